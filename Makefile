@@ -1,0 +1,56 @@
+# Every target sets up what it misses; a second run installs nothing.
+# Another interpreter:  make PYTHON=python3.13     Some tests only:  make test PYTEST_ARGS="tests/core -x"
+PYTHON ?= python3
+PYTEST_ARGS ?= -n 2
+
+BIN := .venv/bin
+READY := .venv/.ready
+SOURCES := $(wildcard heed tests examples benchmarks)
+INSTALL := $(BIN)/python -m pip install --no-input --disable-pip-version-check -c constraints.txt
+# Parallel workers get one thread each, so that they do not fight for the cores.
+PYTEST = $(if $(filter -n%,$(PYTEST_ARGS)),OMP_NUM_THREADS=1 )$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test test-slow check format demo bench clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## create .venv with heed and the pinned tools
+
+test: $(READY) ## run the everyday tests
+	$(PYTEST)
+
+test-slow: $(READY) ## run the tests marked slow
+	$(PYTEST) -m slow || { code=$$?; test $$code -eq 5 && echo "no test is marked slow yet" || exit $$code; }
+
+check: $(READY) ## check format, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy $(SOURCES)
+
+format: $(READY) ## format the code and fix what can be fixed safely
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+demo: $(READY) ## list the catalogue, then verify it on this machine
+	$(BIN)/heed list
+	$(BIN)/heed verify
+
+bench: $(READY) ## measure speed and memory
+	$(BIN)/python -m benchmarks
+
+clean: ## remove caches and build output (not .venv)
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
+	find $(SOURCES) -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# torch comes first and alone: the exact build must be settled before anything that depends on it.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "heed needs Python 3.11 or newer as '$(PYTHON)'; name another: make PYTHON=python3.13" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -c 'import ensurepip, venv' || \
+	  { echo "'$(PYTHON) -m venv' does not work: install Python's venv module (on Debian and Ubuntu: python3-venv)" >&2; exit 1; }
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+	$(INSTALL) torch==2.13.0
+	$(INSTALL) -e ".[dev]"
+	@touch $@

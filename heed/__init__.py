@@ -1,0 +1,51 @@
+"""heed: attention and Transformers, every mechanism under one contract.
+
+`import heed` is quick: torch and everything else is imported when it is first needed.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_WHERE = {  # public name -> module that holds it
+    "Given": "core.contract",
+    "Mixer": "core.contract",
+    "Where": "core.contract",
+    "detach": "core.state",
+    "fork": "core.state",
+    "nbytes": "core.state",
+    "select": "core.state",
+    "attend": "parts.attend",
+    "look": "parts.look",
+    "build": "models",
+}
+_PACKAGES = ("core", "parts", "mixers", "models", "weights", "verify")
+
+__all__ = [*_WHERE, *_PACKAGES, "__version__"]  # noqa: PLE0604
+
+if TYPE_CHECKING:
+    from .core.contract import Given as Given
+    from .core.contract import Mixer as Mixer
+    from .core.contract import Where as Where
+    from .core.state import detach as detach
+    from .core.state import fork as fork
+    from .core.state import nbytes as nbytes
+    from .core.state import select as select
+    from .models import build as build
+    from .parts.attend import attend as attend
+    from .parts.look import look as look
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        return getattr(import_module(f".{_WHERE[name]}", __name__), name)
+    if name in _PACKAGES:
+        return import_module(f".{name}", __name__)
+    raise AttributeError(f"module 'heed' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

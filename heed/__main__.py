@@ -1,0 +1,5 @@
+"""`python -m heed`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,74 @@
+"""What there is: every table, with a sentence for each entry. `heed list` prints it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .core.config import Config, kind_of
+from .core.contract import MixerConfig
+from .core.state import words
+from .mixers import MIXERS
+from .models import ARCHITECTURES, MODELS
+from .parts.feedforward import FEEDFORWARDS
+from .parts.masks import MASKS
+from .parts.norms import NORMS
+from .parts.positions import POSITIONS
+from .parts.scores import SCORES
+from .parts.wiring import WIRINGS
+
+WIDTH = 24  # of the sample stream that a mixer's spec is read from
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing heed offers: which table it is in, its name, a sentence, and what is special about it."""
+
+    table: str
+    name: str
+    summary: str
+    note: str = ""
+
+    def plain(self) -> dict[str, str]:
+        """For machines."""
+        return asdict(self)
+
+
+def entries() -> Iterator[Entry]:
+    """Everything, table by table."""
+    for config in (*MIXERS, *FEEDFORWARDS):
+        table = "mixers" if config in MIXERS else "feed-forwards"
+        yield Entry(table, kind_of(config), _summary(_owner(config)), f"remembers {_growth(config)}")
+    for code in POSITIONS:
+        yield Entry("positions", kind_of(code), _summary(_owner(code)), code.how)
+    yield from _plain("masks", MASKS)
+    yield from _plain("scores", SCORES)
+    yield from _plain("norms", NORMS)
+    yield from _plain("wirings", WIRINGS)
+    yield from _plain("models", MODELS)
+    for name, function in ARCHITECTURES.items():
+        yield Entry("architectures", name, _summary(function))
+
+
+def _plain(table: str, configs: Iterable[type[Config]]) -> Iterator[Entry]:
+    for config in configs:
+        yield Entry(table, kind_of(config), _summary(_owner(config)))
+
+
+def _growth(config: type[MixerConfig]) -> str:
+    """The law of growth of a sample that streams, in words."""
+    return words(config.samples()[0].build(WIDTH).spec())
+
+
+def _owner(config: type[Config]) -> type:
+    """The class a nested `Config` belongs to; a configuration that stands alone is its own."""
+    outer = config.__qualname__.rpartition(".")[0]
+    return getattr(inspect.getmodule(config), outer) if outer else config
+
+
+def _summary(thing: Any) -> str:
+    """The first sentence of the docstring."""
+    text = inspect.getdoc(thing) or ""
+    return " ".join(text.split("\n\n")[0].split())

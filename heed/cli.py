@@ -1,0 +1,97 @@
+"""The command line. Nothing heavy is imported until a command needs it, so `heed --help` is quick."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="heed",
+    help="Attention and Transformers, every mechanism under one contract.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+    if version:
+        from . import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+@app.command("list")
+def list_(as_json: Json = False) -> None:
+    """What there is: mixers, positions, masks, scores, norms, wirings, models."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from .catalogue import entries
+
+    found = list(entries())
+    if as_json:
+        print(json.dumps([entry.plain() for entry in found], indent=1))
+        return
+    for name in dict.fromkeys(entry.table for entry in found):
+        rows = [entry for entry in found if entry.table == name]
+        noted = any(entry.note for entry in rows)
+        table = Table(title=name, title_justify="left", box=None, pad_edge=False, title_style="bold")
+        for heading in ("name", "what it is", *(["note"] if noted else [])):
+            table.add_column(heading, overflow="fold")
+        for entry in rows:
+            table.add_row(f"[bold]{entry.name}[/]", entry.summary, *([entry.note] if noted else []))
+        Console().print(table, "")
+
+
+@app.command()
+def verify(
+    names: Annotated[list[str] | None, typer.Argument(help="What to verify; everything if nothing is named.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Prove in this install that every fast, cached or cut form equals the written-out one; exit code 1 if not."""
+    from rich.console import Console
+    from rich.progress import track
+    from rich.table import Table
+
+    from .verify import proofs
+
+    checks = proofs(names or ())
+    errors = Console(stderr=True)
+    shown = [check() for check in track(checks, "verifying", console=errors, disable=as_json or not errors.is_terminal)]
+    failed = [proof for proof in shown if not proof.holds]
+    if as_json:
+        print(json.dumps({"holds": not failed, "proofs": [proof.plain() for proof in shown]}, indent=1))
+        raise typer.Exit(bool(failed))
+    table = Table(box=None, pad_edge=False)
+    for heading in ("", "subject", "statement", "samples", "worst", "bound"):
+        table.add_column(heading, justify="right" if heading in ("samples", "worst", "bound") else "left")
+    for proof in shown:
+        mark = "[green]✓[/]" if proof.holds else "[bold red]✗[/]"
+        numbers = (str(proof.samples), f"{proof.error:.1e}", f"{proof.bound:.0e}")
+        table.add_row(mark, proof.subject, proof.statement, *numbers)
+    Console().print(table)
+    for proof in failed:
+        Console().print(f"[bold red]{proof.subject}, {proof.statement}:[/] ", end="")
+        print(proof.worst)
+    verdict = f"{len(shown) - len(failed)} of {len(shown)} statements hold"
+    Console().print(f"[bold red]{verdict}[/]" if failed else f"[bold green]{verdict}[/]")
+    raise typer.Exit(bool(failed))
+
+
+def main() -> None:
+    """The entry point: what heed raises on purpose is a message, not a traceback."""
+    try:
+        app()
+    except Exception as error:
+        if type(error).__module__ != "heed.core.errors":
+            raise
+        print(f"heed: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,1 @@
+"""The contract, state, laws and configuration: imports torch and nothing of ours."""

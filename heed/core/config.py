@@ -1,0 +1,243 @@
+"""Typed, frozen, hashable configuration trees, and the one place where a string chooses a class.
+
+In Python a configuration is a value: `Attention.Config(heads=8, mask=Window(back=255))`. In a file it is the same tree,
+TOML or JSON, with a `kind` tag wherever one of several classes may stand. Reading reports every problem at once: the
+dotted place, what was given, what is allowed and, for a misspelt name, what was probably meant.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self, TypeAlias, get_args
+
+import tomli_w
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, Strict, ValidationError
+from pydantic_core import CoreSchema, ErrorDetails, core_schema
+
+from .errors import ConfigError
+
+Data: TypeAlias = "dict[str, Any]"  # what a TOML or JSON file holds
+
+# The scalars of a configuration. Strict: "8" is not 8, and 1 is not true. Plain int, float, bool and str are not used.
+Size = Annotated[int, Strict(), Gt(0)]  # a width, a depth, a number of heads
+Count = Annotated[int, Strict(), Ge(0)]
+Number = Annotated[float, Strict()]
+Positive = Annotated[float, Strict(), Gt(0)]
+Share = Annotated[float, Strict(), Ge(0), Lt(1)]  # a dropout rate
+Fraction = Annotated[float, Strict(), Gt(0), Le(1)]
+Flag = Annotated[bool, Strict()]
+Text = Annotated[str, Strict()]
+
+
+class Config(BaseModel):
+    """A node of the tree. Subclasses that share a place in the tree tell themselves apart by `kind: Literal[...]`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+    def __init__(self, /, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise ConfigError(*explain(error, type(self))) from None
+
+    # Tells pydantic that this __init__ only rewords errors: nested nodes are validated in one go, with all problems.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    def __repr_name__(self) -> str:
+        return type(self).__qualname__
+
+    def __repr_args__(self) -> Iterator[tuple[str, Any]]:
+        """Only what differs from the defaults."""
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if name != "kind" and (field.is_required() or value != field.default):
+                yield name, value
+
+    @classmethod
+    def load(cls, data: Mapping[str, Any]) -> Self:
+        """From plain data, as a file holds it."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise ConfigError(*explain(error, cls)) from None
+
+    @classmethod
+    def read(cls, path: Path | str, overrides: Iterable[str] = ()) -> Self:
+        """From a .toml or .json file, with `a.b=value` overrides."""
+        return cls.load(override(read_data(Path(path)), overrides))
+
+    def dump(self) -> Data:
+        """As plain data; `load` gives back an equal configuration."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    def write(self, path: Path | str) -> None:
+        """To a .toml or .json file."""
+        target = Path(path)
+        if target.suffix == ".toml":
+            target.write_text(tomli_w.dumps(self.dump()))
+        else:
+            target.write_text(json.dumps(self.dump(), indent=1) + "\n")
+
+
+class OneOf:
+    """`Annotated[Mask, OneOf(table)]`: one of the classes of a table, chosen by `kind` when it comes from a file."""
+
+    every: ClassVar[str] = "kind"
+
+    def __init__(self, table: Callable[[], Iterable[type[Config]]]) -> None:
+        self._table = table  # a function, because a table may hold classes that themselves hold one of it
+
+    def choices(self) -> dict[str, type[Config]]:
+        """The classes by kind."""
+        return {kind_of(choice): choice for choice in self._table()}
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        choices = {kind: handler.generate_schema(choice) for kind, choice in self.choices().items()}
+        return core_schema.tagged_union_schema(choices, discriminator=self.every)
+
+
+class ManyOf(OneOf):
+    """`Annotated[Mixer | tuple[Mixer, ...], ManyOf(table)]`: one or several of a table, held as a tuple."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        several = core_schema.tuple_variable_schema(super().__get_pydantic_core_schema__(source, handler))
+        return core_schema.no_info_before_validator_function(_several, several)
+
+
+def kind_of(config: type[Config]) -> str:
+    """The name by which files call this class."""
+    return str(config.model_fields["kind"].default)
+
+
+def read_data(path: Path) -> Data:
+    """The plain data in a .toml or .json file."""
+    if not path.is_file():
+        raise ConfigError(f"{path} is not a file; give the path of a .toml or .json file")
+    try:
+        text = path.read_text()
+        data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid {path.suffix.lstrip('.') or 'json'}: {error}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path} holds a {type(data).__name__}; a configuration is a table of named values")
+    return data
+
+
+def override(data: Mapping[str, Any], changes: Iterable[str]) -> Data:
+    """`a.b.0.c=value` set in a copy of the data. Setting `kind` starts that node anew, without the old kind's keys."""
+    changed: Data = json.loads(json.dumps(data))
+    for change in changes:
+        place, equals, text = change.partition("=")
+        if not equals or not all(place.split(".")):
+            raise ConfigError(f"{change!r} is not an override; write it as place.in.the.tree=value")
+        _set(changed, place, _parsed(text))
+    return changed
+
+
+def explain(error: ValidationError, root: type[Config]) -> Iterator[str]:
+    """Every problem in words: dotted place, what was given, what is allowed, what was probably meant."""
+    for problem in error.errors(include_url=False):
+        classes = list(_classes_along(root, problem["loc"]))
+        tags = {place for place, _ in classes if place >= 0}
+        path = [str(step) for index, step in enumerate(problem["loc"]) if index not in tags]
+        yield _worded(problem, ".".join(path) or root.__qualname__, classes[-1][1])
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean x?` or, if nothing is near, `; known: ...`."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, 1)
+    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(names)}"
+
+
+def _worded(problem: ErrorDetails, place: str, owner: type[Config]) -> str:
+    given, context = problem["input"], problem.get("ctx", {})
+    match problem["type"]:
+        case "extra_forbidden" | "unexpected_keyword_argument":
+            return f"{place} is unknown{nearest(place.rpartition('.')[2], owner.model_fields)}"
+        case "missing":
+            return f"{place} is missing"
+        case "union_tag_invalid":
+            expected = [tag.strip("'") for tag in str(context["expected_tags"]).split(", ")]
+            return f"{place}.kind is {context['tag']!r}{nearest(str(context['tag']), expected)}"
+        case "union_tag_not_found":
+            return f"{place} is {_short(given)}, which has no kind; name one"
+        case "value_error":
+            return f"{place}: {context['error']}"
+        case _:
+            must = problem["msg"].replace("Input should be", "it must be", 1)
+            return f"{place} is {_short(given)}; {must[0].lower()}{must[1:]}"
+
+
+def _classes_along(root: type[Config], loc: tuple[int | str, ...]) -> Iterator[tuple[int, type[Config]]]:
+    """The configuration classes that a location passes through; the index is that of a kind tag, or -1."""
+    current, choices = root, dict[str, type[Config]]()
+    yield -1, current
+    for index, step in enumerate(loc):
+        if isinstance(step, str) and step in choices:
+            current, choices = choices[step], {}
+            yield index, current
+        elif isinstance(step, str) and step in current.model_fields:
+            inside = list(_configs_in(current.model_fields[step].annotation, current.model_fields[step].metadata))
+            choices = {kind: choice for found in inside for kind, choice in found.items() if kind}
+            plain = [found[""] for found in inside if "" in found]
+            if plain:
+                current = plain[0]
+                yield -1, current
+
+
+def _configs_in(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[dict[str, type[Config]]]:
+    tables = [item for item in metadata if isinstance(item, OneOf)]
+    for table in tables:
+        yield table.choices()
+    if not tables and isinstance(annotation, type) and issubclass(annotation, Config):
+        yield {"": annotation}
+    args = get_args(annotation)
+    for arg in args:
+        yield from _configs_in(arg, [other for other in args if isinstance(other, OneOf)] if arg is args[0] else ())
+
+
+def _several(value: Any) -> Any:
+    return (value,) if isinstance(value, Config | dict) else value
+
+
+def _set(data: Data, place: str, value: Any) -> None:
+    *path, last = place.split(".")
+    node: Any = data
+    for step in path:
+        if isinstance(node, list):
+            node = node[_index(node, step, place)]
+        elif isinstance(node.setdefault(step, {}), dict | list):
+            node = node[step]
+        else:
+            raise ConfigError(f"{place}: {step} is {node[step]!r}, which has nothing inside to set")
+    if isinstance(node, list):
+        node[_index(node, last, place)] = value
+    elif last == "kind" and node.get("kind") != value:
+        node.clear()
+        node["kind"] = value
+    else:
+        node[last] = value
+
+
+def _index(node: list[Any], step: str, place: str) -> int:
+    if step.isdigit() and int(step) < len(node):
+        return int(step)
+    raise ConfigError(f"{place}: {step!r} does not name one of {len(node)} items; use 0 to {len(node) - 1}")
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,167 @@
+"""The contract: whatever carries information along a sequence is a Mixer.
+
+    y, state = mixer(x, where, state)
+
+`state=None` means "the whole sequence is here" (training); a state means "continue" (prefill, decoding). Five laws
+(`laws.py`) say when that is honest:
+
+1. split    any cutting of a sequence into calls gives the outputs and the gradients of one call
+2. padding  tokens of order -1 change neither other outputs nor the state, even if they hold garbage
+3. rows     rows are independent: selecting rows of input and state commutes with the call
+4. cost     the state holds at most, for most mixers exactly, the bytes that `spec` declares
+5. reach    the gradient of output i is zero for inputs revealed after i, or before the declared reach
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from .config import Config
+from .errors import CannotStream, InputError
+from .stamps import Span, Stamps
+from .state import Seen, Spec, State, allocate
+
+
+class Reach(NamedTuple):
+    """How far a token looks; None = without limit."""
+
+    back: int | None = None
+    ahead: int | None = 0
+
+    def then(self, other: Reach) -> Reach:
+        """One after the other: reaches add up."""
+        return Reach(_sum(self.back, other.back), _sum(self.ahead, other.ahead))
+
+    def beside(self, other: Reach) -> Reach:
+        """Both at once: the farther one counts."""
+        return Reach(_larger(self.back, other.back), _larger(self.ahead, other.ahead))
+
+    def within(self, other: Reach) -> Reach:
+        """Only what both allow: the nearer one counts."""
+        return Reach(_smaller(self.back, other.back), _smaller(self.ahead, other.ahead))
+
+
+@dataclass(frozen=True)
+class Given:
+    """Side inputs by name and type; never a dict."""
+
+    memory: Seen | None = None  # encoder output (cross-attention)
+    shared: Seen | None = None  # keys and values made by another layer (YOCO)
+    neighbours: Seen | None = None  # retrieved chunks that arrived with this call (RETRO)
+
+
+NOTHING = Given()
+
+
+@dataclass(frozen=True, eq=False)
+class Where(Stamps):
+    """Which tokens a call is about, and what it was given beside them."""
+
+    given: Given = NOTHING
+
+    @classmethod
+    def run(cls, rows: int, length: int, *, start: int = 0, device: torch.device | str | None = None) -> Where:
+        """Tokens start .. start+length-1 in every row, no padding."""
+        order = torch.arange(start, start + length, device=device).expand(rows, length)
+        where = cls(order, order)
+        where.known(Span(start, start + length - 1, run=True, padded=False))
+        return where
+
+    @classmethod
+    def ragged(cls, lengths: Tensor | Iterable[int], *, start: Tensor | int = 0, width: int | None = None) -> Where:
+        """Row b holds `lengths[b]` tokens from `start` (or `start[b]`) on, then padding up to the longest row."""
+        length = lengths if isinstance(lengths, Tensor) else torch.tensor(list(lengths))
+        if bool((length < 0).any()):
+            raise InputError(f"lengths must not be negative, got {length.tolist()}")
+        column = torch.arange(int(length.max()) if width is None else width, device=length.device)
+        begin = start[:, None] if isinstance(start, Tensor) else start
+        order = torch.where(column < length[:, None], column + begin, -1)
+        return cls(order, order.clamp(min=0))
+
+    def give(self, *, memory: Seen | None = None, shared: Seen | None = None, neighbours: Seen | None = None) -> Where:
+        """The same tokens with more side inputs; what is not named stays."""
+        given = Given(memory or self.given.memory, shared or self.given.shared, neighbours or self.given.neighbours)
+        where = replace(self, given=given)
+        where.known(self.span)
+        return where
+
+    def cut(self, begin: int, end: int) -> Where:
+        """Columns begin .. end-1 of every row."""
+        return Where(self.order[:, begin:end], self.position[:, begin:end], self.given)
+
+
+S = TypeVar("S", bound=State)
+
+
+class Mixer(nn.Module, ABC, Generic[S]):
+    """Whatever carries information along a sequence: attention, recurrence, convolution, a block, a whole stack."""
+
+    reach: Reach  # how far back and ahead of itself a token can be influenced from
+
+    @property
+    def streams(self) -> bool:
+        """Whether it can continue from a state: it must not look ahead."""
+        return self.reach.ahead == 0
+
+    @abstractmethod
+    def spec(self) -> Spec:
+        """What it remembers."""
+
+    def start(self, rows: int, given: Given = NOTHING) -> S:
+        """The state before the first token. A mixer that looks ahead has none."""
+        self.must_stream()
+        return allocate(self.spec(), rows, self.device)  # type: ignore[return-value]  # S is the tree that spec declares
+
+    @abstractmethod
+    def forward(self, x: Tensor, where: Where, state: S | None = None) -> tuple[Tensor, S | None]:
+        """Outputs for these tokens, and the state to continue from (None if none was given)."""
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where its weights are; None if it has none."""
+        tensor = next(self.parameters(), None)
+        return None if tensor is None else tensor.device
+
+    def must_stream(self) -> None:
+        """Raise unless it can continue from a state."""
+        if not self.streams:
+            raise CannotStream(type(self).__name__, self.reach.ahead)
+
+    def __call__(self, x: Tensor, where: Where, state: S | None = None) -> tuple[Tensor, S | None]:
+        if state is not None:
+            self.must_stream()
+        y, state = super().__call__(x, where, state)
+        return y, state
+
+
+class MixerConfig(Config):
+    """How to build a mixer. Every mixer nests one, with defaults that work."""
+
+    paper: ClassVar[str] = ""
+
+    @abstractmethod
+    def build(self, width: int) -> Mixer[Any]:
+        """The mixer for a stream of this width."""
+
+    @classmethod
+    def samples(cls) -> tuple[MixerConfig, ...]:
+        """Small configurations that together use every option: what the laws are run over."""
+        return (cls(),)
+
+
+def _sum(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
+
+
+def _larger(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else max(a, b)
+
+
+def _smaller(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else min(a, b)

@@ -1,0 +1,71 @@
+"""What can go wrong, as one tree. Every message says what was given, what is needed and what to do.
+
+HeedError
+├── ConfigError            a configuration that cannot be: unknown key, wrong type, impossible number
+├── InputError             a tensor, token or file that does not fit the call it was given to
+├── StateError             a state used against the contract
+│   ├── StateConsumed      a state used a second time without `fork`
+│   └── CannotStream       a state given to a mixer that needs the whole sequence at once
+├── WeightsError           a checkpoint that misses tensors, has unknown ones, or is not safe to open
+└── MissingExtra           an optional dependency that is not installed
+"""
+
+from __future__ import annotations
+
+
+class HeedError(Exception):
+    """The root: `except HeedError` catches whatever heed raises on purpose."""
+
+
+class ConfigError(HeedError, ValueError):
+    """A configuration that cannot be. `problems` lists all of them, not just the first."""
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = problems
+        head = "" if len(problems) == 1 else f"{len(problems)} problems:\n  - "
+        super().__init__(head + "\n  - ".join(problems))
+
+
+class InputError(HeedError, ValueError):
+    """A tensor, token or file that does not fit the call it was given to."""
+
+
+class StateError(HeedError, RuntimeError):
+    """A state used against the contract."""
+
+
+class StateConsumed(StateError):
+    """A state is a value that is used up: the call it was passed to may have written into its storage."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this state was already passed to a call, which may have written into its storage.\n"
+            "  wrong:  y1, _ = mixer(x1, where, state)\n"
+            "          y2, _ = mixer(x2, where, state)          # the same state again\n"
+            "  right:  y1, state = mixer(x1, where, state)      # carry on with what came back\n"
+            "          y2, state = mixer(x2, later, state)\n"
+            "  or:     y1, _ = mixer(x1, where, fork(state))    # keep it to try something else\n"
+            "          y2, _ = mixer(x2, where, state)"
+        )
+
+
+class CannotStream(StateError):
+    """A state given to a mixer that needs the whole sequence at once."""
+
+    def __init__(self, name: str, ahead: int | None) -> None:
+        far = "any number of" if ahead is None else str(ahead)
+        super().__init__(
+            f"{name} looks {far} tokens ahead, so it cannot continue from a state; "
+            "call it once with the whole sequence and state=None, or give it a mask that looks back only"
+        )
+
+
+class WeightsError(HeedError, ValueError):
+    """A checkpoint that misses tensors, has unknown ones, or is not safe to open."""
+
+
+class MissingExtra(HeedError, ImportError):
+    """An optional dependency that is not installed."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is not installed; run: pip install 'heed[{extra}]'")

@@ -1,0 +1,378 @@
+"""What a mixer remembers: declared as a spec, held as a plain tree, handled by generic functions.
+
+A **spec** is a tree of slots; a slot says what one entry is made of and how the number of entries grows. The spec alone
+is enough to allocate a state, to price it and to put it into words. A **state** is the same tree with a leaf in the
+place of every slot: a `Log` (entries stamped with their order) or a `Cell` (a fixed amount). Rows come first in every
+tensor of every leaf, so beam search is `select`, speculative decoding is `fork` and truncated back-propagation is
+`detach`; no mixer writes these.
+
+A leaf is used up by the call it is passed to. Using it again raises `StateConsumed`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Self, TypeAlias
+
+import torch
+from torch import Tensor
+
+from .errors import InputError, StateConsumed
+from .stamps import Span, Stamps
+
+STAMP_BYTES = 16  # every entry of a log carries its order and its position, 8 bytes each
+
+
+class Dim(int):
+    """A size that knows its name, so that one declaration gives both the bytes and the words."""
+
+    name: str
+
+    def __new__(cls, name: str, size: int) -> Self:
+        dim = super().__new__(cls, size)
+        dim.name = name
+        return dim
+
+
+@dataclass(frozen=True)
+class Entries:
+    """How many entries a row holds after `tokens` tokens, beside a source of `source` tokens."""
+
+    each: int = 0  # one entry per `each` tokens (attention: 1); 0 = none
+    cap: int | None = None  # but never more than this (a window)
+    fixed: int = 0  # always this many (a recurrence)
+    per_source: bool = False  # one per source token (cross-attention)
+
+    def count(self, tokens: int, source: int = 0) -> int:
+        grown = -(-tokens // self.each) if self.each else 0
+        return self.fixed + (grown if self.cap is None else min(grown, self.cap)) + source * self.per_source
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One remembered thing: the shapes of its parts, per entry, and its law of growth."""
+
+    parts: tuple[tuple[int, ...], ...]
+    entries: Entries
+    dtype: torch.dtype = torch.float32
+    fill: float = 0.0  # what a fixed slot holds before the first token
+
+    def bytes(self, tokens: int, source: int = 0) -> int:
+        """Bytes per row, the stamps of a log's entries included."""
+        stamp = 0 if self.entries.fixed else STAMP_BYTES
+        return self.entries.count(tokens, source) * (sum(map(prod, self.parts)) * self.dtype.itemsize + stamp)
+
+
+Spec: TypeAlias = "Slot | tuple[Spec, ...]"  # () = remembers nothing
+State: TypeAlias = "Log | Cell | tuple[State, ...]"  # the same tree
+
+
+class Seen(Stamps):
+    """What a call may look at: stamped entries. A value that may be read any number of times."""
+
+    parts: tuple[Tensor, ...]  # each [B, N, *shape]
+
+    def __init__(self, order: Tensor, position: Tensor, *parts: Tensor) -> None:
+        super().__init__(order, position)
+        object.__setattr__(self, "parts", parts)
+
+    @classmethod
+    def of(cls, where: Stamps, *parts: Tensor) -> Seen:
+        """The entries of this very call, stamped like its tokens."""
+        seen = cls(where.order, where.position, *parts)
+        seen.known(where.span)
+        return seen
+
+
+class Leaf(ABC):
+    """Something remembered between two calls, used up by the second one."""
+
+    _spent = False
+
+    def spend(self) -> None:
+        """Mark as used up; a second time is an error."""
+        if self._spent:
+            raise StateConsumed
+        self._spent = True
+
+    @property
+    def spent(self) -> bool:
+        """Whether a call has used it up."""
+        return self._spent
+
+    @abstractmethod
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Everything held, rows first."""
+
+    def storage(self) -> tuple[Tensor, ...]:
+        """The tensors that a call may write into."""
+        return self.tensors()
+
+    @abstractmethod
+    def rebuild(self, tensors: Sequence[Tensor]) -> Self:
+        """A leaf of the same kind around other tensors."""
+
+
+class Cell(Leaf):
+    """A fixed amount of memory per row: the matrix of a retention, the sums of an RWKV."""
+
+    def __init__(self, *parts: Tensor) -> None:
+        self._parts = parts
+
+    def take(self) -> tuple[Tensor, ...]:
+        """The parts, once: put what follows from them into a new `Cell`."""
+        self.spend()
+        return self._parts
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self._parts
+
+    def rebuild(self, tensors: Sequence[Tensor]) -> Self:
+        return type(self)(*tensors)
+
+
+class Log(Leaf):
+    """Entries stamped with the order in which they were revealed; at most `cap` of them, the newest, if it has one.
+
+    `append` gives what this call may look at *and* what is kept: a window must still see what it will not keep.
+    Where no gradient is asked for, entries are written into the storage of the log itself: a growing log has spare room
+    (at most a sixteenth), a full one has one free column, which moves on as the oldest entry is dropped. So one more
+    token costs one token, not a copy.
+    """
+
+    def __init__(self, order: Tensor, position: Tensor, *parts: Tensor, cap: int | None = None) -> None:
+        self._held: tuple[Tensor, ...] = (order, position, *parts)  # each [B, room, ...]
+        self._length = order.shape[1]  # entries per row
+        self._free: int | None = None  # the free column, once the log is full and its entries have wrapped
+        self._span = Stamps(order, position).span
+        self.cap = cap
+
+    @classmethod
+    def empty(cls, slot: Slot, rows: int, device: torch.device | None = None) -> Log:
+        """A log of this kind without entries."""
+        stamp = torch.full((rows, 0), -1, device=device)
+        parts = (torch.zeros(rows, 0, *part, dtype=slot.dtype, device=device) for part in slot.parts)
+        return cls(stamp, stamp.clone(), *parts, cap=slot.entries.cap)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        if self._free is None:
+            return tuple(held[:, : self._length] for held in self._held)
+        return tuple(torch.cat((held[:, self._free + 1 :], held[:, : self._free]), 1) for held in self._held)
+
+    def storage(self) -> tuple[Tensor, ...]:
+        return self._held
+
+    def rebuild(self, tensors: Sequence[Tensor]) -> Self:
+        return type(self)(tensors[0], tensors[1], *tensors[2:], cap=self.cap)
+
+    def read(self) -> tuple[Seen, Log]:
+        """Look without adding."""
+        self.spend()
+        return _seen(self.tensors(), self._span), self._carry(self._held, self._length, self._free, self._span)
+
+    def append(self, where: Stamps, *parts: Tensor) -> tuple[Seen, Log]:
+        """What this call may look at, and what is kept for the next call."""
+        self.spend()
+        self._check(where, parts)
+        new = (where.order, where.position, *parts)
+        tokens = where.shape[1]
+        tracked = torch.is_grad_enabled() and any(t.requires_grad for t in (*self._held, *parts))
+        if tracked or where.span.padded:
+            return self._join(where, new)
+        if self.cap is None or self._length + tokens <= self.cap:
+            return self._extend(where, new)
+        if tokens == 1 and self._length == self.cap:
+            return self._wrap(where, new)
+        return self._join(where, new)
+
+    def _extend(self, where: Stamps, new: tuple[Tensor, ...]) -> tuple[Seen, Log]:
+        """Write behind the last entry, after making room if there is none left."""
+        end = self._length + where.shape[1]
+        held = self._roomy(end, end + max(16, end // 16))
+        for old, fresh in zip(held, new, strict=True):
+            old[:, self._length : end] = fresh
+        span = _joined(self._span, where.span, self._length)
+        return _seen([t[:, :end] for t in held], span), self._carry(held, end, None, span)
+
+    def _wrap(self, where: Stamps, new: tuple[Tensor, ...]) -> tuple[Seen, Log]:
+        """Write into the free column of a full log; all columns are seen, then the oldest is free."""
+        columns = self._length + 1
+        held, free = self._roomy(columns, columns), self._length if self._free is None else self._free
+        for old, fresh in zip(held, new, strict=True):
+            old[:, free : free + 1] = fresh
+        before, now = self._span, where.span
+        span = Span(
+            min(before.first, now.first) if self._length else now.first, now.last, run=False, padded=before.padded
+        )
+        # If every row held just the orders first .. last, and they all go on alike, then every row lost its `first`.
+        alike = not before.padded and before.last - before.first == self._length - 1 and now.first == now.last
+        kept = replace(span, first=span.first + 1) if alike else span
+        return _seen(held, span), self._carry(held, self._length, (free + 1) % columns, kept)
+
+    def _join(self, where: Stamps, new: tuple[Tensor, ...]) -> tuple[Seen, Log]:
+        """The general form: old and new side by side are seen; the newest are kept, in rows with holes those first."""
+        both = [torch.cat((old, fresh), 1) for old, fresh in zip(self.tensors(), new, strict=True)]
+        span = _joined(self._span, where.span, self._length)
+        seen, order = _seen(both, span), both[0]
+        count = order.shape[1]
+        if not span.padded:
+            kept = both if self.cap is None else [t[:, max(0, count - self.cap) :] for t in both]
+        else:
+            most = int(seen.real.sum(1).max()) if order.numel() else 0
+            keep = most if self.cap is None else min(most, self.cap)
+            newest = order.argsort(dim=1, stable=True)[:, count - keep :]  # holes have order -1: they come first
+            kept = [_taken(t, newest) for t in both]
+        return seen, Log(*kept, cap=self.cap)
+
+    def _roomy(self, needed: int, wanted: int) -> tuple[Tensor, ...]:
+        """The storage, moved to a larger place if it has fewer than `needed` columns."""
+        if needed <= self._held[0].shape[1]:
+            return self._held
+        room = wanted if self.cap is None else min(wanted, self.cap + 1)
+        return tuple(_grown(held, self._length, room) for held in self._held)
+
+    def _carry(self, held: tuple[Tensor, ...], length: int, free: int | None, span: Span) -> Log:
+        log = Log.__new__(Log)
+        log._held, log._length, log._free, log._span, log.cap = held, length, free, span, self.cap
+        return log
+
+    def _check(self, where: Stamps, parts: tuple[Tensor, ...]) -> None:
+        rows = self._held[0].shape[0]
+        if where.shape[0] != rows:
+            raise InputError(
+                f"the state remembers {rows} rows, this call has {where.shape[0]}; use select(state, rows)"
+            )
+        if len(parts) != len(self._held) - 2:
+            raise InputError(f"the log has {len(self._held) - 2} parts per entry, {len(parts)} were given")
+
+
+def remember(state: Log | None, where: Stamps, *parts: Tensor) -> tuple[Seen, Log | None]:
+    """What this call may look at, and what to keep. Without a state a call sees its own entries and keeps nothing."""
+    return (Seen.of(where, *parts), None) if state is None else state.append(where, *parts)
+
+
+def allocate(spec: Spec, rows: int, device: torch.device | None = None) -> State:
+    """An empty state of this spec."""
+    if isinstance(spec, tuple):
+        return tuple(allocate(part, rows, device) for part in spec)
+    if spec.entries.fixed:
+        lead = (rows,) if spec.entries.fixed == 1 else (rows, spec.entries.fixed)
+        return Cell(*(torch.full((*lead, *p), spec.fill, dtype=spec.dtype, device=device) for p in spec.parts))
+    return Log.empty(spec, rows, device)
+
+
+def leaves(state: State | None) -> Iterator[Leaf]:
+    """Every log and cell of the tree, in order."""
+    if isinstance(state, tuple):
+        for part in state:
+            yield from leaves(part)
+    elif state is not None:
+        yield state
+
+
+def select(state: State, rows: Tensor | Sequence[int]) -> State:
+    """These rows, in this order, repeated if named twice: reorders beams, drops finished rows. A copy."""
+    index = rows if isinstance(rows, Tensor) else torch.tensor(rows, dtype=torch.long)
+    return _map(state, lambda t: t.index_select(0, index.to(t.device)), spend=False)
+
+
+def fork(state: State) -> State:
+    """A copy that lives on its own: pass one of the two, keep the other."""
+    return _map(state, torch.clone, spend=False)
+
+
+def detach(state: State) -> State:
+    """The same values without their gradients; the given handle is used up."""
+    return _map(state, torch.detach, spend=True)
+
+
+def to(state: State, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> State:
+    """Moved to a device, floating parts in another dtype; the given handle is used up."""
+    return _map(state, lambda t: t.to(device, dtype if t.is_floating_point() else t.dtype), spend=True)
+
+
+def nbytes(state: State | None) -> int:
+    """Bytes of all entries held, over all rows, stamps included; the spare room of a growing log is not counted."""
+    return sum(t.numel() * t.element_size() for leaf in leaves(state) for t in leaf.tensors())
+
+
+def price(spec: Spec, tokens: int, source: int = 0) -> int:
+    """Bytes per row that the spec declares after `tokens` tokens beside a source of `source` tokens."""
+    if isinstance(spec, tuple):
+        return sum(price(part, tokens, source) for part in spec)
+    return spec.bytes(tokens, source)
+
+
+def words(spec: Spec) -> str:
+    """The law of growth in words, from the names of the sizes: "2·kv_heads·head_size numbers per token"."""
+    slots = list(_slots(spec))
+    return "; ".join(_slot_words(slot) for slot in slots) if slots else "nothing"
+
+
+def _slots(spec: Spec) -> Iterator[Slot]:
+    if isinstance(spec, Slot):
+        yield spec
+    else:
+        for part in spec:
+            yield from _slots(part)
+
+
+def _slot_words(slot: Slot) -> str:
+    kinds = [" · ".join(_named(size) for size in part) for part in slot.parts]
+    counted = {kind: kinds.count(kind) for kind in kinds}
+    numbers = " + ".join(
+        "·".join(filter(None, (str(n) if n > 1 else "", kind.replace(" ", "")))) for kind, n in counted.items()
+    )
+    entries = slot.entries
+    if entries.fixed:
+        return f"{numbers or '1'} numbers, whatever the length"
+    if entries.per_source:
+        return f"{numbers} numbers per source token"
+    per = "token" if entries.each == 1 else f"{_named(entries.each)} tokens"
+    last = "" if entries.cap is None else f", of the last {_named(entries.cap)}"
+    return f"{numbers} numbers per {per}{last}"
+
+
+def _named(size: int) -> str:
+    return size.name if isinstance(size, Dim) else str(size)
+
+
+def _map(state: State, change: Callable[[Tensor], Tensor], *, spend: bool) -> State:
+    if isinstance(state, tuple):
+        parts: list[State] = [_map(part, change, spend=spend) for part in state]
+        return tuple(parts) if type(state) is tuple else type(state)(*parts)  # type: ignore[arg-type]  # a named tuple
+    if state.spent:
+        raise StateConsumed
+    if spend:
+        state.spend()
+    return state.rebuild([change(t) for t in state.tensors()])
+
+
+def _seen(tensors: Sequence[Tensor], span: Span) -> Seen:
+    seen = Seen(*tensors)
+    seen.known(span)
+    return seen
+
+
+def _grown(tensor: Tensor, length: int, room: int) -> Tensor:
+    wider = tensor.new_empty(tensor.shape[0], room, *tensor.shape[2:])
+    wider[:, :length] = tensor[:, :length]
+    return wider
+
+
+def _joined(old: Span, new: Span, length: int) -> Span:
+    """The span of two groups of entries side by side, from what is known of each."""
+    if length == 0:
+        return new
+    if new.last < new.first:  # nothing but padding was added
+        return Span(old.first, old.last, old.run, padded=True)
+    run = old.run and new.run and not old.padded and new.first == old.first + length
+    first = min(old.first, new.first) if old.last >= old.first else new.first
+    return Span(first, max(old.last, new.last), run, old.padded or new.padded)
+
+
+def _taken(tensor: Tensor, index: Tensor) -> Tensor:
+    return tensor.gather(1, index.reshape(*index.shape, *(1,) * (tensor.dim() - 2)).expand(-1, -1, *tensor.shape[2:]))

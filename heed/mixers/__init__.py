@@ -1,0 +1,14 @@
+"""One file per mechanism. `MIXERS` is the table: the laws, the catalogue and every tool work from it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from ..core.config import ManyOf, OneOf
+from ..core.contract import MixerConfig
+from .attention import Attention as Attention
+from .cross import Cross as Cross
+
+MIXERS: tuple[type[MixerConfig], ...] = (Attention.Config, Cross.Config)
+AnyMixer = Annotated[MixerConfig, OneOf(lambda: MIXERS)]
+SomeMixers = Annotated[MixerConfig | tuple[MixerConfig, ...], ManyOf(lambda: MIXERS)]

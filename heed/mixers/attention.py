@@ -1,0 +1,99 @@
+"""Softmax self-attention: multi-head, multi-query, grouped-query, with any mask and any position code."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from ..core.contract import MixerConfig, Where
+from ..core.state import Dim, Entries, Log, Slot, Spec, remember
+from ..parts.attend import attend, written_out
+from ..parts.headed import Headed, HeadedConfig
+from ..parts.masks import (
+    AnyMask,
+    Atrous,
+    Blocks,
+    Causal,
+    Fixed,
+    Prefix,
+    Segments,
+    Sparse,
+    Strided,
+    Whole,
+    Window,
+)
+from ..parts.positions import RELATIVE, AnyRelative, NoPosition
+
+
+class Attention(Headed[Log]):
+    """Every token asks all tokens it may see, and takes what answers in proportion to how well it answers.
+
+        y_i = W_o Σ_j softmax_j(q_i·k_j / √d) v_j,   q = W_q x, k = W_k x, v = W_v x, per head
+
+    Vaswani et al. 2017. Costs O(n²·d) time over n tokens, O(n·w·d) with a mask of reach w; remembers the keys and
+    values of every token, or of the last w.
+    """
+
+    class Config(HeadedConfig):
+        paper: ClassVar[str] = "Vaswani et al. 2017, Attention Is All You Need"
+
+        kind: Literal["attention"] = "attention"
+        mask: AnyMask = Causal()
+        position: AnyRelative = NoPosition.Config()
+
+        def build(self, width: int) -> Attention:
+            return Attention(self, width)
+
+        @classmethod
+        def samples(cls) -> tuple[MixerConfig, ...]:
+            heads = (cls(), cls(kv_heads=1), cls(kv_heads=2, bias=False), cls(heads=3, head_size=5, scale=0.3))
+            masks = tuple(cls(mask=mask) for mask in SAMPLE_MASKS)
+            positions = tuple(cls(position=code) for kind in RELATIVE for code in kind.samples())
+            both = (
+                cls(kv_heads=2, mask=Window(back=3), position=code) for kind in RELATIVE for code in kind.samples()[:1]
+            )
+            return (*heads, *masks, *positions, *both)
+
+    def __init__(self, config: Config, width: int) -> None:
+        super().__init__(config, width)
+        self.mask = config.mask
+        self.position = config.position.build(self.heads, self.head_size)
+        self.reach = config.mask.reach
+
+    def spec(self) -> Spec:
+        if not self.streams:
+            return ()
+        window = None if self.reach.back is None else Dim("window", self.reach.back)
+        return Slot(((self.kv_heads, self.head_size),) * 2, Entries(each=1, cap=window), self.out.weight.dtype)
+
+    def forward(self, x: Tensor, where: Where, state: Log | None = None) -> tuple[Tensor, Log | None]:
+        x = where.blank(x)
+        query, key = self.position.turn(self.queries(x), where), self.position.turn(self.keys(x), where)
+        seen, state = remember(state, where, key, self.values(x))
+        key, value = seen.parts
+        query, key = self.position.meet(query, key, where, seen)
+        sight, bias = self.mask(where, seen), self.position.bias
+        self.weights(lambda: written_out(query, key, value, sight, bias=bias, scale=self.scale)[1])
+        y = attend(query, key, value, sight, bias=bias, scale=self.scale, dropout=self.drop)
+        return self.merge(y), state
+
+
+SAMPLE_MASKS = (
+    Whole(),
+    Window(back=0),
+    Window(back=3),
+    Window(back=2, ahead=3),
+    Atrous(step=3),
+    Causal() & Atrous(step=3),
+    Sparse(step=2),
+    Causal() & Sparse(step=2),
+    Strided(stride=3),
+    Window(back=2) | Strided(stride=3),
+    Fixed(context=4, block=2, patterns=2),
+    Prefix(length=3),
+    Segments(length=4),
+    Causal() & Segments(length=3, memory=2),
+    Blocks(size=4, layouts=(("100", "110", "101"), ("100", "010", "111"))),
+    Causal() & Blocks(size=4, layouts=(("100", "110", "101"),)),
+)

@@ -1,0 +1,67 @@
+"""Cross-attention: a decoder's tokens look at the encoder's output."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from ..core.contract import NOTHING, Given, MixerConfig, Reach, Where
+from ..core.errors import InputError
+from ..core.state import Entries, Log, Seen, Slot, Spec
+from ..parts.attend import attend, written_out
+from ..parts.headed import Headed, HeadedConfig
+from ..parts.masks import Whole
+
+EVERYTHING = Whole()
+
+
+class Cross(Headed[Log]):
+    """Every token of one sequence asks all tokens of another one.
+
+        y_i = W_o Σ_j softmax_j(q_i·k_j / √d) v_j,   q = W_q x, k = W_k m, v = W_v m
+
+    Bahdanau et al. 2015 in the form of Vaswani et al. 2017, sec. 3.2.3. The source is projected once, when a state is
+    started; its keys and values are all that is remembered. Costs O(n·s·d) time over n tokens and s source tokens.
+    """
+
+    class Config(HeadedConfig):
+        paper: ClassVar[str] = "Vaswani et al. 2017, Attention Is All You Need, sec. 3.2.3"
+
+        kind: Literal["cross"] = "cross"
+
+        def build(self, width: int) -> Cross:
+            return Cross(self, width)
+
+        @classmethod
+        def samples(cls) -> tuple[MixerConfig, ...]:
+            return (cls(), cls(kv_heads=1), cls(kv_heads=2, bias=False), cls(heads=3, head_size=5, scale=0.3))
+
+    def __init__(self, config: Config, width: int) -> None:
+        super().__init__(config, width)
+        self.reach = Reach(0, 0)
+
+    def spec(self) -> Spec:
+        return Slot(((self.kv_heads, self.head_size),) * 2, Entries(per_source=True), self.out.weight.dtype)
+
+    def start(self, rows: int, given: Given = NOTHING) -> Log:
+        source = self._source(given)
+        if source.shape[0] != rows:
+            raise InputError(f"a state for {rows} rows needs a memory of {rows} rows, not {source.shape[0]}")
+        return Log(source.order, source.position, *source.parts)
+
+    def forward(self, x: Tensor, where: Where, state: Log | None = None) -> tuple[Tensor, Log | None]:
+        seen, kept = (self._source(where.given), None) if state is None else state.read()
+        query, (key, value) = self.queries(where.blank(x)), seen.parts
+        sight = EVERYTHING(where, seen)
+        self.weights(lambda: written_out(query, key, value, sight, scale=self.scale)[1])
+        return self.merge(attend(query, key, value, sight, scale=self.scale, dropout=self.drop)), kept
+
+    def _source(self, given: Given) -> Seen:
+        memory = given.memory
+        if memory is None:
+            raise InputError(
+                "cross-attention needs the encoder's output; pass where.give(memory=...) or start(rows, given)"
+            )
+        x = memory.blank(memory.parts[0])
+        return Seen.of(memory, self.keys(x), self.values(x))

@@ -1,0 +1,52 @@
+"""A block: a token mixer, perhaps a cross-attention, and a feed-forward, wired into one stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any, TypeAlias
+
+from torch import Tensor
+
+from ..core.contract import NOTHING, Given, Mixer, Reach, Where
+from ..core.state import Spec, State
+from ..mixers import Cross
+from ..parts.wiring import Wiring
+
+States: TypeAlias = "tuple[State, ...]"
+
+
+class Block(Mixer[States]):
+    """The parts in order, wired; its state is the tuple of theirs."""
+
+    def __init__(self, mixer: Mixer[Any], cross: Cross | None, feedforward: Mixer[Any], wiring: Wiring) -> None:
+        super().__init__()
+        self.mixer, self.cross, self.feedforward, self.wiring = mixer, cross, feedforward, wiring
+        self.reach = reduce(Reach.then, (part.reach for part in self.parts))
+
+    @property
+    def parts(self) -> tuple[Mixer[Any], ...]:
+        """The mixers of this block, in order."""
+        return tuple(part for part in (self.mixer, self.cross, self.feedforward) if part is not None)
+
+    def spec(self) -> Spec:
+        return tuple(part.spec() for part in self.parts)
+
+    def start(self, rows: int, given: Given = NOTHING) -> States:
+        self.must_stream()
+        return tuple(part.start(rows, given) for part in self.parts)
+
+    def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
+        before = (None,) * len(self.parts) if state is None else state
+        after: list[State | None] = []
+
+        def call(part: Mixer[Any], memory: State | None) -> Callable[[Tensor], Tensor]:
+            def mixed(stream: Tensor) -> Tensor:
+                y, kept = part(stream, where, memory)
+                after.append(kept)
+                return y
+
+            return mixed
+
+        y = self.wiring(x, [call(part, memory) for part, memory in zip(self.parts, before, strict=True)])
+        return y, None if state is None else tuple(kept for kept in after if kept is not None)

@@ -1,0 +1,29 @@
+"""Encoder: tokens to a stream in which every token has looked at all others."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from ..core.contract import Where
+from ..core.state import Seen
+from ..mixers import Attention, SomeMixers
+from ..parts.masks import Whole
+from .trunk import Trunk
+
+
+class Encoder(Trunk):
+    """A trunk that looks both ways. Its output is the memory that a decoder's cross-attention looks at."""
+
+    class Config(Trunk.Config):
+        kind: Literal["encoder"] = "encoder"
+        mixer: SomeMixers = (Attention.Config(mask=Whole()),)
+
+        def build(self) -> Encoder:
+            return Encoder(self)
+
+    def read(self, tokens: Tensor, where: Where) -> Seen:
+        """The stream of these tokens, stamped, to be given to a decoder."""
+        x, _ = self(tokens, where)
+        return Seen.of(where, x)

@@ -1,0 +1,1 @@
+"""Pieces without memory: attention itself, masks, positions, scores, norms, feed-forwards, wiring, looking."""

@@ -1,0 +1,231 @@
+"""How the parts of a block are wired into the stream: where the norms sit and what is added to what.
+
+A wiring belongs to one block and is handed its parts as plain functions. `enter` and `leave` stand at the two ends of
+the whole stack: a final norm, or a second stream that runs beside the first.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Annotated, Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from ..core.config import Config, Flag, OneOf, Positive
+from .norms import LayerNorm, NormConfig
+
+Part: TypeAlias = Callable[[Tensor], Tensor]
+
+
+class Ends(nn.Module):
+    """What happens before the first block and after the last one: here, nothing but an optional final norm."""
+
+    def __init__(self, final: nn.Module | None = None) -> None:
+        super().__init__()
+        self.final = final
+
+    def enter(self, x: Tensor) -> Tensor:
+        return x
+
+    def leave(self, x: Tensor) -> Tensor:
+        return x if self.final is None else self.final(x)
+
+
+class Wiring(nn.Module, ABC):
+    """The residual connections of one block."""
+
+    def __init__(self, norms: Sequence[nn.Module], dropout: float) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(norms)
+        self.dropout = nn.Dropout(dropout)
+
+    @abstractmethod
+    def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
+        """The stream after these parts."""
+
+
+class WiringConfig(Config):
+    """How to build a wiring for each block and the ends of the stack."""
+
+    @abstractmethod
+    def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
+        """The wiring of a block of so many parts."""
+
+    def ends(self, width: int, norm: NormConfig) -> Ends:
+        """The two ends of a stack of such blocks."""
+        return Ends()
+
+    def temper(self, part: nn.Module) -> None:
+        """Adapt the first weights of a part to this wiring."""
+
+
+class PostNorm(WiringConfig):
+    """x ← norm(x + part(x)): the original Transformer. `final` adds the last norm that torch.nn.Transformer has."""
+
+    kind: Literal["post"] = "post"
+    final: Flag = False
+
+    def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
+        return _Post([norm.build(width) for _ in range(parts)], dropout)
+
+    def ends(self, width: int, norm: NormConfig) -> Ends:
+        return Ends(norm.build(width) if self.final else None)
+
+
+class PreNorm(WiringConfig):
+    """x ← x + part(norm(x)), and a norm at the end of the stack (Wang et al. 2019; GPT-2)."""
+
+    kind: Literal["pre"] = "pre"
+    final: Flag = True
+
+    def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
+        return _Pre([norm.build(width) for _ in range(parts)], dropout)
+
+    def ends(self, width: int, norm: NormConfig) -> Ends:
+        return Ends(norm.build(width) if self.final else None)
+
+
+class Sandwich(WiringConfig):
+    """x ← x + norm'(part(norm(x))), and a norm at the end of the stack (Ding et al. 2021; Gemma 2)."""
+
+    kind: Literal["sandwich"] = "sandwich"
+
+    def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
+        return _Sandwich([norm.build(width) for _ in range(2 * parts)], dropout)
+
+    def ends(self, width: int, norm: NormConfig) -> Ends:
+        return Ends(norm.build(width))
+
+
+class Parallel(WiringConfig):
+    """x ← x + Σ part(norm(x)): all parts read the same stream (GPT-J; with `own_norms` each its own norm, GPT-NeoX)."""
+
+    kind: Literal["parallel"] = "parallel"
+    own_norms: Flag = False
+
+    def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
+        return _Parallel([norm.build(width) for _ in range(parts if self.own_norms else 1)], dropout)
+
+    def ends(self, width: int, norm: NormConfig) -> Ends:
+        return Ends(norm.build(width))
+
+
+class DeepNorm(WiringConfig):
+    """x ← norm(alpha · x + part(x)), with first weights shrunk by beta: hundreds of layers (Wang et al. 2022).
+
+    The paper's numbers for N encoder and M decoder layers come from `alone`, `encoder` and `decoder`.
+    """
+
+    kind: Literal["deepnorm"] = "deepnorm"
+    alpha: Positive
+    beta: Positive
+
+    @classmethod
+    def alone(cls, depth: int) -> DeepNorm:
+        """Encoder-only or decoder-only."""
+        return cls(alpha=(2 * depth) ** 0.25, beta=(8 * depth) ** -0.25)
+
+    @classmethod
+    def encoder(cls, depth: int, decoder_depth: int) -> DeepNorm:
+        """The encoder of an encoder-decoder."""
+        root = (depth**4 * decoder_depth) ** (1 / 16)
+        return cls(alpha=0.81 * root, beta=0.87 / root)
+
+    @classmethod
+    def decoder(cls, depth: int) -> DeepNorm:
+        """The decoder of an encoder-decoder."""
+        return cls(alpha=(3 * depth) ** 0.25, beta=(12 * depth) ** -0.25)
+
+    def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
+        return _Post([norm.build(width) for _ in range(parts)], dropout, self.alpha)
+
+    def temper(self, part: nn.Module) -> None:
+        for name, layer in part.named_modules():
+            if isinstance(layer, nn.Linear) and name.rpartition(".")[2] in ("value", "out", "gate", "up", "down"):
+                with torch.no_grad():
+                    layer.weight.mul_(self.beta)
+
+
+class ResiDual(WiringConfig):
+    """Two streams: x ← norm(x + part(x)) and r ← r + scale · part(x); at the end alpha · x + norm(r) (Xie et al. 2023).
+
+    Post-norm's features with pre-norm's gradients. The second stream rides beside the first, in channels of its own.
+    """
+
+    kind: Literal["residual"] = "residual"
+    scale: Positive = 1.0
+    alpha: Positive = 1.0
+    eps: Positive = 1e-7  # of the final norm
+
+    def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
+        return _ResiDual([norm.build(width) for _ in range(parts)], dropout, self.scale)
+
+    def ends(self, width: int, norm: NormConfig) -> Ends:
+        return _TwoStreams(LayerNorm(eps=self.eps).build(width), self.scale, self.alpha)
+
+
+class _Post(Wiring):
+    def __init__(self, norms: Sequence[nn.Module], dropout: float, alpha: float = 1.0) -> None:
+        super().__init__(norms, dropout)
+        self.alpha = alpha
+
+    def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
+        for norm, part in zip(self.norms, parts, strict=True):
+            x = norm(torch.add(self.dropout(part(x)), x, alpha=self.alpha))
+        return x
+
+
+class _Pre(Wiring):
+    def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
+        for norm, part in zip(self.norms, parts, strict=True):
+            x = x + self.dropout(part(norm(x)))
+        return x
+
+
+class _Sandwich(Wiring):
+    def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
+        norms = iter(self.norms)
+        for before, after, part in zip(norms, norms, parts, strict=True):
+            x = x + self.dropout(after(part(before(x))))
+        return x
+
+
+class _Parallel(Wiring):
+    def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
+        normed = [norm(x) for norm in self.norms]
+        for index, part in enumerate(parts):
+            x = x + self.dropout(part(normed[index % len(normed)]))
+        return x
+
+
+class _ResiDual(Wiring):
+    def __init__(self, norms: Sequence[nn.Module], dropout: float, scale: float) -> None:
+        super().__init__(norms, dropout)
+        self.scale = scale
+
+    def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
+        x, residual = x.chunk(2, -1)
+        for norm, part in zip(self.norms, parts, strict=True):
+            change = self.dropout(part(x))
+            residual = residual + self.scale * change
+            x = norm(x + change)
+        return torch.cat((x, residual), -1)
+
+
+class _TwoStreams(Ends):
+    def __init__(self, final: nn.Module, scale: float, alpha: float) -> None:
+        super().__init__(final)
+        self.scale, self.alpha = scale, alpha
+
+    def enter(self, x: Tensor) -> Tensor:
+        return torch.cat((x, self.scale * x), -1)
+
+    def leave(self, x: Tensor) -> Tensor:
+        x, residual = x.chunk(2, -1)
+        return self.alpha * x + super().leave(residual)
+
+
+WIRINGS: tuple[type[WiringConfig], ...] = (PostNorm, PreNorm, Sandwich, Parallel, DeepNorm, ResiDual)
+AnyWiring = Annotated[WiringConfig, OneOf(lambda: WIRINGS)]

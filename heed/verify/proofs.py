@@ -1,0 +1,173 @@
+"""One proof = one subject and one statement about it, tried on every sample; what is kept is the worst number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from ..core.config import Config, kind_of, nearest
+from ..core.contract import NOTHING, Given, Mixer, MixerConfig, Where
+from ..core.errors import InputError, StateConsumed
+from ..core.laws import LAWS, Case, Finding, Law
+from ..core.state import Spec, State
+from ..mixers import MIXERS
+from ..models import MODELS, Decoder, Encoder, Seq2seq
+from ..parts.feedforward import FEEDFORWARDS
+from ..parts.look import look, points
+from .samples import WIDTH, samples
+from .statements import ATTEND, round_trips
+
+AnyModel: TypeAlias = "Encoder | Decoder | Seq2seq"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What was shown about a subject: over how many samples, how far off the worst one was, and which one that was."""
+
+    subject: str
+    statement: str
+    samples: int
+    error: float
+    bound: float
+    worst: str
+
+    @property
+    def holds(self) -> bool:
+        return self.error <= self.bound  # NaN does not hold
+
+    def plain(self) -> dict[str, Any]:
+        """For machines."""
+        return {**asdict(self), "holds": self.holds}
+
+
+Check: TypeAlias = "Callable[[], Proof]"
+
+
+def subjects() -> list[str]:
+    """What can be verified, by name."""
+    return list(dict.fromkeys(subject for subject, _ in _checks()))
+
+
+def proofs(names: Iterable[str] = ()) -> list[Check]:
+    """The proofs of these subjects (of all, if none is named), each to be called when its turn comes."""
+    wanted, known = set(names), subjects()
+    for name in sorted(wanted - set(known)):
+        raise InputError(f"there is nothing called {name!r} to verify{nearest(name, known)}")
+    return [check for subject, check in _checks() if not wanted or subject in wanted]
+
+
+def _checks() -> Iterator[tuple[str, Check]]:
+    for config in (*MIXERS, *FEEDFORWARDS, *MODELS):
+        name = kind_of(config)
+        for statement, measure in STATEMENTS.items():
+            yield name, _tried(name, statement, measure, samples(config))
+    for statement, compare in ATTEND.items():
+        yield "attend", _compared("attend", statement, compare)
+
+
+def _tried(name: str, statement: str, measure: Callable[[Config], Finding], tries: Iterable[Config]) -> Check:
+    def check() -> Proof:
+        with one_thread():
+            found = [(measure(sample), sample) for sample in tries]
+        worst, sample = max(found, key=lambda pair: (not pair[0].holds, pair[0].error))
+        return Proof(name, statement, len(found), worst.error, worst.bound, f"{worst.detail}; {sample!r}")
+
+    return check
+
+
+def _compared(name: str, statement: str, compare: Callable[[], list[Finding]]) -> Check:
+    def check() -> Proof:
+        with one_thread():
+            found = compare()
+        worst = max(found, key=lambda finding: (not finding.holds, finding.error))
+        return Proof(name, statement, len(found), worst.error, worst.bound, worst.detail)
+
+    return check
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """The samples are tiny: a second thread would only wait for the first."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _obeys(law: Law) -> Callable[[Config], Finding]:
+    return lambda sample: law(_mixer(sample), Case.make(WIDTH))
+
+
+class Embedded(Mixer[State]):
+    """A model from its bare embeddings on: differentiable in its input, as the laws need it."""
+
+    def __init__(self, model: AnyModel) -> None:
+        super().__init__()
+        self.model, self.reach = model, model.reach
+
+    def spec(self) -> Spec:
+        return self.model.spec()
+
+    def start(self, rows: int, given: Given = NOTHING) -> State:
+        return self.model.start(rows, given)
+
+    def forward(self, x: Tensor, where: Where, state: State | None = None) -> tuple[Tensor, State | None]:
+        return self.model.mix(x, where, state)  # type: ignore[arg-type]  # a model's state is a tuple
+
+
+def _mixer(sample: Config) -> Mixer[Any]:
+    torch.manual_seed(0)
+    if isinstance(sample, MixerConfig):
+        return sample.build(WIDTH).double().eval()
+    if isinstance(sample, Encoder.Config | Decoder.Config | Seq2seq.Config):
+        return Embedded(sample.build()).double().eval()
+    raise InputError(f"{sample!r} is not the configuration of a mixer or a model")
+
+
+def _guard(sample: Config) -> Finding:
+    """A state passed in a second time must raise, unless it holds nothing."""
+    mixer, case = _mixer(sample), Case.make(WIDTH, tokens=2)
+    statement = "a consumed state is refused"
+    if not mixer.streams or not _remembers(mixer.spec()):
+        return Finding(statement, 0.0, 0.0, "keeps no state")
+    state = mixer.start(len(case.x), case.given)
+    mixer(case.x, case.where(0, 2), state)
+    try:
+        mixer(case.x, case.where(0, 2), state)
+    except StateConsumed:
+        return Finding(statement, 0.0, 0.0, "refused")
+    return Finding(statement, 1.0, 0.0, "a state was taken twice without an error")
+
+
+def _looking(sample: Config) -> Finding:
+    """The output with every point watched, against the output with none: equal to the last bit."""
+    mixer, case = _mixer(sample), Case.make(WIDTH)
+    where = case.where(0, case.x.shape[1])
+    if not points(mixer):
+        return Finding("looking changes nothing", 0.0, 0.0, "has no points to look at")
+    with torch.no_grad():
+        plain, _ = mixer(case.x, where)
+        with look(mixer) as seen:
+            watched, _ = mixer(case.x, where)
+    shown = sum(bool(tensors) for tensors in seen.values())
+    error = float((plain - watched).abs().max()) if shown else float("inf")
+    return Finding("looking changes nothing", error, 0.0, f"{shown} points shown")
+
+
+def _remembers(spec: Spec) -> bool:
+    return any(map(_remembers, spec)) if isinstance(spec, tuple) else True
+
+
+STATEMENTS: dict[str, Callable[[Config], Finding]] = {
+    **{law.__name__: _obeys(law) for law in LAWS},
+    "a consumed state is refused": _guard,
+    "looking changes nothing": _looking,
+    "config round trip": round_trips,
+}

@@ -1,0 +1,101 @@
+"""Statements about parts: the fast forms of `attend` equal the written-out one, configurations survive a file."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator
+
+import tomli_w
+import torch
+from torch import Tensor
+
+from ..core.config import Config
+from ..core.contract import Where
+from ..core.laws import Finding
+from ..mixers.attention import SAMPLE_MASKS
+from ..parts.attend import attend, written_out
+from ..parts.masks import Causal, Mask, Segments, Sight, Whole, Window
+
+EXACT = 1e-13  # float64, relative: sums of a few hundred terms in another order
+
+
+def round_trips(sample: Config) -> Finding:
+    """A configuration written as plain data, JSON and TOML comes back equal."""
+    kind = type(sample)
+    through_toml = tomllib.loads(tomli_w.dumps(sample.dump()))
+    same = kind.load(sample.dump()) == sample and kind.load(through_toml) == sample
+    return Finding("config round trip", 0.0 if same else 1.0, 0.0, "equal" if same else "comes back different")
+
+
+def fused() -> list[Finding]:
+    """The fused kernel, over masks, heads, key heads, biases and scales: values and gradients."""
+    cases = [(mask, heads, kv) for mask in (Causal(), *SAMPLE_MASKS) for heads, kv in ((4, 4), (4, 2), (4, 1))]
+    return [
+        _equal(f"{mask!r} with {heads}/{kv} heads{', bias' if bias else ''}", sight, heads, kv, bias=bias)
+        for mask, heads, kv in cases
+        for sight in _sights(mask, 12)
+        for bias in (False, True)
+    ]
+
+
+def banded() -> list[Finding]:
+    """The block-by-block form of masks that reach only so far, at lengths where it is used."""
+    masks: tuple[Mask, ...] = (Window(back=0), Window(back=5), Window(back=33), Window(back=40, ahead=17))
+    masks += (Causal() & Segments(length=7, memory=5), Window(back=3) | (Causal() & Segments(length=9)))
+    return [_equal(f"{mask!r}, 200 tokens", sight, 4, 2) for mask in masks for sight in _sights(mask, 200)]
+
+
+def blind() -> list[Finding]:
+    """A token that sees nothing gets zeros, and every gradient is finite, in both forms."""
+    visible = torch.ones(2, 1, 5, 7, dtype=torch.bool)
+    visible[0, :, 2] = False
+    visible[1] = False
+    query, key, value = _tensors(2, 5, 7, 4, 2)
+    outputs = {"attend": attend(query, key, value, visible), "written out": written_out(query, key, value, visible)[0]}
+    found = []
+    for name, y in outputs.items():
+        gradients = torch.autograd.grad(y.square().sum(), (query, key, value), retain_graph=True)
+        finite = all(bool(g.isfinite().all()) for g in gradients)
+        error = float(torch.cat([y[0, 2].flatten(), y[1].flatten()]).detach().abs().max()) if finite else float("inf")
+        found.append(Finding("blind", error, 0.0, name if finite else f"{name}: a gradient is not finite"))
+    return found
+
+
+ATTEND: dict[str, Callable[[], list[Finding]]] = {
+    "fused = written out": fused,
+    "banded = written out": banded,
+    "who sees nothing gets zeros": blind,
+}
+
+
+def _sights(mask: Mask, tokens: int) -> Iterator[Sight]:
+    """Whole rows, ragged rows, and the last tokens looking back at all."""
+    whole = Where.run(2, tokens)
+    yield mask(whole, whole)
+    ragged = Where.ragged([tokens, tokens // 2])
+    yield mask(ragged, ragged)
+    yield mask(Where.run(2, tokens // 3, start=tokens - tokens // 3), whole)
+    yield Whole()(Where.run(2, tokens // 3), whole)
+
+
+def _equal(words: str, sight: Sight, heads: int, kv_heads: int, *, bias: bool = False) -> Finding:
+    query, key, value = _tensors(2, sight.query.shape[1], sight.key.shape[1], heads, kv_heads)
+    added = torch.linspace(-2, 2, sight.key.shape[1], dtype=torch.float64).expand(1, heads, 1, -1) if bias else None
+    fast = attend(query, key, value, sight, bias=added, scale=0.7)
+    slow, _ = written_out(query, key, value, sight, bias=added, scale=0.7)
+    target = torch.linspace(-1, 1, slow.numel(), dtype=slow.dtype).view_as(slow)
+    inputs = (query, key, value)
+    pairs = zip(
+        (fast, *torch.autograd.grad((fast * target).sum(), inputs)),
+        (slow, *torch.autograd.grad((slow * target).sum(), inputs)),
+        strict=True,
+    )
+    error = max(float((a - b).detach().abs().max() / b.detach().abs().max().clamp(min=1)) for a, b in pairs)
+    return Finding("attend", error, EXACT, words)
+
+
+def _tensors(rows: int, tokens: int, keys: int, heads: int, kv_heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    draw = torch.Generator().manual_seed(7)
+    shapes = ((rows, tokens, heads, 6), (rows, keys, kv_heads, 6), (rows, keys, kv_heads, 6))
+    query, key, value = (torch.randn(s, generator=draw, dtype=torch.float64).requires_grad_() for s in shapes)
+    return query, key, value

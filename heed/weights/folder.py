@@ -1,0 +1,151 @@
+"""A checkpoint folder as its authors left it: config.json, model.safetensors and, if golden, what went in and came out.
+
+Nothing in a folder is trusted. Only safetensors are opened, never a pickle; whatever is wrong with a file is said with
+its path; sizes named in config.json are compared with the tensors before anything of that size is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from ..core.config import Data, nearest, read_data
+from ..core.errors import ConfigError, WeightsError
+
+CONFIG, WEIGHTS, INPUTS, OUTPUTS = "config.json", "model.safetensors", "inputs.safetensors", "outputs.safetensors"
+PLACEHOLDER = "_empty"  # stands in the weights of a mechanism that has none
+
+
+@dataclass(frozen=True)
+class Folder:
+    """What a checkpoint folder holds; every file is read when it is first asked for."""
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: Path | str) -> Folder:
+        """The folder at `path`, which must exist and hold a config.json with a model_type."""
+        folder = cls(Path(path))
+        if not folder.path.is_dir():
+            raise WeightsError(f"{path} is not a folder; give one with {CONFIG} and {WEIGHTS}")
+        if not isinstance(folder.config.get("model_type"), str):
+            given = folder.config.get("model_type", "nothing")
+            raise WeightsError(f"{folder.path / CONFIG} must name its model_type as a text, it has {given!r}")
+        return folder
+
+    @cached_property
+    def config(self) -> Data:
+        """Hyper-parameters under their authors' names."""
+        try:
+            return read_data(self.path / CONFIG)
+        except ConfigError as error:
+            raise WeightsError(str(error)) from None
+        except (OSError, RecursionError) as error:
+            raise WeightsError(f"{self.path / CONFIG} cannot be read: {error}") from None
+
+    @property
+    def family(self) -> str:
+        """Which model this is."""
+        return str(self.config["model_type"])
+
+    @cached_property
+    def weights(self) -> dict[str, Tensor]:
+        """Parameters under their authors' names."""
+        return {name: tensor for name, tensor in _tensors(self.path / WEIGHTS).items() if name != PLACEHOLDER}
+
+    @cached_property
+    def inputs(self) -> dict[str, Tensor]:
+        """What the reference was fed."""
+        return _tensors(self.path / INPUTS)
+
+    @cached_property
+    def wanted(self) -> tuple[str, ...] | None:
+        """Names of what the reference gave; None if that was not kept."""
+        path = self.path / OUTPUTS
+        if not path.exists():
+            return None
+        with _opened(path), safe_open(path, "pt") as file:
+            return tuple(sorted(file.keys()))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision to compute in: that of the weights or, where there are none, of the inputs."""
+        tensors = [*self.weights.values(), *self.inputs.values()]
+        return next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), torch.float32)
+
+    def wants(self, name: str) -> bool:
+        """Whether an output is asked for; without outputs.safetensors, all of them are."""
+        return self.wanted is None or name in self.wanted
+
+    def input(self, name: str) -> Tensor:
+        """One input, in the precision of the weights if it is not made of whole numbers."""
+        if name not in self.inputs:
+            raise WeightsError(f"{self.path / INPUTS} has no {name}{nearest(name, self.inputs)}")
+        tensor = self.inputs[name]
+        return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
+
+    def extra(self, name: str) -> Tensor:
+        """A tensor that was written beside the outputs but is really an input."""
+        path = self.path / OUTPUTS
+        if name not in (self.wanted or ()):
+            raise WeightsError(f"{path} has no {name}{nearest(name, self.wanted or ())}")
+        with _opened(path), safe_open(path, "pt") as file:
+            tensor: Tensor = file.get_tensor(name)
+            return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
+
+    def size(self, name: str, default: int | None = None) -> int:
+        """A positive whole number of the config."""
+        value = self.config.get(name, default)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+        raise WeightsError(f"{self.path / CONFIG}: {name} is {value!r}; needed is a whole number above 0")
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """A positive number of the config."""
+        value = self.config.get(name, default)
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf"):
+            return float(value)
+        raise WeightsError(f"{self.path / CONFIG}: {name} is {value!r}; needed is a number above 0")
+
+    def fill(self, module: nn.Module, names: Mapping[str, str]) -> None:
+        """Put the weights into a module: `names` leads from heed's names to the authors'. Every tensor must be used.
+
+        Build the module under `torch.device("meta")`: then a size that only config.json claims costs nothing.
+        """
+        shapes = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+        problems = [f"{names[name]} is missing" for name in shapes if names[name] not in self.weights]
+        problems += [
+            f"{name} is unknown{nearest(name, names.values())}" for name in self.weights.keys() - names.values()
+        ]
+        for name, shape in shapes.items():
+            found = self.weights.get(names[name])
+            if found is not None and tuple(found.shape) != shape:
+                problems.append(f"{names[name]} has shape {tuple(found.shape)}, {CONFIG} says {shape}")
+        if problems:
+            raise WeightsError("\n  - ".join([f"{self.path / WEIGHTS} does not fit:", *sorted(problems)]))
+        module.load_state_dict({name: self.weights[names[name]].to(self.dtype) for name in shapes}, assign=True)
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    with _opened(path), safe_open(path, "pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[None]:
+    """Whatever safetensors finds wrong, as one kind of error and with the path."""
+    if not path.is_file():
+        raise WeightsError(f"{path} is not a file; a folder to read needs it")
+    try:
+        yield
+    except (SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
+        raise WeightsError(
+            f"{path} is not a whole safetensors file ({error}); copy it again, or write it with heed convert"
+        ) from None

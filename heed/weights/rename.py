@@ -1,0 +1,302 @@
+"""One table of names per family of checkpoints: it reads their tensors into a heed model and writes them back.
+
+    TABLE = (
+        Same("layers.{i}.fc1.weight", "stack.blocks.{i}.feedforward.up.weight"),
+        Fused("layers.{i}.in_proj", ("stack.blocks.{i}.mixer.query", ...)),
+        Ignored("pe"),
+    )
+    load(model, tensors, TABLE)
+    tensors = export(model, TABLE)
+
+`{i}` stands for any number, the same on both sides. Adding a way to store weights = a subclass of `Rule` that says how
+one of their tensors becomes some of ours (`split`) and back (`join`); shapes and errors follow from the two.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import islice
+from typing import TypeAlias, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from ..core.config import nearest
+from ..core.errors import HeedError, WeightsError
+from .folder import CONFIG, WEIGHTS, Folder
+
+SHOWN = 40  # problems that a message lists; a checkpoint of another model has thousands
+EQUAL = 1e-6  # relative: what float32 leaves of two ways to compute the same constant
+
+
+@dataclass(frozen=True)
+class Rule(ABC):
+    """One tensor of theirs is one or several of ours."""
+
+    theirs: str  # a name with placeholders
+
+    @property
+    @abstractmethod
+    def targets(self) -> tuple[str, ...]:
+        """Our names, with the same placeholders."""
+
+    @abstractmethod
+    def split(self, theirs: Tensor) -> Sequence[Tensor]:
+        """Ours from theirs, in the order of `targets`."""
+
+    @abstractmethod
+    def join(self, ours: Sequence[Tensor]) -> Tensor:
+        """Theirs from ours: undoes `split`."""
+
+
+@dataclass(frozen=True)
+class Same(Rule):
+    """The same tensor under another name."""
+
+    ours: str
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return (self.ours,)
+
+    def split(self, theirs: Tensor) -> Sequence[Tensor]:
+        return (theirs,)
+
+    def join(self, ours: Sequence[Tensor]) -> Tensor:
+        return ours[0]
+
+
+@dataclass(frozen=True)
+class Fused(Rule):
+    """Several of ours below one another: equal parts of their rows."""
+
+    ours: tuple[str, ...]
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return self.ours
+
+    def split(self, theirs: Tensor) -> Sequence[Tensor]:
+        return theirs.chunk(len(self.ours))
+
+    def join(self, ours: Sequence[Tensor]) -> Tensor:
+        return torch.cat(tuple(ours))
+
+
+@dataclass(frozen=True)
+class Ignored:
+    """A tensor of theirs that says nothing new. It may be there or not, and is not written back."""
+
+    theirs: str
+
+
+@dataclass(frozen=True, eq=False)
+class Computed:
+    """A constant that heed computes: theirs must hold the same. It is written back once for each `beside` of ours."""
+
+    theirs: str
+    beside: str
+    value: Tensor
+
+
+Table: TypeAlias = "tuple[Rule | Ignored | Computed, ...]"
+M = TypeVar("M", bound=nn.Module)
+
+
+def both(theirs: str, ours: str) -> tuple[Same, Same]:
+    """The weight and the bias of one layer."""
+    return Same(f"{theirs}.weight", f"{ours}.weight"), Same(f"{theirs}.bias", f"{ours}.bias")
+
+
+def load(model: nn.Module, tensors: Mapping[str, Tensor], table: Table) -> None:
+    """Put their tensors into a model, one at a time. Every tensor of theirs and of ours is accounted for.
+
+    All that is missing, unknown, misshapen or tied in name only is listed in one error, before anything is changed. A
+    model built under `torch.device("meta")` gets its memory here; weights that it ties stay tied.
+    """
+    plan = _Plan(model, table)
+    problems = list(islice(plan.problems(tensors), SHOWN + 1))
+    if problems:
+        shown = "\n  - ".join(problems[:SHOWN])
+        more = f"\n  and more than {SHOWN} in all" if len(problems) > SHOWN else ""
+        raise WeightsError(f"the tensors do not fit the model:\n  - {shown}{more}")
+    with torch.no_grad():
+        for link in plan.links:
+            if link.theirs in tensors:
+                for name, part in zip(link.ours, link.rule.split(tensors[link.theirs]), strict=True):
+                    plan.place(name, part)
+
+
+def export(model: nn.Module, table: Table) -> dict[str, Tensor]:
+    """The model's weights under their names. Tied weights are written once, under the first of their names.
+
+    Nothing is copied that need not be: what is stored as it is shares its memory with the model.
+    """
+    plan = _Plan(model, table)
+    made: dict[str, Tensor] = {}
+    written: set[int] = set()
+    for link in plan.links:
+        parts = [plan.held[name] for name in link.ours]
+        if not written.issuperset(map(id, parts)):
+            made[link.theirs] = link.rule.join([part.detach() for part in parts])
+        written.update(map(id, parts))
+    for name, (constant, beside) in plan.constants.items():
+        made[name] = constant.value.to(plan.held[beside], copy=True)
+    return made
+
+
+def restore(build: Callable[[], M], folder: Folder, table: Table) -> M:
+    """The model in a checkpoint folder, ready to use, in the precision of its weights.
+
+    It is built without memory first: sizes that only config.json claims cost nothing.
+    """
+    try:
+        with torch.device("meta"):
+            model = build().to(folder.dtype)
+    except HeedError as error:
+        raise WeightsError(f"{folder.path / CONFIG}: {error}") from None
+    except (RuntimeError, OverflowError, TypeError) as error:  # torch, of sizes that no tensor can have
+        raise WeightsError(f"{folder.path / CONFIG} describes a model that cannot be built: {error}") from None
+    try:
+        load(model, folder.weights, table)
+    except WeightsError as error:
+        raise WeightsError(f"{folder.path / WEIGHTS}: {error}") from None
+    return model.eval()
+
+
+@dataclass(frozen=True)
+class _Link:
+    """A rule with its placeholders filled in."""
+
+    rule: Rule
+    theirs: str
+    ours: tuple[str, ...]
+
+
+class _Plan:
+    """A table applied to a model: which tensor goes where."""
+
+    def __init__(self, model: nn.Module, table: Table) -> None:
+        self.model, self.table = model, table
+        self.held: dict[str, Tensor] = model.state_dict(keep_vars=True)
+        names: dict[int, list[str]] = {}
+        self.tied = {name: names.setdefault(id(tensor), []) for name, tensor in self.held.items()}
+        for name, alike in self.tied.items():
+            alike.append(name)
+
+    @cached_property
+    def links(self) -> list[_Link]:
+        """Every rule, once for each of our tensors that it is about."""
+        return [
+            _Link(rule, rule.theirs.format(**found), tuple(target.format(**found) for target in rule.targets))
+            for rule in self.table
+            if isinstance(rule, Rule)
+            for found, _ in _matches(rule.targets[0], self.held)
+        ]
+
+    @cached_property
+    def constants(self) -> dict[str, tuple[Computed, str]]:
+        """Their computed tensors by name, each with the tensor of ours that it stands beside."""
+        return {
+            rule.theirs.format(**found): (rule, name)
+            for rule in self.table
+            if isinstance(rule, Computed)
+            for found, name in _matches(rule.beside, self.held)
+        }
+
+    @cached_property
+    def sources(self) -> dict[int, list[tuple[_Link, int]]]:
+        """Whence each of our tensors, by identity, may come: a link and which part of it. Tied ones have several."""
+        found: dict[int, list[tuple[_Link, int]]] = {id(tensor): [] for tensor in self.held.values()}
+        for link in self.links:
+            for part, name in enumerate(link.ours):
+                found[id(self.held[name])].append((link, part))
+        return found
+
+    def problems(self, tensors: Mapping[str, Tensor]) -> Iterator[str]:
+        """All that does not fit, in words."""
+        yield from self._missing(tensors)
+        known = {link.theirs for link in self.links} | self.constants.keys()
+        ignored = [_pattern(rule.theirs) for rule in self.table if isinstance(rule, Ignored)]
+        for name in sorted(tensors.keys() - known):
+            if not any(pattern.fullmatch(name) for pattern in ignored):
+                yield f"{name} {_shape(tensors[name])} is unknown{nearest(name, known) if len(known) < 1000 else ''}"
+        fitting = {link.theirs for link in self.links if link.theirs in tensors}
+        for link in self.links:
+            for problem in self._unfit(link, tensors[link.theirs]) if link.theirs in tensors else ():
+                fitting.discard(link.theirs)
+                yield problem
+        yield from self._untied(tensors, fitting)
+        for name, (constant, _) in self.constants.items():
+            if name in tensors and not _close(tensors[name], constant.value):
+                yield f"{name} {_shape(tensors[name])} is not the constant {_shape(constant.value)} that heed computes"
+
+    def place(self, name: str, value: Tensor) -> None:
+        """Copy into one of our tensors, after giving it and those tied to it memory if they have none."""
+        old = self.held[name]
+        if old.is_meta:
+            new = torch.empty_like(old, device=value.device)
+            fresh = nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
+            for tied in self.tied[name]:
+                owner, _, leaf = tied.rpartition(".")
+                setattr(self.model.get_submodule(owner), leaf, fresh)
+                self.held[tied] = fresh
+        self.held[name].copy_(value)
+
+    def _missing(self, tensors: Mapping[str, Tensor]) -> Iterator[str]:
+        told: set[str] = set()
+        for name, tensor in self.held.items():
+            sources = self.sources[id(tensor)]
+            if not sources:
+                yield f"{name} {_shape(tensor)} of heed's model has no rule in the table"
+            elif not any(link.theirs in tensors for link, _ in sources) and sources[0][0].theirs not in told:
+                link = sources[0][0]
+                told.add(link.theirs)
+                yield f"{link.theirs} {list(self._needed(link))} is missing"
+
+    def _unfit(self, link: _Link, tensor: Tensor) -> Iterator[str]:
+        needed = self._needed(link)
+        if tensor.shape != needed:
+            yield f"{link.theirs} has the shape {_shape(tensor)}, needed is {list(needed)}"
+        elif self.held[link.ours[0]].is_floating_point() and not tensor.is_floating_point():
+            yield f"{link.theirs} holds {tensor.dtype}, needed are floating-point numbers"
+
+    def _untied(self, tensors: Mapping[str, Tensor], fitting: Set[str]) -> Iterator[str]:
+        for sources in self.sources.values():
+            stored = [(link, part) for link, part in sources if link.theirs in fitting]
+            for (first, here), (other, there) in zip(stored, stored[1:], strict=False):
+                one = first.rule.split(tensors[first.theirs])[here]
+                two = other.rule.split(tensors[other.theirs])[there]
+                if not torch.equal(one, two):
+                    gap = (one.double() - two.double()).abs().max().item()
+                    yield f"{first.theirs} and {other.theirs} are tied in this model, but differ by up to {gap:.3g}"
+
+    def _needed(self, link: _Link) -> torch.Size:
+        return link.rule.join([torch.empty(self.held[name].shape, device="meta") for name in link.ours]).shape
+
+
+def _matches(pattern: str, names: Mapping[str, Tensor]) -> Iterator[tuple[dict[str, str], str]]:
+    """The names that a pattern fits, each with what its placeholders stand for."""
+    for name in names:
+        found = _pattern(pattern).fullmatch(name)
+        if found:
+            yield found.groupdict(), name
+
+
+@lru_cache
+def _pattern(name: str) -> re.Pattern[str]:
+    text, *rest = re.split(r"\{(\w+)\}", name)
+    groups = (f"(?P<{label}>[0-9]+){re.escape(after)}" for label, after in zip(rest[::2], rest[1::2], strict=True))
+    return re.compile(re.escape(text) + "".join(groups))
+
+
+def _close(given: Tensor, value: Tensor) -> bool:
+    return given.shape == value.shape and torch.allclose(given.double(), value.double(), rtol=EQUAL, atol=0.0)
+
+
+def _shape(tensor: Tensor) -> list[int]:
+    return list(tensor.shape)

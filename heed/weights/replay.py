@@ -1,0 +1,52 @@
+"""Does heed give what the reference gave? Feed a golden folder's inputs to its checkpoint and see.
+
+Adding a family = a function from a folder to named outputs, and its line in `FAMILIES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from ..core.errors import WeightsError
+from . import classics
+from .folder import OUTPUTS, Folder
+
+Outputs: TypeAlias = "dict[str, Tensor]"  # under the names of outputs.safetensors
+
+FAMILIES: dict[str, Callable[[Folder], Outputs]] = {
+    "bahdanau": classics.bahdanau,
+    "dot_product": classics.dot_product,
+    "nadaraya_watson": classics.nadaraya_watson,
+    "sparse": classics.sparse,
+}
+
+
+@torch.no_grad()
+def replay(folder: Path | str) -> dict[str, Tensor]:
+    """What heed computes from the inputs in a golden folder, under the names of its outputs.safetensors.
+
+    Without that file: everything the family can make. Computed in the precision of the weights.
+    """
+    golden = Folder.open(folder)
+    if golden.family not in FAMILIES:
+        near = "".join(f"did you mean {name}? " for name in get_close_matches(golden.family, FAMILIES, 1))
+        raise WeightsError(
+            f"{golden.path} holds a {golden.family!r} model, which heed cannot replay; {near}"
+            f"it replays {', '.join(sorted(FAMILIES))}"
+        )
+    made = FAMILIES[golden.family](golden)
+    if golden.wanted is None:
+        return made
+    lacking = [name for name in golden.wanted if name not in made]
+    if lacking:
+        raise WeightsError(
+            f"{golden.path / OUTPUTS} holds {', '.join(lacking)}, which heed does not make for {golden.family}; "
+            f"it makes {', '.join(sorted(made))}"
+        )
+    return {name: made[name] for name in golden.wanted}
