@@ -17,6 +17,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeAlias, get_args
 import tomli_w
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, Strict, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
 from .errors import ConfigError
@@ -142,10 +143,8 @@ def override(data: Mapping[str, Any], changes: Iterable[str]) -> Data:
 def explain(error: ValidationError, root: type[Config]) -> Iterator[str]:
     """Every problem in words: dotted place, what was given, what is allowed, what was probably meant."""
     for problem in error.errors(include_url=False):
-        classes = list(_classes_along(root, problem["loc"]))
-        tags = {place for place, _ in classes if place >= 0}
-        path = [str(step) for index, step in enumerate(problem["loc"]) if index not in tags]
-        yield _worded(problem, ".".join(path) or root.__qualname__, classes[-1][1])
+        trail = _Trail(root, problem["loc"])
+        yield _worded(problem, ".".join(trail.path) or root.__qualname__, trail)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -155,18 +154,18 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(names)}"
 
 
-def _worded(problem: ErrorDetails, place: str, owner: type[Config]) -> str:
+def _worded(problem: ErrorDetails, place: str, trail: _Trail) -> str:
     given, context = problem["input"], problem.get("ctx", {})
     match problem["type"]:
         case "extra_forbidden" | "unexpected_keyword_argument":
-            return f"{place} is unknown{nearest(place.rpartition('.')[2], owner.model_fields)}"
+            return f"{place} is unknown{nearest(place.rpartition('.')[2], trail.owner.model_fields)}"
         case "missing":
             return f"{place} is missing"
         case "union_tag_invalid":
             expected = [tag.strip("'") for tag in str(context["expected_tags"]).split(", ")]
             return f"{place}.kind is {context['tag']!r}{nearest(str(context['tag']), expected)}"
         case "union_tag_not_found":
-            return f"{place} is {_short(given)}, which has no kind; name one"
+            return f"{place} is {_short(given)}, which has no kind; name one of {', '.join(sorted(trail.choices))}"
         case "value_error":
             return f"{place}: {context['error']}"
         case _:
@@ -174,21 +173,24 @@ def _worded(problem: ErrorDetails, place: str, owner: type[Config]) -> str:
             return f"{place} is {_short(given)}; {must[0].lower()}{must[1:]}"
 
 
-def _classes_along(root: type[Config], loc: tuple[int | str, ...]) -> Iterator[tuple[int, type[Config]]]:
-    """The configuration classes that a location passes through; the index is that of a kind tag, or -1."""
-    current, choices = root, dict[str, type[Config]]()
-    yield -1, current
-    for index, step in enumerate(loc):
-        if isinstance(step, str) and step in choices:
-            current, choices = choices[step], {}
-            yield index, current
-        elif isinstance(step, str) and step in current.model_fields:
-            inside = list(_configs_in(current.model_fields[step].annotation, current.model_fields[step].metadata))
-            choices = {kind: choice for found in inside for kind, choice in found.items() if kind}
-            plain = [found[""] for found in inside if "" in found]
-            if plain:
-                current = plain[0]
-                yield -1, current
+class _Trail:
+    """A location followed through the tree: the path without kind tags, the class it ends in, the kinds to choose."""
+
+    def __init__(self, root: type[Config], loc: tuple[int | str, ...]) -> None:
+        self.path: list[str] = []
+        self.owner, self.choices = root, dict[str, type[Config]]()
+        for step in loc:
+            if isinstance(step, str) and step in self.choices:
+                self.owner, self.choices = self.choices[step], {}
+                continue
+            self.path.append(str(step))
+            if isinstance(step, str) and step in self.owner.model_fields:
+                self._enter(self.owner.model_fields[step])
+
+    def _enter(self, field: FieldInfo) -> None:
+        found = list(_configs_in(field.annotation, field.metadata))
+        self.choices = {kind: choice for table in found for kind, choice in table.items() if kind}
+        self.owner = next((table[""] for table in found if "" in table), self.owner)
 
 
 def _configs_in(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[dict[str, type[Config]]]:

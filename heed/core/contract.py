@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from .config import Config
 from .errors import CannotStream, InputError
 from .stamps import Span, Stamps
-from .state import Seen, Spec, State, allocate
+from .state import S, Seen, Spec, allocate
 
 
 class Reach(NamedTuple):
@@ -96,9 +96,6 @@ class Where(Stamps):
         return Where(self.order[:, begin:end], self.position[:, begin:end], self.given)
 
 
-S = TypeVar("S", bound=State)
-
-
 class Mixer(nn.Module, ABC, Generic[S]):
     """Whatever carries information along a sequence: attention, recurrence, convolution, a block, a whole stack."""
 
@@ -116,7 +113,7 @@ class Mixer(nn.Module, ABC, Generic[S]):
     def start(self, rows: int, given: Given = NOTHING) -> S:
         """The state before the first token. A mixer that looks ahead has none."""
         self.must_stream()
-        return allocate(self.spec(), rows, self.device)  # type: ignore[return-value]  # S is the tree that spec declares
+        return cast(S, allocate(self.spec(), rows, self.device))  # S is the tree that spec declares
 
     @abstractmethod
     def forward(self, x: Tensor, where: Where, state: S | None = None) -> tuple[Tensor, S | None]:

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Self, TypeAlias
+from typing import Self, TypeAlias, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -68,6 +68,7 @@ class Slot:
 
 Spec: TypeAlias = "Slot | tuple[Spec, ...]"  # () = remembers nothing
 State: TypeAlias = "Log | Cell | tuple[State, ...]"  # the same tree
+S = TypeVar("S", bound=State)
 
 
 class Seen(Stamps):
@@ -273,25 +274,25 @@ def leaves(state: State | None) -> Iterator[Leaf]:
         yield state
 
 
-def select(state: State, rows: Tensor | Sequence[int]) -> State:
+def select(state: S, rows: Tensor | Sequence[int]) -> S:
     """These rows, in this order, repeated if named twice: reorders beams, drops finished rows. A copy."""
     index = rows if isinstance(rows, Tensor) else torch.tensor(rows, dtype=torch.long)
-    return _map(state, lambda t: t.index_select(0, index.to(t.device)), spend=False)
+    return cast(S, _map(state, lambda t: t.index_select(0, index.to(t.device)), spend=False))
 
 
-def fork(state: State) -> State:
+def fork(state: S) -> S:
     """A copy that lives on its own: pass one of the two, keep the other."""
-    return _map(state, torch.clone, spend=False)
+    return cast(S, _map(state, torch.clone, spend=False))
 
 
-def detach(state: State) -> State:
+def detach(state: S) -> S:
     """The same values without their gradients; the given handle is used up."""
-    return _map(state, torch.detach, spend=True)
+    return cast(S, _map(state, torch.detach, spend=True))
 
 
-def to(state: State, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> State:
+def to(state: S, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> S:
     """Moved to a device, floating parts in another dtype; the given handle is used up."""
-    return _map(state, lambda t: t.to(device, dtype if t.is_floating_point() else t.dtype), spend=True)
+    return cast(S, _map(state, lambda t: t.to(device, dtype if t.is_floating_point() else t.dtype), spend=True))
 
 
 def nbytes(state: State | None) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
+from pydantic import model_validator
 from torch import Tensor
 
 from ..core.contract import MixerConfig, Where
@@ -23,7 +24,7 @@ from ..parts.masks import (
     Whole,
     Window,
 )
-from ..parts.positions import RELATIVE, AnyRelative, NoPosition
+from ..parts.positions import RELATIVE, AnyRelative, NoPosition, Relative
 
 
 class Attention(Headed[Log]):
@@ -41,6 +42,12 @@ class Attention(Headed[Log]):
         kind: Literal["attention"] = "attention"
         mask: AnyMask = Causal()
         position: AnyRelative = NoPosition.Config()
+
+        @model_validator(mode="after")
+        def _one_scale(self) -> Self:
+            if self.scale is not None and isinstance(self.position, Relative.Config):
+                raise ValueError("the relative code scales its term by head_size^-1/2; leave scale unset beside it")
+            return self
 
         def build(self, width: int) -> Attention:
             return Attention(self, width)

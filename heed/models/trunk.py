@@ -40,6 +40,7 @@ class Trunk(Mixer[States]):
         return self.stack.spec()
 
     def start(self, rows: int, given: Given = NOTHING) -> States:
+        self.must_stream()
         return self.stack.start(rows, given)
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self, TypeVar
+from typing import Self
 
 from pydantic import model_validator
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..core.config import Flag, Positive, Share, Size
 from ..core.contract import Mixer, MixerConfig
 from ..core.errors import ConfigError
-from ..core.state import Dim, State
+from ..core.state import Dim, S
 from .look import Look
 from .norms import AnyNorm
 
@@ -44,9 +44,6 @@ class HeadedConfig(MixerConfig):
                 f"width {width} does not divide into {self.heads} heads; nearest widths: {near}; or set head_size"
             )
         return self.head_size or width // self.heads
-
-
-S = TypeVar("S", bound=State)
 
 
 class Headed(Mixer[S]):

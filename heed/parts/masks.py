@@ -372,21 +372,8 @@ class Or(Mask):
             part.check(query, key)
 
 
-MASKS: tuple[type[Mask], ...] = (
-    Whole,
-    Causal,
-    Window,
-    Atrous,
-    Sparse,
-    Strided,
-    Fixed,
-    Prefix,
-    Segments,
-    Blocks,
-    Padding,
-    And,
-    Or,
-)
+MASKS: tuple[type[Mask], ...] = (Whole, Causal, Window, Atrous, Sparse, Strided, Fixed, Prefix, Segments, Blocks)
+MASKS += (Padding, And, Or)
 AnyMask = Annotated[Mask, OneOf(lambda: MASKS)]
 And.model_rebuild()
 Or.model_rebuild()

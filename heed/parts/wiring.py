@@ -75,13 +75,14 @@ class PostNorm(WiringConfig):
 
 
 class PreNorm(WiringConfig):
-    """x ← x + part(norm(x)), and a norm at the end of the stack (Wang et al. 2019; GPT-2)."""
+    """x ← alpha · x + part(norm(x)), and a norm at the end of the stack (Wang et al. 2019; GPT-2)."""
 
     kind: Literal["pre"] = "pre"
     final: Flag = True
+    alpha: Positive = 1.0  # else only in torchscale's decoders, where DeepNorm does not exclude pre-norm
 
     def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
-        return _Pre([norm.build(width) for _ in range(parts)], dropout)
+        return _Pre([norm.build(width) for _ in range(parts)], dropout, self.alpha)
 
     def ends(self, width: int, norm: NormConfig) -> Ends:
         return Ends(norm.build(width) if self.final else None)
@@ -178,9 +179,13 @@ class _Post(Wiring):
 
 
 class _Pre(Wiring):
+    def __init__(self, norms: Sequence[nn.Module], dropout: float, alpha: float = 1.0) -> None:
+        super().__init__(norms, dropout)
+        self.alpha = alpha
+
     def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
         for norm, part in zip(self.norms, parts, strict=True):
-            x = x + self.dropout(part(norm(x)))
+            x = torch.add(self.dropout(part(norm(x))), x, alpha=self.alpha)
         return x
 
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .proofs import Proof as Proof
-from .proofs import proofs as proofs
-from .proofs import subjects as subjects
+from .proof import Proof as Proof
+from .proof import proofs as proofs
+from .proof import subjects as subjects

@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TypeAlias, TypeVar
 
 import torch
@@ -268,7 +268,7 @@ class _Plan:
     def _untied(self, tensors: Mapping[str, Tensor], fitting: Set[str]) -> Iterator[str]:
         for sources in self.sources.values():
             stored = [(link, part) for link, part in sources if link.theirs in fitting]
-            for (first, here), (other, there) in zip(stored, stored[1:], strict=False):
+            for (first, here), (other, there) in pairwise(stored):
                 one = first.rule.split(tensors[first.theirs])[here]
                 two = other.rule.split(tensors[other.theirs])[there]
                 if not torch.equal(one, two):

@@ -14,16 +14,21 @@ import torch
 from torch import Tensor
 
 from ..core.errors import WeightsError
-from . import classics
+from . import classics, residual, torchscale, transformer
 from .folder import OUTPUTS, Folder
 
 Outputs: TypeAlias = "dict[str, Tensor]"  # under the names of outputs.safetensors
 
 FAMILIES: dict[str, Callable[[Folder], Outputs]] = {
+    "annotated_transformer": transformer.annotated_outputs,
     "bahdanau": classics.bahdanau,
+    "deepnorm": torchscale.outputs,
     "dot_product": classics.dot_product,
     "nadaraya_watson": classics.nadaraya_watson,
+    "residual": residual.outputs,
     "sparse": classics.sparse,
+    "transformer": transformer.torch_outputs,
+    "xpos": torchscale.outputs,
 }
 
 

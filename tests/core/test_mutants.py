@@ -104,7 +104,8 @@ class MasksByIndex(Attention):
         last = index[count - x.shape[1] :]
         gap = last[:, None] - index
         visible = (gap >= 0) & (gap <= 4) & (gap % 2 == 0)
-        return self.merge(attend(self.queries(x), *seen.parts, visible[None, None], scale=self.scale)), state
+        key, value = seen.parts
+        return self.merge(attend(self.queries(x), key, value, visible[None, None], scale=self.scale)), state
 
 
 class MixesRows(Attention):

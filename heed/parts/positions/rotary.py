@@ -219,7 +219,7 @@ def rotated_channels(size: int, share: float) -> int:
 
 def _paired(x: Tensor) -> Tensor:
     """Neighbouring channels two by two. [..., n] -> [..., n/2, 2]"""
-    return x.reshape(*x.shape[:-1], -1, 2)
+    return x.reshape(*x.shape[:-1], x.shape[-1] // 2, 2)
 
 
 def _aligned(x: Tensor) -> Tensor:

@@ -22,25 +22,18 @@ from .waves import Base, angles, frequencies
 class Alibi(Relates):
     """Attention with linear biases (Press et al. 2021): term_ij = -slope_h · |i - j|.
 
-    For keys of the past this is the paper's slope·(j - i); keys ahead, where a mask shows them, fade alike. `rule` says
-    how slopes are found where the number of heads is no power of two: "paper" (also BLOOM, Falcon) or "mpt". The two
-    are written differently but give the same slopes for every number of heads.
+    For keys of the past this is the paper's slope·(j - i); keys ahead, where a mask shows them, fade alike.
     """
 
     class Config(RelativeConfig):
-        """Which slopes."""
+        """Nothing to choose."""
 
         how: ClassVar[How] = "scores"
         paper: ClassVar[str] = "Press et al. 2021, arXiv 2108.12409"
         kind: Literal["alibi"] = "alibi"
-        rule: Literal["paper", "mpt"] = "paper"
 
         def build(self, heads: int, size: int) -> Alibi:
-            return Alibi(slopes(heads, self.rule))
-
-        @classmethod
-        def samples(cls) -> tuple[Self, ...]:
-            return cls(), cls(rule="mpt")
+            return Alibi(slopes(heads))
 
     def __init__(self, slope: tuple[float, ...]) -> None:
         super().__init__()
@@ -130,9 +123,7 @@ class Buckets(Relates):
 
     def term(self, query: Tensor, key: Tensor, where: Stamps, seen: Stamps) -> Tensor:
         """table[bucket(j - i), h]. [B|1, H, T, N]"""
-        most = (
-            self.config.distance
-        )  # from here on everything is in the last bucket, so few distances are to be told apart
+        most = self.config.distance  # from here on all is in the last bucket: few distances are to be told apart
         known = self.bucket(torch.arange(-most, most + 1, device=query.device))
         index = known[gaps(where, seen).neg().clamp(-most, most) + most]  # [B|1, T, N]
         return F.embedding(index, self.table).movedim(-1, 1).to(query.dtype)
@@ -201,7 +192,7 @@ class Relative(Relates):
             weight = self.distance.weight.reshape(heads, size, width)
             return torch.einsum("bthd,hdw->bhtw", query, weight) @ waves.mT
         code: Tensor = self.distance(waves)
-        return torch.einsum("bthd,ghd->bhtg", query, code.reshape(-1, heads, size))
+        return torch.einsum("bthd,ghd->bhtg", query, code.reshape(count, heads, size))
 
     def _distances(self, where: Stamps, seen: Stamps) -> tuple[Tensor, Tensor]:
         """The distances that occur, and which of them every pair has. A pair with padding gets any: nobody sees it."""
@@ -213,19 +204,14 @@ class Relative(Relates):
         return distinct(gap, room=2 * (gap.shape[1] + gap.shape[2]))
 
 
-def slopes(heads: int, rule: Literal["paper", "mpt"] = "paper") -> tuple[float, ...]:
+def slopes(heads: int) -> tuple[float, ...]:
     """ALiBi's slopes: 2^(-8/H), 2^(-16/H), ..., 2^-8 if the number of heads H is a power of two.
 
-    Otherwise "paper" takes the slopes of the power of two below, then every second one of twice that many heads; "mpt"
-    takes those of the power of two above, every second one first.
+    Otherwise those of the power of two below, then every second one of twice that many heads. MPT words it differently
+    (the power of two above, every second one first) and arrives at the same slopes.
     """
     below = 2 ** (heads.bit_length() - 1)
-    if below == heads:
-        return _geometric(heads)
-    doubled = _geometric(2 * below)
-    if rule == "paper":
-        return (*_geometric(below), *doubled[::2])[:heads]
-    return (*doubled[1::2], *doubled[::2])[:heads]
+    return (*_geometric(below), *_geometric(2 * below)[::2])[:heads]
 
 
 def _geometric(count: int) -> tuple[float, ...]:

@@ -1,0 +1,1 @@
+"""How fast and how small heed is, beside the best that plain torch offers. `python -m benchmarks`; see README.md."""

@@ -1,0 +1,46 @@
+"""The command line: `python -m benchmarks [names] [--json FILE] [--markdown]`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from . import attend, start, training, window
+from .report import Report, Row, machine
+
+SUBJECTS = {"start": start.rows, "attend": attend.rows, "window": window.rows, "training": training.rows}
+
+
+def main(
+    names: Annotated[list[str] | None, typer.Argument(help=f"What to measure: {', '.join(SUBJECTS)}; or all.")] = None,
+    as_json: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file as well.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown for README.md, not tables.")] = False,
+    rounds: Annotated[int | None, typer.Option(min=2, help="Rounds per race; each subject knows its own.")] = None,
+) -> None:
+    """Measure heed beside the best that plain torch offers. Exit code 1 if a target is clearly missed."""
+    chosen = names or list(SUBJECTS)
+    unknown = [name for name in chosen if name not in SUBJECTS]
+    if unknown:
+        raise typer.BadParameter(f"{', '.join(unknown)} is not measured here; there is {', '.join(SUBJECTS)}")
+    where = machine()  # before the work: its load is what we ran into, not what we made
+    progress = Console(stderr=True)
+    subjects: dict[str, list[Row]] = {}
+    for name in chosen:
+        with progress.status(f"measuring {name}"):
+            subjects[name] = list(SUBJECTS[name](rounds))
+    report = Report(subjects, where)
+    if as_json is not None:
+        as_json.write_text(json.dumps(report.plain(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if markdown:
+        print(report.markdown())
+    else:
+        report.show(Console())
+    raise typer.Exit(any(row.verdict == "missed" for rows in subjects.values() for row in rows))
+
+
+if __name__ == "__main__":
+    typer.run(main)

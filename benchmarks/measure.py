@@ -1,0 +1,134 @@
+"""How a figure is taken: runners take turns in random order, and only what was measured side by side is compared.
+
+A shared machine drifts by a third within minutes, so a time means little and a ratio of neighbours means much: `race`
+times all runners once per round, `ratio` pairs them round by round. torch counts no memory on a CPU, so `peak` runs a
+function in a fresh process and asks the kernel how far the process grew.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+Runner: TypeAlias = Callable[[], object]
+Unit: TypeAlias = Literal["s", "B", "×", ""]
+Prepare: TypeAlias = "Callable[..., Runner]"
+
+LEAST = 0.02  # seconds a sample lasts at least: a quick call is repeated, so that the clock and Python do not count
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A median between two bounds: quartiles of what was measured, or the 95 % interval of a ratio."""
+
+    low: float
+    middle: float
+    high: float
+    unit: Unit = "s"
+
+    @classmethod
+    def of(cls, samples: Sequence[float], unit: Unit = "s") -> Figure:
+        """Median and quartiles."""
+        if len(samples) == 1:
+            return cls(samples[0], samples[0], samples[0], unit)
+        low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
+        return cls(low, middle, high, unit)
+
+    @classmethod
+    def exact(cls, value: float, unit: Unit) -> Figure:
+        """A figure that does not vary."""
+        return cls(value, value, value, unit)
+
+    def times(self, factor: float) -> Figure:
+        """What so many of it would be."""
+        return Figure(self.low * factor, self.middle * factor, self.high * factor, self.unit)
+
+    def __str__(self) -> str:
+        if self.low == self.high:
+            return written(self.middle, self.unit)
+        return f"{written(self.middle, self.unit)} ({written(self.low, self.unit)} – {written(self.high, self.unit)})"
+
+
+def written(value: float, unit: Unit) -> str:
+    """A value with the prefix that suits its size."""
+    match unit:
+        case "s":
+            if value < 1e-3:
+                return f"{value * 1e6:.3g} µs"
+            return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.2f} s"
+        case "B":
+            return f"{value / 2**20:.3g} MiB" if value < 2**30 else f"{value / 2**30:.2f} GiB"
+        case "×":
+            return f"{value:.2f}" if value >= 0.1 else f"{value:.3f}"
+        case "":
+            return f"{value:g}"
+
+
+def race(runners: dict[str, Runner], rounds: int) -> dict[str, list[float]]:
+    """Seconds per call of every runner, round by round: all run in every round, in an order drawn anew."""
+    repeats = {name: _repeats(run) for name, run in runners.items()}
+    samples: dict[str, list[float]] = {name: [] for name in runners}
+    order = random.Random(0)
+    for _ in range(rounds):
+        for name in order.sample(list(runners), len(runners)):
+            samples[name].append(_timed(runners[name], repeats[name]))
+    return samples
+
+
+def ratio(mine: Sequence[float], peer: Sequence[float]) -> Figure:
+    """Median of the paired ratios with its 95 % bootstrap interval; below 1 heed is ahead."""
+    pairs = [a / b for a, b in zip(mine, peer, strict=True)]
+    draw = random.Random(0)
+    medians = sorted(statistics.median(draw.choices(pairs, k=len(pairs))) for _ in range(RESAMPLES))
+    cut = round(0.025 * RESAMPLES)
+    return Figure(medians[cut], statistics.median(pairs), medians[-cut - 1], "×")
+
+
+def peak(prepare: Prepare, *arguments: Any) -> Figure:
+    """How far a fresh process grows while it runs what `prepare(*arguments)` gives: everything beyond the inputs.
+
+    `prepare` makes the inputs and warms up; it must be a function of a module, so that the process can find it.
+    """
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:
+        return Figure.exact(fresh.submit(_growth, prepare, arguments).result(), "B")
+
+
+def _repeats(run: Runner) -> int:
+    """How often to call it for one sample. The first call warms up, the second one tells."""
+    run()
+    return max(1, round(LEAST / max(_timed(run, 1), 1e-7)))
+
+
+def _timed(run: Runner, repeats: int) -> float:
+    gc.collect()
+    begin = time.perf_counter()
+    for _ in range(repeats):
+        run()
+    return (time.perf_counter() - begin) / repeats
+
+
+def _growth(prepare: Prepare, arguments: tuple[Any, ...]) -> int:
+    run = prepare(*arguments)
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # Linux: the high-water mark starts anew
+    before = _resident("VmRSS")
+    kept = run()
+    grown = _resident("VmHWM") - before
+    del kept  # lived until here: a result counts
+    return max(grown, 1)
+
+
+def _resident(field: str) -> int:
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"/proc/self/status has no {field}; memory is measured on Linux only")

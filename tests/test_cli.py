@@ -1,0 +1,105 @@
+"""The command line as a person uses it: in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+
+def heed(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "heed", *words], capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_help_is_quick_and_names_the_commands() -> None:
+    best = min(_seconds("--help") for _ in range(3))
+    assert best < 0.5
+    text = heed("--help").stdout
+    assert "list" in text
+    assert "verify" in text
+
+
+def _seconds(word: str) -> float:
+    start = time.perf_counter()
+    assert heed(word).returncode == 0
+    return time.perf_counter() - start
+
+
+def test_import_is_quick_and_leaves_torch_alone() -> None:
+    code = (
+        "import sys, time; t = time.perf_counter(); import heed; print(time.perf_counter() - t, 'torch' in sys.modules)"
+    )
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(3)]
+    assert min(float(run.stdout.split()[0]) for run in runs) < 0.06
+    assert all(run.stdout.split()[1] == "False" for run in runs)
+
+
+def test_public_names_resolve() -> None:
+    import heed as package
+
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    assert set(package.__all__) <= set(dir(package))
+    with pytest.raises(AttributeError, match="has no attribute 'atend'"):
+        package.atend  # noqa: B018
+
+
+def test_list_tells_each_mixers_law_of_growth() -> None:
+    found = json.loads(heed("list", "--json").stdout)
+    notes = {(entry["table"], entry["name"]): entry["note"] for entry in found}
+    assert notes["mixers", "attention"] == "remembers 2·kv_heads·head_size numbers per token"
+    assert notes["mixers", "cross"] == "remembers 2·kv_heads·head_size numbers per source token"
+    assert notes["feed-forwards", "feedforward"] == "remembers nothing"
+    assert notes["positions", "rope"] == "rotates"
+    assert notes["positions", "alibi"] == "scores"
+    assert notes["positions", "sinusoid"] == "adds"
+    assert all(entry["summary"] for entry in found)
+    table = heed("list").stdout
+    assert "mixers" in table
+    assert "attention" in table
+
+
+def test_verify_reports_the_worst_number_of_each_statement() -> None:
+    run = heed("verify", "cross", "attend", "--json")
+    assert run.returncode == 0
+    report = json.loads(run.stdout)
+    assert report["holds"]
+    assert {proof["subject"] for proof in report["proofs"]} == {"cross", "attend"}
+    assert all(proof["error"] <= proof["bound"] for proof in report["proofs"])
+    shown = heed("verify", "cross")
+    assert "statements hold" in shown.stdout
+    assert "split" in shown.stdout
+
+
+def test_verify_fails_loudly() -> None:
+    """With a law broken on purpose the exit code is 1 and the culprit is named."""
+    code = (
+        "import heed.verify.proof as p, heed.core.laws as laws\n"
+        "p.STATEMENTS['split'] = lambda sample: laws.Finding('split', 1.0, 0.0, 'broken on purpose')\n"
+        "import sys; sys.argv = ['heed', 'verify', 'cross']\n"
+        "import heed.cli; heed.cli.main()"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert run.returncode == 1
+    assert "broken on purpose" in run.stdout
+    assert "7 of 8 statements hold" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (("verify", "atention"), 2, "there is nothing called 'atention' to verify; did you mean attention?"),
+        (("verfy",), 2, "No such command"),
+        (("--version",), 0, "0.1.0"),
+    ],
+)
+def test_words_that_are_off(words: tuple[str, ...], code: int, text: str) -> None:
+    run = heed(*words)
+    assert run.returncode == code
+    assert text in run.stdout + run.stderr
+    assert "Traceback" not in run.stderr
