@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +29,7 @@ def main(
         raise typer.BadParameter(f"{', '.join(unknown)} is not measured here; there is {', '.join(SUBJECTS)}")
     where = machine()  # before the work: its load is what we ran into, not what we made
     progress = Console(stderr=True)
-    subjects: dict[str, list[Row]] = {}
+    subjects: dict[str, Sequence[Row]] = {}
     for name in chosen:
         with progress.status(f"measuring {name}"):
             subjects[name] = list(SUBJECTS[name](rounds))

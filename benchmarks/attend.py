@@ -13,7 +13,7 @@ from torch.autograd import grad
 import heed
 from heed.parts.masks import Causal
 
-from .measure import race
+from .measure import Three, contiguous, race, swapped
 from .report import Row, Target, compared
 
 ROWS, HEADS, TOKENS, SIZE, KEYS = 8, 8, 512, 64, 1024
@@ -25,14 +25,14 @@ def rows(rounds: int | None) -> Iterator[Row]:
     """Causal attention of 8×8×512×64 in float32, without and with gradients; then one token against 1024 keys."""
     torch.manual_seed(0)
     mine = _inputs(TOKENS, TOKENS)
-    swapped = [tensor.transpose(1, 2) for tensor in mine]  # the memory of heed's layout, seen as torch wants it
-    own = [tensor.contiguous() for tensor in swapped]  # torch's own layout
+    same = swapped(mine)  # the memory of heed's layout, seen as torch wants it
+    own = contiguous(same)  # torch's own layout
     with torch.no_grad():
         samples = race(
             {
                 "heed": partial(heed.attend, *mine, CAUSAL),
                 "own": partial(_kernel, *own),
-                "same": partial(_kernel, *swapped),
+                "same": partial(_kernel, *same),
                 "again": partial(_kernel, *own),
             },
             rounds or 40,
@@ -49,32 +49,36 @@ def rows(rounds: int | None) -> Iterator[Row]:
         {
             "heed": lambda: grad(heed.attend(*mine, CAUSAL), mine, upstream),
             "own": lambda: grad(_kernel(*own), own, own_upstream),
-            "same": lambda: grad(_kernel(*(x.transpose(1, 2) for x in mine)).transpose(1, 2), mine, upstream),
+            "same": lambda: grad(_kernel(*swapped(mine)).transpose(1, 2), mine, upstream),
         },
         rounds or 20,
     )
     yield compared("forward and backward; peer: sdpa on [B, H, T, d]", samples["heed"], samples["own"], WITHIN)
     yield compared("forward and backward; peer: sdpa on the same tensors", samples["heed"], samples["same"], WITHIN)
-    yield _decoding(rounds)
+    yield from _decoding(rounds)
 
 
-def _decoding(rounds: int | None) -> Row:
-    query, key, value = _inputs(1, KEYS)
-    cells = [tensor.transpose(1, 2).contiguous() for tensor in (query, key, value)]
+def _decoding(rounds: int | None) -> Iterator[Row]:
+    mine = _inputs(1, KEYS)
+    same = swapped(mine)
     with torch.no_grad():
         samples = race(
             {
-                "heed": partial(heed.attend, query, key, value, CAUSAL),
-                "own": partial(F.scaled_dot_product_attention, *cells),
+                "heed": partial(heed.attend, *mine, CAUSAL),
+                "own": partial(F.scaled_dot_product_attention, *contiguous(same)),
+                "same": partial(F.scaled_dot_product_attention, *same),
             },
             rounds or 40,
         )
-    return compared(f"one token against {KEYS} keys; peer: sdpa on [B, H, T, d]", samples["heed"], samples["own"])
+    what = f"one token against {KEYS} keys; peer: sdpa on"
+    yield compared(f"{what} [B, H, T, d]", samples["heed"], samples["own"])
+    yield compared(f"{what} the same tensors", samples["heed"], samples["same"])
 
 
 def _kernel(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(query, key, value, is_causal=True)
 
 
-def _inputs(tokens: int, keys: int) -> list[Tensor]:
-    return [torch.randn(ROWS, length, HEADS, SIZE) for length in (tokens, keys, keys)]
+def _inputs(tokens: int, keys: int) -> Three:
+    query, key, value = (torch.randn(ROWS, length, HEADS, SIZE) for length in (tokens, keys, keys))
+    return query, key, value

@@ -18,9 +18,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from torch import Tensor
+
 Runner: TypeAlias = Callable[[], object]
 Unit: TypeAlias = Literal["s", "B", "×", ""]
 Prepare: TypeAlias = "Callable[..., Runner]"
+Three: TypeAlias = tuple[Tensor, Tensor, Tensor]  # query, key, value
 
 LEAST = 0.02  # seconds a sample lasts at least: a quick call is repeated, so that the clock and Python do not count
 RESAMPLES = 2000
@@ -132,3 +135,15 @@ def _resident(field: str) -> int:
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024
     raise RuntimeError(f"/proc/self/status has no {field}; memory is measured on Linux only")
+
+
+def swapped(three: Three) -> Three:
+    """The same memory with tokens and heads in the other order: from heed's [B, T, H, d] to torch's [B, H, T, d]."""
+    query, key, value = three
+    return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+
+
+def contiguous(three: Three) -> Three:
+    """Copies in one piece."""
+    query, key, value = three
+    return query.contiguous(), key.contiguous(), value.contiguous()

@@ -15,7 +15,7 @@ from torch.autograd import grad
 import heed
 from heed.parts.masks import Window
 
-from .measure import Figure, Runner, peak, race
+from .measure import Figure, Runner, Three, peak, race, swapped
 from .report import Row, Target, compared
 
 HEADS, SIZE, BACK = 8, 64, 255
@@ -32,14 +32,12 @@ def windowed(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 def dense(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
     """torch's kernel with the window written out as a mask of n×n."""
     mask = band(query.shape[1], query.shape[1]) if mask is None else mask
-    swapped = (tensor.transpose(1, 2) for tensor in (query, key, value))
-    return F.scaled_dot_product_attention(*swapped, attn_mask=mask).transpose(1, 2)
+    return F.scaled_dot_product_attention(*swapped((query, key, value)), attn_mask=mask).transpose(1, 2)
 
 
 def full(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """torch's kernel with no window at all: causal, so it can skip half of the pairs."""
-    swapped = (tensor.transpose(1, 2) for tensor in (query, key, value))
-    return F.scaled_dot_product_attention(*swapped, is_causal=True).transpose(1, 2)
+    return F.scaled_dot_product_attention(*swapped((query, key, value)), is_causal=True).transpose(1, 2)
 
 
 def blocked(query: Tensor, key: Tensor, value: Tensor, block: int = 128) -> Tensor:
@@ -49,10 +47,13 @@ def blocked(query: Tensor, key: Tensor, value: Tensor, block: int = 128) -> Tens
     rows share one small mask. The first tokens, whose window sticks out of the text, go beforehand.
     """
     reach = -(-BACK // block) * block
-    head = dense(*(tensor[:, :reach] for tensor in (query, key, value)))
-    near = [tensor[0].unfold(0, reach + block, block).transpose(2, 3) for tensor in (key, value)]  # [n/b, H, r+b, d]
-    own = query[0, reach:].unflatten(0, (-1, block)).transpose(1, 2)  # [n/b, H, b, d]
-    rest = F.scaled_dot_product_attention(own, *near, attn_mask=band(block, reach + block))
+
+    def near(tensor: Tensor) -> Tensor:  # [n/b, H, r+b, d]
+        return tensor[0].unfold(0, reach + block, block).transpose(2, 3)
+
+    own = query[0, reach:].unfold(0, block, block).transpose(2, 3)  # [n/b, H, b, d]
+    rest = F.scaled_dot_product_attention(own, near(key), near(value), attn_mask=band(block, reach + block))
+    head = dense(query[:, :reach], key[:, :reach], value[:, :reach])
     return torch.cat((head, rest.transpose(1, 2).flatten(0, 1)[None]), 1)
 
 
@@ -123,7 +124,9 @@ def _growth(rounds: int | None) -> Iterator[Row]:
 
 
 def _gradients(rounds: int | None, block: int) -> Iterator[Row]:
-    inputs = [tensor.requires_grad_() for tensor in _inputs(HALF)]
+    inputs = _inputs(HALF)
+    for tensor in inputs:
+        tensor.requires_grad_()
     upstream = torch.randn_like(inputs[0])
 
     def both(form: Form) -> Runner:
@@ -143,8 +146,9 @@ def prepare(form: Form, length: int) -> Runner:
     return partial(form, *_inputs(length))
 
 
-def _inputs(length: int) -> list[Tensor]:
-    return [torch.randn(1, length, HEADS, SIZE) for _ in range(3)]
+def _inputs(length: int) -> Three:
+    query, key, value = (torch.randn(1, length, HEADS, SIZE) for _ in range(3))
+    return query, key, value
 
 
 def _best_block() -> int:
@@ -155,7 +159,7 @@ def _best_block() -> int:
     return int(min(samples, key=lambda block: statistics.median(samples[block])))
 
 
-def _agree(inputs: list[Tensor], block: int) -> None:
+def _agree(inputs: Three, block: int) -> None:
     """What is compared computes the same."""
     error = float((windowed(*inputs) - blocked(*inputs, block)).abs().max())
     if error > 1e-4:

@@ -14,7 +14,7 @@ from ..parts.masks import Causal, Whole
 from ..parts.wiring import ResiDual
 from .folder import Folder
 from .rename import Table, both, restore
-from .transformer import Outputs, Padded, Theirs, must_hold, streams, understood
+from .transformer import Outputs, Padded, Theirs, must_hold, sequence, streams, understood
 
 
 def _layers(side: str, attention: dict[str, str]) -> Table:
@@ -91,8 +91,8 @@ def model(folder: Folder) -> Pair:
 
 def outputs(folder: Folder) -> Outputs:
     """Family `residual`: both streams after every layer and what comes out at the end; time comes first."""
-    pair = model(folder)
-    source, target = folder.input("src_embeds"), folder.input("tgt_embeds")
+    pair, width = model(folder), understood(folder, Residual).d
+    source, target = (sequence(folder, name, width) for name in ("src_embeds", "tgt_embeds"))
     hidden = Padded.hiding(folder, "encoder_padding_mask", source)
     inner = streams(pair.encoder, hidden.front(source), hidden.where)
     last = pair.encoder.ends.leave(inner[-1])

@@ -25,7 +25,7 @@ from ..parts.positions import Buckets, Learned, NoPosition, RelativeConfig, XPos
 from ..parts.wiring import DeepNorm, PostNorm, PreNorm, WiringConfig
 from .folder import CONFIG, Folder
 from .rename import Computed, Same, Table, both, restore
-from .transformer import Outputs, Padded, Theirs, must_hold, streams, understood
+from .transformer import Outputs, Padded, Theirs, must_hold, sequence, streams, understood
 
 Side: TypeAlias = Literal["decoder", "encoder"]
 
@@ -192,7 +192,7 @@ def outputs(folder: Folder) -> Outputs:
     trunk = model(folder)
     if side_of(folder) == "decoder":
         return _decoder_outputs(folder, trunk)
-    tokens = folder.input("src_tokens")
+    tokens = sequence(folder, "src_tokens")
     hidden = Padded.hiding(folder, "encoder_padding_mask", tokens)
     inner, last = _depths(trunk, hidden.front(tokens), hidden.where)
     made = {f"encoder_states.{depth}": hidden.back(x) for depth, x in enumerate(inner)}
@@ -200,7 +200,7 @@ def outputs(folder: Folder) -> Outputs:
 
 
 def _decoder_outputs(folder: Folder, trunk: Decoder | Encoder) -> Outputs:
-    tokens = folder.input("prev_output_tokens")
+    tokens = sequence(folder, "prev_output_tokens")
     hidden = Padded.hiding(folder, "self_attn_padding_mask", tokens)
     inner, last = _depths(trunk, hidden.front(tokens), hidden.where)
     made = {f"inner_states.{depth}": hidden.back(x) for depth, x in enumerate(inner)}

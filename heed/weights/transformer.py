@@ -64,6 +64,15 @@ def must_hold(folder: Folder, width: int, depth: int) -> None:
         )
 
 
+def sequence(folder: Folder, name: str, width: int | None = None) -> Tensor:
+    """An input of shape [rows, tokens] or, with a width, [rows, tokens, width]."""
+    tensor = folder.input(name)
+    if tensor.dim() != (2 if width is None else 3) or (width is not None and tensor.shape[2] != width):
+        needed = "[rows, tokens]" if width is None else f"[rows, tokens, {width}]"
+        raise WeightsError(f"{folder.path / INPUTS}: {name} has the shape {list(tensor.shape)}; needed is {needed}")
+    return tensor
+
+
 @dataclass(frozen=True)
 class Padded:
     """Rows with padding anywhere, and how to bring their real tokens to the front and back."""
@@ -184,7 +193,7 @@ def torch_model(folder: Folder) -> Seq2seq:
 def torch_outputs(folder: Folder) -> Outputs:
     """Family `transformer`: what encoder, decoder and generator give, and a greedy translation."""
     model = torch_model(folder)
-    source, target = folder.input("src"), folder.input("tgt")
+    source, target = sequence(folder, "src"), sequence(folder, "tgt")
     hidden = Padded.hiding(folder, "src_key_padding_mask", source)
     memory = model.read(hidden.front(source), hidden.where)
     made = {"memory": hidden.back(memory.parts[0])}
@@ -281,7 +290,7 @@ def annotated_model(folder: Folder) -> Seq2seq:
 def annotated_outputs(folder: Folder) -> Outputs:
     """Family `annotated_transformer`: what encoder, decoder and generator give. In its masks True is visible."""
     model = annotated_model(folder)
-    source, target = folder.input("src"), folder.input("tgt")
+    source, target = sequence(folder, "src"), sequence(folder, "tgt")
     hidden = Padded.of(_visible(folder, "src_mask", 1, source)[:, 0])
     memory = model.read(hidden.front(source), hidden.where)
     shown = _unpadded(folder, _visible(folder, "tgt_mask", target.shape[1], target))

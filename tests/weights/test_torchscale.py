@@ -375,7 +375,8 @@ def two_streams(
 ) -> Tensors:
     """`sight` says for each attention what it looks at (None = the stream itself) and what of it is visible."""
     short = side[:3]
-    scale, made = c[f"{short}_res_input_norm_scale"], {}
+    scale = c[f"{short}_res_input_norm_scale"]
+    made: Tensors = {}
     res = scale * x
     for k in range(c[f"{short}_layers"]):
         name = f"{side}_layers.{k}"
@@ -408,6 +409,15 @@ def residual_weights(c: Options) -> Tensors:
         gains = [*norms, f"{side}_layer_norm"]
         made |= {f"{name}.weight": torch.randn(width, dtype=torch.float64) for name in gains}
     return made
+
+
+def test_embeddings_of_another_width_are_refused(tmp_path: Path) -> None:
+    golden = GOLDEN / RESIDUAL
+    weights, inputs = (load_file(golden / f"{name}.safetensors") for name in ("model", "inputs"))
+    config = json.loads((golden / "config.json").read_text())
+    folder = write(tmp_path / "x", config, weights, inputs | {"tgt_embeds": torch.zeros(2, 9, 31)})
+    with pytest.raises(WeightsError, match=r"tgt_embeds has the shape \[2, 9, 31\]; needed is \[rows, tokens, 32\]"):
+        replay(folder)
 
 
 @pytest.mark.parametrize("padding", PADDING.values(), ids=PADDING)

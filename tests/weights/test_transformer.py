@@ -308,6 +308,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "vocabulary": ({"vs": 10**12}, r"src_embed.weight has the shape \[99, 32\]"),
     "no final norm": ({"final_norm": True}, r"transformer.encoder.norm.weight \[32\] is missing"),
     "a tensor": ({"generator.bias": None}, r"generator.bias \[89\] is missing"),
+    "tokens": ({"tgt": torch.zeros(5, dtype=torch.long)}, r"tgt has the shape \[5\]; needed is \[rows, tokens\]"),
     "a mask": ({"src_key_padding_mask": torch.zeros(2, 3).bool()}, "src_key_padding_mask has the shape"),
 }
 
