@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -17,23 +17,18 @@ def heed(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_help_is_quick_and_names_the_commands() -> None:
-    best = min(_seconds("--help") for _ in range(3))
-    assert best < 0.5
+    """Time on the processor, which a busy machine does not stretch; benchmarks/ measures by the clock."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     text = heed("--help").stdout
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
     assert "list" in text
     assert "verify" in text
 
 
-def _seconds(word: str) -> float:
-    start = time.perf_counter()
-    assert heed(word).returncode == 0
-    return time.perf_counter() - start
-
-
 def test_import_is_quick_and_leaves_torch_alone() -> None:
-    code = (
-        "import sys, time; t = time.perf_counter(); import heed; print(time.perf_counter() - t, 'torch' in sys.modules)"
-    )
+    clock = "time.process_time()"
+    code = f"import sys, time; t = {clock}; import heed; print({clock} - t, 'torch' in sys.modules)"
     runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(3)]
     assert min(float(run.stdout.split()[0]) for run in runs) < 0.06
     assert all(run.stdout.split()[1] == "False" for run in runs)
