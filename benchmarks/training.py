@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -37,9 +38,11 @@ class Peer(nn.Module):
         self.source = nn.Embedding(VOCABULARY, size.width)
         self.target = nn.Embedding(VOCABULARY, size.width)
         self.dropout = nn.Dropout(size.dropout)
-        self.transformer = nn.Transformer(
-            size.width, size.heads, size.depth, size.depth, size.hidden, size.dropout, batch_first=batch_first
-        )
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="enable_nested_tensor")  # an inference path; this is training
+            self.transformer = nn.Transformer(
+                size.width, size.heads, size.depth, size.depth, size.hidden, size.dropout, batch_first=batch_first
+            )
         self.generator = nn.Linear(size.width, VOCABULARY)
         waves, triangle = sinusoids(TOKENS, size.width), nn.Transformer.generate_square_subsequent_mask(TOKENS)
         self.register_buffer("waves", waves if batch_first else waves[:, None], persistent=False)
@@ -135,9 +138,9 @@ def _agree() -> None:
         theirs.backward()  # type: ignore[no-untyped-call]
         slopes = renamed({name: _slope(weight) for name, weight in model.named_parameters()}, size.depth)
         errors = [float((slopes[name] - _slope(weight)).abs().max()) for name, weight in peer.named_parameters()]
-        if abs(float(mine - theirs)) > 1e-4 or max(errors) > 1e-4:
+        if abs(mine.item() - theirs.item()) > 1e-4 or max(errors) > 1e-4:
             raise RuntimeError(
-                f"heed and nn.Transformer do not compute the same: loss {float(mine):.6f} and {float(theirs):.6f}, "
+                f"heed and nn.Transformer do not compute the same: loss {mine.item():.6f} and {theirs.item():.6f}, "
                 f"gradients differ by up to {max(errors):.1e}"
             )
 

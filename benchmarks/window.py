@@ -66,31 +66,31 @@ def band(queries: int, keys: int) -> Tensor:
 def rows(rounds: int | None) -> Iterator[Row]:
     """Against a dense mask, a blocked form written for this purpose, and full attention; then growth and gradients."""
     torch.manual_seed(0)
-    block = _best_block()
-    yield from _forward(rounds, block)
+    with torch.no_grad():
+        block = _best_block(lambda block: partial(blocked, *_inputs(HALF), block))
+        yield from _forward(rounds, block)
     yield from _memory(block)
     yield from _growth(rounds)
-    yield from _gradients(rounds, block)
+    yield from _gradients(rounds)
 
 
 def _forward(rounds: int | None, block: int) -> Iterator[Row]:
     inputs = _inputs(LONG)
-    with torch.no_grad():
-        _agree(inputs, block)
-        quick: dict[str, Runner] = {
-            "heed": partial(windowed, *inputs),
-            "blocked": partial(blocked, *inputs, block),
-        }
-        samples = race(quick, rounds or 15)
-        yield compared(
-            f"{LONG:,} tokens; peer: blocked, in blocks of {block}", samples["heed"], samples["blocked"], Target(1.0)
-        )
-        slow: dict[str, Runner] = {
-            "heed": partial(windowed, *inputs),
-            "dense": partial(dense, *inputs, band(LONG, LONG)),  # its mask made beforehand
-            "full": partial(full, *inputs),
-        }
-        samples = race(slow, min(rounds or 3, 3))
+    _agree(inputs, block)
+    quick: dict[str, Runner] = {
+        "heed": partial(windowed, *inputs),
+        "blocked": partial(blocked, *inputs, block),
+    }
+    samples = race(quick, rounds or 15)
+    yield compared(
+        f"{LONG:,} tokens; peer: blocked, in blocks of {block}", samples["heed"], samples["blocked"], Target(1.0)
+    )
+    slow: dict[str, Runner] = {
+        "heed": partial(windowed, *inputs),
+        "dense": partial(dense, *inputs, band(LONG, LONG)),  # its mask made beforehand
+        "full": partial(full, *inputs),
+    }
+    samples = race(slow, min(rounds or 3, 3))
     yield compared(f"{LONG:,} tokens; peer: sdpa with a ready dense mask", samples["heed"], samples["dense"])
     yield compared(f"{LONG:,} tokens; peer: sdpa, full causal", samples["heed"], samples["full"])
 
@@ -123,7 +123,7 @@ def _growth(rounds: int | None) -> Iterator[Row]:
         yield Row(f"{length:,} tokens, memory; peer: linear from {first:,}", room[length], line, share)
 
 
-def _gradients(rounds: int | None, block: int) -> Iterator[Row]:
+def _gradients(rounds: int | None) -> Iterator[Row]:
     inputs = _inputs(HALF)
     for tensor in inputs:
         tensor.requires_grad_()
@@ -132,9 +132,10 @@ def _gradients(rounds: int | None, block: int) -> Iterator[Row]:
     def both(form: Form) -> Runner:
         return lambda: grad(form(*inputs), inputs, upstream)
 
+    block = _best_block(lambda block: both(partial(blocked, block=block)))
     samples = race({"heed": both(windowed), "blocked": both(partial(blocked, block=block))}, rounds or 9)
     what = f"{HALF:,} tokens, forward and backward; peer: "
-    yield compared(f"{what}blocked", samples["heed"], samples["blocked"], Target(1.0))
+    yield compared(f"{what}blocked, in blocks of {block}", samples["heed"], samples["blocked"], Target(1.0))
     samples = race({"heed": both(windowed), "full": both(full)}, min(rounds or 5, 5))
     yield compared(f"{what}sdpa, full causal", samples["heed"], samples["full"])
 
@@ -151,11 +152,9 @@ def _inputs(length: int) -> Three:
     return query, key, value
 
 
-def _best_block() -> int:
+def _best_block(runner: Callable[[int], Runner]) -> int:
     """The peer chooses its block size on this machine."""
-    inputs = _inputs(HALF)
-    with torch.no_grad():
-        samples = race({str(block): partial(blocked, *inputs, block) for block in BLOCKS}, 5)
+    samples = race({str(block): runner(block) for block in BLOCKS}, 5)
     return int(min(samples, key=lambda block: statistics.median(samples[block])))
 
 

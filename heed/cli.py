@@ -32,6 +32,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 def list_(as_json: Json = False) -> None:
     """What there is: mixers, positions, masks, scores, norms, wirings, models."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from .catalogue import entries
@@ -47,7 +48,7 @@ def list_(as_json: Json = False) -> None:
         for heading in ("name", "what it is", *(["note"] if noted else [])):
             table.add_column(heading, overflow="fold")
         for entry in rows:
-            table.add_row(f"[bold]{entry.name}[/]", entry.summary, *([entry.note] if noted else []))
+            table.add_row(f"[bold]{entry.name}[/]", escape(entry.summary), *([entry.note] if noted else []))
         Console().print(table, "")
 
 

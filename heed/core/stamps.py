@@ -62,6 +62,13 @@ class Stamps:
         """Record a span that the maker of these stamps knows without measuring."""
         self.__dict__["span"] = span
 
+    def columns(self, begin: int, end: int) -> Stamps:
+        """Columns begin .. end-1 of every row."""
+        part = Stamps(self.order[:, begin:end], self.position[:, begin:end])
+        if self.span.run and not self.span.padded:
+            part.known(Span(self.span.first + begin, self.span.first + end - 1, run=True, padded=False))
+        return part
+
     def blank(self, x: Tensor) -> Tensor:
         """`x` with zeros at the padding, so that not even NaN garbage there can reach a real token."""
         if not self.span.padded:

@@ -41,6 +41,11 @@ class Mask(Config):
         """Whether every pair of these is allowed, as far as their spans tell: then no mask is needed at all."""
         return False
 
+    @property
+    def uniform(self) -> bool:
+        """Whether the rule depends on the distance only: then one block of a band is like the next."""
+        return False
+
     def check(self, query: Span, key: Span) -> None:
         """Raise if the rule does not say anything about tokens that far."""
 
@@ -157,6 +162,10 @@ class Window(Mask):
     @property
     def reach(self) -> Reach:
         return Reach(self.back, self.ahead)
+
+    @property
+    def uniform(self) -> bool:
+        return True
 
     def allows(self, query: Tensor, key: Tensor) -> Tensor:
         gap = query - key
