@@ -16,7 +16,8 @@ from rich.table import Table
 from .measure import Figure, ratio, written
 
 HEADINGS = ("what", "heed", "peer", "ratio", "target", "")
-STYLES = {"met": "green", "within noise": "yellow", "missed": "bold red", "": "dim"}
+BLUR = 1.3  # an interval that reaches farther, on both sides of the target, decides nothing
+STYLES = {"met": "green", "unclear": "yellow", "within noise": "yellow", "missed": "bold red", "": "dim"}
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,11 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """Met, missed, or missed by less than the measurement can tell."""
+        """Met, missed, missed by less than the measurement can tell; or the machine was too busy to tell anything."""
         if self.target is None or self.aimed is None:
             return ""
+        if self.aimed.low <= self.target.limit <= self.aimed.high and self.aimed.high > BLUR * self.aimed.low:
+            return "unclear"
         if self.aimed.middle <= self.target.limit:
             return "met"
         return "within noise" if self.aimed.low <= self.target.limit else "missed"

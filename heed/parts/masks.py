@@ -74,13 +74,7 @@ class Sight:
         query, key = query[:, None, :, None], key[:, None, None, :]
         allowed = self.mask.allows(query, key) & PADDING.allows(query, key)
         patterns = allowed.shape[1]
-        if patterns in (1, heads):
-            return allowed
-        if heads % patterns:
-            raise InputError(
-                f"{heads} heads cannot take {patterns} mask patterns in turn; use a multiple of {patterns}"
-            )
-        return allowed.repeat(1, heads // patterns, 1, 1)
+        return allowed if patterns in (1, heads) else allowed[:, torch.arange(heads, device=allowed.device) % patterns]
 
     @property
     def whole(self) -> bool:

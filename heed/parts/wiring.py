@@ -13,7 +13,7 @@ from typing import Annotated, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from ..core.config import Config, Flag, OneOf, Positive
+from ..core.config import Config, Flag, Number, OneOf, Positive
 from .norms import LayerNorm, NormConfig
 
 Part: TypeAlias = Callable[[Tensor], Tensor]
@@ -157,7 +157,7 @@ class ResiDual(WiringConfig):
 
     kind: Literal["residual"] = "residual"
     scale: Positive = 1.0
-    alpha: Positive = 1.0
+    alpha: Number = 1.0
     eps: Positive = 1e-7  # of the final norm
 
     def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
 from ..core.config import nearest
@@ -20,6 +19,7 @@ from ..parts.attend import attend, written_out
 from ..parts.masks import Causal, Fixed, Mask, Strided, Window
 from ..parts.scores import Additive, Boxcar, Constant, Gaussian, Kernel, ScaledDot, Score, Triangular, valid_lengths
 from .folder import Folder
+from .rename import Same, Table, restore
 
 HIDDEN = -1e6  # the d2l book's score of a hidden key
 
@@ -32,6 +32,12 @@ KERNELS: dict[str, Callable[[float], Kernel]] = {
     "epanechnikov": lambda width: Triangular(1, 1, width),
 }
 
+ADDITIVE: Table = (
+    Same("W_q.weight", "query.weight"),
+    Same("W_k.weight", "key.weight"),
+    Same("w_v.weight", "out.weight"),
+)
+
 
 def bahdanau(folder: Folder) -> dict[str, Tensor]:
     """Additive attention (Bahdanau et al. 2014) as in the d2l book."""
@@ -40,11 +46,9 @@ def bahdanau(folder: Folder) -> dict[str, Tensor]:
             f"{folder.path} has no query_size and key_size, so it is not additive attention alone; "
             "heed does not hold recurrent encoder-decoders yet"
         )
-    with torch.device("meta"):
-        config = Additive.Config(hidden=folder.size("num_hiddens"))
-        score = config.build(folder.size("query_size"), folder.size("key_size"))
-    folder.fill(score, {"query.weight": "W_q.weight", "key.weight": "W_k.weight", "out.weight": "w_v.weight"})
-    return _with_and_without_lengths(folder, score)
+    config = Additive.Config(hidden=folder.size("num_hiddens"))
+    sizes = folder.size("query_size"), folder.size("key_size")
+    return _with_and_without_lengths(folder, restore(lambda: config.build(*sizes), folder, ADDITIVE))
 
 
 def dot_product(folder: Folder) -> dict[str, Tensor]:
@@ -161,14 +165,11 @@ def _patterns(folder: Folder, heads: int) -> dict[str, Mask]:
     if _asked(folder, "strided", "local_attn_ctx"):
         masks["strided"] = Strided(stride=folder.size("local_attn_ctx"))
     if _asked(folder, "fixed", "local_attn_ctx", "blocksize"):
-        patterns = folder.size("num_verts", 4)
-        if heads % patterns:
-            raise WeightsError(f"{folder.path}: {heads} heads cannot take {patterns} num_verts in turn")
         masks["fixed"] = Fixed(
             context=folder.size("local_attn_ctx"),
             block=folder.size("blocksize", 32),
             summaries=folder.size("vertsize", 1),
-            patterns=patterns,
+            patterns=min(heads, folder.size("num_verts", 4)),
         )
     return masks
 

@@ -6,7 +6,7 @@ its path; sizes named in config.json are compared with the tensors before anythi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..core.config import Data, nearest, read_data
 from ..core.errors import ConfigError, WeightsError
@@ -114,24 +114,6 @@ class Folder:
             return float(value)
         raise WeightsError(f"{self.path / CONFIG}: {name} is {value!r}; needed is a number above 0")
 
-    def fill(self, module: nn.Module, names: Mapping[str, str]) -> None:
-        """Put the weights into a module: `names` leads from heed's names to the authors'. Every tensor must be used.
-
-        Build the module under `torch.device("meta")`: then a size that only config.json claims costs nothing.
-        """
-        shapes = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
-        problems = [f"{names[name]} is missing" for name in shapes if names[name] not in self.weights]
-        problems += [
-            f"{name} is unknown{nearest(name, names.values())}" for name in self.weights.keys() - names.values()
-        ]
-        for name, shape in shapes.items():
-            found = self.weights.get(names[name])
-            if found is not None and tuple(found.shape) != shape:
-                problems.append(f"{names[name]} has shape {tuple(found.shape)}, {CONFIG} says {shape}")
-        if problems:
-            raise WeightsError("\n  - ".join([f"{self.path / WEIGHTS} does not fit:", *sorted(problems)]))
-        module.load_state_dict({name: self.weights[names[name]].to(self.dtype) for name in shapes}, assign=True)
-
 
 def _tensors(path: Path) -> dict[str, Tensor]:
     with _opened(path), safe_open(path, "pt") as file:
@@ -146,6 +128,4 @@ def _opened(path: Path) -> Iterator[None]:
     try:
         yield
     except (SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
-        raise WeightsError(
-            f"{path} is not a whole safetensors file ({error}); copy it again, or write it with heed convert"
-        ) from None
+        raise WeightsError(f"{path} is not a whole safetensors file ({error}); copy it again") from None

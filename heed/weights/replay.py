@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from ..core.errors import WeightsError
 from . import classics, residual, torchscale, transformer
+from .feed import Outputs
 from .folder import OUTPUTS, Folder
-
-Outputs: TypeAlias = "dict[str, Tensor]"  # under the names of outputs.safetensors
 
 FAMILIES: dict[str, Callable[[Folder], Outputs]] = {
     "annotated_transformer": transformer.annotated_outputs,

@@ -5,16 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..core.config import Positive, Size
+from ..core.config import Number, Positive, Size
 from ..core.state import Seen
 from ..mixers import Attention, Cross
 from ..models.stack import Stack
 from ..parts.feedforward import FeedForward
 from ..parts.masks import Causal, Whole
 from ..parts.wiring import ResiDual
+from .feed import Outputs, Padded, Theirs, must_hold, sequence, streams, understood
 from .folder import Folder
 from .rename import Table, both, restore
-from .transformer import Outputs, Padded, Theirs, must_hold, sequence, streams, understood
 
 
 def _layers(side: str, attention: dict[str, str]) -> Table:
@@ -46,8 +46,8 @@ class Residual(Theirs):
     ffn: Size
     enc_layers: Size
     dec_layers: Size
-    enc_alpha: Positive = 1.0
-    dec_alpha: Positive = 1.0
+    enc_alpha: Number = 1.0
+    dec_alpha: Number = 1.0
     enc_res_input_norm_scale: Positive = 1.0
     dec_res_input_norm_scale: Positive = 1.0
     final_norm_eps: Positive = 1e-7

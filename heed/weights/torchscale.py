@@ -23,9 +23,9 @@ from ..parts.masks import Causal, Whole
 from ..parts.norms import LayerNorm
 from ..parts.positions import Buckets, Learned, NoPosition, RelativeConfig, XPos
 from ..parts.wiring import DeepNorm, PostNorm, PreNorm, WiringConfig
+from .feed import Outputs, Padded, Theirs, must_hold, sequence, streams, understood
 from .folder import CONFIG, Folder
 from .rename import Computed, Same, Table, both, restore
-from .transformer import Outputs, Padded, Theirs, must_hold, sequence, streams, understood
 
 Side: TypeAlias = Literal["decoder", "encoder"]
 

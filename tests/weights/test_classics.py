@@ -301,14 +301,14 @@ def test_a_pickle_is_refused(folder: Path) -> None:
         ('{"model_type": 3}', "must name its model_type as a text, it has 3"),
         ("\udcff", "not valid json"),
         ("[" * 100_000, "cannot be read"),
-        ('{"model_type": "bahdanu"}', r"'bahdanu' model.*; did you mean bahdanau\? it replays bahdanau, "),
+        ('{"model_type": "bahdanu"}', r"'bahdanu' model.*; did you mean bahdanau\? it replays .*bahdanau, "),
         ('{"model_type": "zzz"}', "'zzz' model, which heed cannot replay; it replays "),
         ('{"model_type": "bahdanau", "num_layers": 2}', "does not hold recurrent encoder-decoders yet"),
         ('{"model_type": "bahdanau", "query_size": 3, "key_size": 2}', "num_hiddens is None; needed is a whole number"),
         ('{"model_type": "bahdanau", "query_size": true, "key_size": 2, "num_hiddens": 4}', "query_size is True"),
         (
             '{"model_type": "bahdanau", "query_size": 1000000000000, "key_size": 2, "num_hiddens": 4}',
-            r"W_q.weight has shape \(4, 3\), config.json says \(4, 1000000000000\)",
+            r"W_q.weight has the shape \[4, 3\], needed is \[4, 1000000000000\]",
         ),
         ('{"model_type": "nadaraya_watson"}', "inputs.safetensors has no x_train"),
         ('{"model_type": "sparse", "heads": -1}', "heads is -1"),
@@ -332,9 +332,9 @@ def test_all_problems_with_the_weights_at_once(folder: Path) -> None:
     with pytest.raises(WeightsError) as caught:
         replay(folder)
     for part in (
-        "W_k.weight is missing",
-        "W_kk.weight is unknown; did you mean W_k.weight?",
-        "W_q.weight has shape (4, 2)",
+        "W_k.weight [4, 2] is missing",
+        "W_kk.weight [4, 2] is unknown; did you mean W_k.weight?",
+        "W_q.weight has the shape [4, 2], needed is [4, 3]",
     ):
         assert part in str(caught.value)
 
@@ -376,8 +376,6 @@ def test_wrong_options_of_the_others(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"q has shape .1, 6, 4.; needed is .* divides into 3 heads"):
         replay(write(tmp_path / "e", {"model_type": "sparse", "heads": 3}, {}, tokens))
     blocks = {"model_type": "sparse", "heads": 2, "local_attn_ctx": 4, "blocksize": 2}
-    with pytest.raises(WeightsError, match="2 heads cannot take 4 num_verts in turn"):
-        replay(write(tmp_path / "f", blocks, {}, tokens))
     with pytest.raises(ConfigError, match="context 4 is not a multiple of block 3"):
         replay(write(tmp_path / "g", blocks | {"blocksize": 3, "num_verts": 1}, {}, tokens))
     with pytest.raises(WeightsError, match="q, k and v must agree in rows and tokens"):

@@ -17,8 +17,9 @@ from heed.core.errors import WeightsError
 from heed.core.state import Seen
 from heed.models.seq2seq import Seq2seq
 from heed.weights import Folder, replay
+from heed.weights.feed import Padded
 from heed.weights.rename import export
-from heed.weights.transformer import ANNOTATED_NAMES, TORCH_NAMES, Padded, annotated_model, torch_model
+from heed.weights.transformer import ANNOTATED_NAMES, TORCH_NAMES, annotated_model, torch_model
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TOLERANCES = json.loads((GOLDEN / "tolerances.json").read_text())
