@@ -90,10 +90,11 @@ def test_verify_fails_loudly() -> None:
     [
         (("verify", "atention"), 2, "there is nothing called 'atention' to verify; did you mean attention?"),
         (("verfy",), 2, "No such command"),
+        (("verify", "alibi"), 0, "8 of 8 statements hold"),
         (("--version",), 0, "0.1.0"),
     ],
 )
-def test_words_that_are_off(words: tuple[str, ...], code: int, text: str) -> None:
+def test_words_right_and_wrong(words: tuple[str, ...], code: int, text: str) -> None:
     run = heed(*words)
     assert run.returncode == code
     assert text in run.stdout + run.stderr

@@ -119,7 +119,7 @@ def padding(mixer: AnyMixer, case: Case) -> Finding:
     rows, tokens = case.x.shape[:2]
     worst = 0.0
     for garbage in (1e4, float("nan")):
-        for lengths in ([tokens - 1 - 2 * row for row in range(rows)], [0] + [tokens // 2] * (rows - 1)):
+        for lengths in ([max(0, tokens - 1 - 2 * row) for row in range(rows)], [0] + [tokens // 2] * (rows - 1)):
             error, row = _padded_error(mixer, case, lengths, garbage)
             if not error <= BOUND:
                 small = _smallest_padding(mixer, case, garbage) or (lengths, error, row)
@@ -316,7 +316,7 @@ def _padded_error(mixer: AnyMixer, case: Case, lengths: Sequence[int], garbage: 
 
 
 def _smallest_padding(mixer: AnyMixer, case: Case, garbage: float) -> tuple[list[int], float, int] | None:
-    pair = case.rows([0, 1])
+    pair = case.rows([0, len(case.x) - 1])
     for longest in range(1, case.x.shape[1]):
         for lengths in ([longest, n] for n in range(longest)):
             error, row = _padded_error(mixer, pair, lengths, garbage)
@@ -327,11 +327,11 @@ def _smallest_padding(mixer: AnyMixer, case: Case, garbage: float) -> tuple[list
 
 def _padding_gradient(mixer: AnyMixer, case: Case) -> float:
     count, tokens = case.x.shape[:2]
-    where = Where.ragged([tokens - row for row in range(count)], width=tokens)
+    where = Where.ragged([max(0, tokens - 1 - row) for row in range(count)], width=tokens)
     x = case.x.clone().requires_grad_()
     y, _ = mixer(x, replace_given(where, case.given))
     (gradient,) = torch.autograd.grad((y * where.real[..., None]).square().sum(), x)
-    return float(gradient[~where.real].abs().max()) if count > 1 else 0.0
+    return float(gradient[~where.real].abs().max())
 
 
 def _selected_error(mixer: AnyMixer, case: Case, index: Sequence[int]) -> float:

@@ -48,26 +48,48 @@ class Proof:
 Check: TypeAlias = "Callable[[], Proof]"
 
 
+TABLES: tuple[type[Config], ...] = (*MIXERS, *FEEDFORWARDS, *MODELS)
+
+
 def subjects() -> list[str]:
-    """What can be verified, by name."""
-    return list(dict.fromkeys(subject for subject, _ in _checks()))
+    """What can be verified by name: every entry of a table, `attend`, and every kind that some sample uses."""
+    used = {kind for config in TABLES for sample in samples(config) for kind in _kinds(sample.dump())}
+    first = [kind_of(config) for config in TABLES]
+    return [*first, "attend", *sorted(used.difference(first))]
 
 
 def proofs(names: Iterable[str] = ()) -> list[Check]:
-    """The proofs of these subjects (of all, if none is named), each to be called when its turn comes."""
-    wanted, known = set(names), subjects()
-    for name in sorted(wanted - set(known)):
-        raise InputError(f"there is nothing called {name!r} to verify{nearest(name, known)}")
-    return [check for subject, check in _checks() if not wanted or subject in wanted]
+    """The proofs of these subjects, each to be called when its turn comes. Without a name: of all tables."""
+    known = subjects()
+    wanted = list(dict.fromkeys(names)) or [*map(kind_of, TABLES), "attend"]
+    for name in wanted:
+        if name not in known:
+            raise InputError(f"there is nothing called {name!r} to verify{nearest(name, known)}")
+    return [check for name in wanted for check in _checks(name)]
 
 
-def _checks() -> Iterator[tuple[str, Check]]:
-    for config in (*MIXERS, *FEEDFORWARDS, *MODELS):
-        name = kind_of(config)
-        for statement, measure in STATEMENTS.items():
-            yield name, _tried(name, statement, measure, samples(config))
-    for statement, compare in ATTEND.items():
-        yield "attend", _compared("attend", statement, compare)
+def _checks(name: str) -> Iterator[Check]:
+    if name == "attend":
+        for statement, compare in ATTEND.items():
+            yield _compared(name, statement, compare)
+        return
+    own = [sample for config in TABLES if kind_of(config) == name for sample in samples(config)]
+    using = (sample for config in TABLES for sample in samples(config) if name in _kinds(sample.dump()))
+    tries = own or list(using)
+    for statement, measure in STATEMENTS.items():
+        yield _tried(name, statement, measure, tries)
+
+
+def _kinds(data: Any) -> Iterator[str]:
+    """Every kind that a configuration names, at any depth."""
+    if isinstance(data, dict):
+        if "kind" in data:
+            yield data["kind"]
+        for value in data.values():
+            yield from _kinds(value)
+    elif isinstance(data, list):
+        for item in data:
+            yield from _kinds(item)
 
 
 def _tried(name: str, statement: str, measure: Callable[[Config], Finding], tries: Iterable[Config]) -> Check:

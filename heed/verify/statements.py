@@ -79,12 +79,13 @@ def _sights(mask: Mask, tokens: int) -> Iterator[Sight]:
 
 
 def _equal(words: str, sight: Sight, heads: int, kv_heads: int, *, bias: bool = False) -> Finding:
-    query, key, value = _tensors(2, sight.query.shape[1], sight.key.shape[1], heads, kv_heads)
-    added = torch.linspace(-2, 2, sight.key.shape[1], dtype=torch.float64).expand(1, heads, 1, -1) if bias else None
+    tokens, keys = sight.query.shape[1], sight.key.shape[1]
+    query, key, value = _tensors(2, tokens, keys, heads, kv_heads)
+    added = torch.randn(1, heads, tokens, keys, generator=_seed(), dtype=torch.float64) if bias else None
+    inputs = (query, key, value) if added is None else (query, key, value, added.requires_grad_())
     fast = attend(query, key, value, sight, bias=added, scale=0.7)
     slow, _ = written_out(query, key, value, sight, bias=added, scale=0.7)
     target = torch.linspace(-1, 1, slow.numel(), dtype=slow.dtype).view_as(slow)
-    inputs = (query, key, value)
     pairs = zip(
         (fast, *torch.autograd.grad((fast * target).sum(), inputs)),
         (slow, *torch.autograd.grad((slow * target).sum(), inputs)),
@@ -95,7 +96,11 @@ def _equal(words: str, sight: Sight, heads: int, kv_heads: int, *, bias: bool = 
 
 
 def _tensors(rows: int, tokens: int, keys: int, heads: int, kv_heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    draw = torch.Generator().manual_seed(7)
+    draw = _seed()
     shapes = ((rows, tokens, heads, 6), (rows, keys, kv_heads, 6), (rows, keys, kv_heads, 6))
     query, key, value = (torch.randn(s, generator=draw, dtype=torch.float64).requires_grad_() for s in shapes)
     return query, key, value
+
+
+def _seed() -> torch.Generator:
+    return torch.Generator().manual_seed(7)

@@ -6,6 +6,8 @@ import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from heed.core.config import Config, kind_of
@@ -14,9 +16,11 @@ from heed.core.errors import CannotStream, ConfigError, InputError, StateConsume
 from heed.core.laws import LAWS, Case, Law
 from heed.core.state import Log, Seen, fork, price, words
 from heed.mixers import MIXERS, Attention, Cross
+from heed.mixers.attention import SAMPLE_MASKS
 from heed.parts.feedforward import FEEDFORWARDS
-from heed.parts.masks import Causal, Whole, Window
-from heed.parts.positions import Rope
+from heed.parts.masks import Causal, Mask, Whole, Window
+from heed.parts.norms import LayerNorm, NormConfig, RMSNorm
+from heed.parts.positions import RELATIVE, RelativeConfig, Rope
 from heed.verify.proof import STATEMENTS
 
 WIDTH = 24
@@ -35,6 +39,42 @@ def test_law_holds(law: Law, sample: MixerConfig) -> None:
 def test_statement_holds(statement: str, sample: Config) -> None:
     finding = STATEMENTS[statement](sample)
     assert finding.holds, finding
+
+
+CODES = [code for kind in RELATIVE for code in kind.samples()]
+MASKS = st.sampled_from(SAMPLE_MASKS)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    mask=MASKS | st.builds(lambda a, b: a & b, MASKS, MASKS) | st.builds(lambda a, b: a | b, MASKS, MASKS),
+    position=st.sampled_from(CODES),
+    heads=st.sampled_from([(4, None), (4, 1), (4, 2), (2, 1)]),
+    flags=st.tuples(st.booleans(), st.none() | st.booleans(), st.sampled_from([None, LayerNorm(), RMSNorm()])),
+    sizes=st.tuples(st.integers(1, 3), st.integers(2, 12), st.integers(0, 99)),
+)
+def test_laws_hold_for_any_combination(
+    mask: Mask,
+    position: RelativeConfig,
+    heads: tuple[int, int | None],
+    flags: tuple[bool, bool | None, NormConfig | None],
+    sizes: tuple[int, int, int],
+) -> None:
+    bias, out_bias, norm = flags
+    config = Attention.Config(
+        heads=heads[0],
+        kv_heads=heads[1],
+        head_size=6,
+        mask=mask,
+        position=position,
+        bias=bias,
+        out_bias=out_bias,
+        norm=norm,
+    )
+    rows, tokens, seed = sizes
+    for law in LAWS:
+        finding = law(config.build(WIDTH), Case.make(WIDTH, rows=rows, tokens=tokens, seed=seed))
+        assert finding.holds, finding
 
 
 @pytest.mark.parametrize("seed", range(3))
