@@ -19,43 +19,54 @@ from .report import Row, Target, compared
 ROWS, HEADS, TOKENS, SIZE, KEYS = 8, 8, 512, 64, 1024
 CAUSAL = Causal()
 WITHIN = Target(1.05)
+LAYOUTS = ("heads first", "tokens first")
 
 
 def rows(rounds: int | None) -> Iterator[Row]:
     """Causal attention of 8×8×512×64 in float32, without and with gradients; then one token against 1024 keys."""
     torch.manual_seed(0)
-    mine = _inputs(TOKENS, TOKENS)
-    same = swapped(mine)  # the memory of heed's layout, seen as torch wants it
-    own = contiguous(same)  # torch's own layout
+    tokens_first = _inputs(TOKENS, TOKENS)  # [B, T, H, d], as projections make them
+    heads_first = contiguous(swapped(tokens_first))  # [B, H, T, d], as the kernel likes them best
     with torch.no_grad():
         samples = race(
             {
-                "heed": partial(heed.attend, *mine, CAUSAL),
-                "own": partial(_kernel, *own),
-                "same": partial(_kernel, *same),
-                "again": partial(_kernel, *own),
+                "heed, heads first": partial(heed.attend, *swapped(heads_first), CAUSAL),
+                "bare, heads first": partial(_kernel, *heads_first),
+                "heed, tokens first": partial(heed.attend, *tokens_first, CAUSAL),
+                "bare, tokens first": partial(_kernel, *swapped(tokens_first)),
+                "again": partial(_kernel, *heads_first),
             },
             rounds or 40,
         )
-    yield compared("forward; peer: sdpa on [B, H, T, d]", samples["heed"], samples["own"], WITHIN)
-    yield compared("forward; peer: sdpa on the same [B, T, H, d] tensors", samples["heed"], samples["same"], WITHIN)
-    yield compared("the peer against itself: what the noise alone makes", samples["again"], samples["own"])
+    for layout in LAYOUTS:
+        what = f"forward; peer: sdpa on the same tensors, {layout} in memory"
+        yield compared(what, samples[f"heed, {layout}"], samples[f"bare, {layout}"], WITHIN)
+    heed_own, best = samples["heed, tokens first"], samples["bare, heads first"]
+    yield compared("forward, tokens first; peer: sdpa, heads first", heed_own, best)
+    yield compared("the peer against itself: what the noise alone makes", samples["again"], best)
+    yield from _gradients(tokens_first, heads_first, rounds)
+    yield from _decoding(rounds)
 
-    for tensor in (*mine, *own):
+
+def _gradients(tokens_first: Three, heads_first: Three, rounds: int | None) -> Iterator[Row]:
+    for tensor in (*tokens_first, *heads_first):
         tensor.requires_grad_()
     upstream = torch.randn(ROWS, TOKENS, HEADS, SIZE)
-    own_upstream = upstream.transpose(1, 2).contiguous()
+    turned = upstream.transpose(1, 2).contiguous()
     samples = race(
         {
-            "heed": lambda: grad(heed.attend(*mine, CAUSAL), mine, upstream),
-            "own": lambda: grad(_kernel(*own), own, own_upstream),
-            "same": lambda: grad(_kernel(*swapped(mine)).transpose(1, 2), mine, upstream),
+            "heed, heads first": lambda: grad(
+                heed.attend(*swapped(heads_first), CAUSAL).transpose(1, 2), heads_first, turned
+            ),
+            "bare, heads first": lambda: grad(_kernel(*heads_first), heads_first, turned),
+            "heed, tokens first": lambda: grad(heed.attend(*tokens_first, CAUSAL), tokens_first, upstream),
+            "bare, tokens first": lambda: grad(_kernel(*swapped(tokens_first)).transpose(1, 2), tokens_first, upstream),
         },
         rounds or 20,
     )
-    yield compared("forward and backward; peer: sdpa on [B, H, T, d]", samples["heed"], samples["own"], WITHIN)
-    yield compared("forward and backward; peer: sdpa on the same tensors", samples["heed"], samples["same"], WITHIN)
-    yield from _decoding(rounds)
+    for layout in LAYOUTS:
+        what = f"forward and backward; peer: sdpa on the same tensors, {layout} in memory"
+        yield compared(what, samples[f"heed, {layout}"], samples[f"bare, {layout}"], WITHIN)
 
 
 def _decoding(rounds: int | None) -> Iterator[Row]:

@@ -13,7 +13,7 @@ height = 2 * place.sin() + place.sqrt() + 0.3 * torch.randn(50, 1)  # values
 score = Gaussian.Config(width=1.0, learned=True).build(query_size=1, key_size=1)
 others = ~torch.eye(50, dtype=torch.bool)  # every point is predicted from all others
 optimiser = torch.optim.Adam(score.parameters(), lr=0.1)
-for step in range(60):
+for step in range(61):
     predicted, _ = pool(score, place, place, height, others)
     loss = (predicted - height).square().mean()
     if step % 20 == 0:
@@ -21,4 +21,3 @@ for step in range(60):
     optimiser.zero_grad()
     loss.backward()
     optimiser.step()
-print(f"error {loss.item():.3f}")
