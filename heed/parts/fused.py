@@ -58,11 +58,12 @@ def banded(query: Tensor, key: Tensor, value: Tensor, sight: Sight, how: How) ->
     themselves. In between all blocks of a row are the rows of one call, and their keys are overlapping views.
     """
     band = Band.of(sight)
+    alike = sight.mask.uniform and (sight.clear if band.ahead == 0 else not sight.key.span.padded)
     pieces = []
     for first, last in pairwise((0, band.begin, band.end, query.shape[1])):
         low, high = band.near(first, last)
         near = Sight(sight.mask, sight.query.columns(first, last), sight.key.columns(low, high))
-        form = partial(_blocks, lead=band.back) if first == band.begin else whole
+        form = partial(_blocks, lead=band.back, alike=alike) if first == band.begin else whole
         if first < last:
             pieces.append(form(query[:, first:last], key[:, low:high], value[:, low:high], near, how))
     return torch.cat(pieces, 1)
@@ -104,8 +105,11 @@ class Band:
         return max(0, first + self.shift - self.back), min(self.keys, last + self.shift + self.ahead)
 
 
-def _blocks(query: Tensor, key: Tensor, value: Tensor, sight: Sight, how: How, lead: int) -> Tensor:
-    """Queries that fill blocks, beside the keys that they can reach, of which `lead` stand before the first query."""
+def _blocks(query: Tensor, key: Tensor, value: Tensor, sight: Sight, how: How, *, lead: int, alike: bool) -> Tensor:
+    """Queries that fill blocks, beside the keys that they can reach, of which `lead` stand before the first query.
+
+    `alike` says that every block sees what the next one sees, so that one mask serves all.
+    """
     width = key.shape[1] - query.shape[1] + BLOCK  # keys per block
 
     def own(row: Tensor) -> Tensor:  # [T, ...] -> [T/b, b, ...]
@@ -114,8 +118,6 @@ def _blocks(query: Tensor, key: Tensor, value: Tensor, sight: Sight, how: How, l
     def near(row: Tensor) -> Tensor:  # [N, ...] -> [T/b, width, ...], a view
         return row.unfold(0, width, BLOCK).movedim(-1, 1)
 
-    # Padding is at a row's end: whoever looks only back does not meet it, and every block sees what the next one sees.
-    alike = sight.mask.uniform and (sight.mask.reach.ahead == 0 or not sight.key.span.padded)
     shared = _one_block(sight, lead, width, query.shape[2]) if alike else None
     rows = []
     for row, tensors in enumerate(zip(query.unbind(), key.unbind(), value.unbind(), strict=True)):

@@ -85,11 +85,16 @@ class Sight:
         return self.mask.covers(self.query.span, self.key.span)
 
     @property
+    def clear(self) -> bool:
+        """Known without looking: who looks only back meets no padding. There is none, or it ends both rows alike."""
+        return not self.key.span.padded or self.query.order is self.key.order
+
+    @property
     def triangle(self) -> bool:
-        """Known without looking: the causal triangle over one run of tokens, whose padding at the end nobody sees."""
+        """Known without looking: the plain causal triangle over one run of tokens."""
         query, key = self.query.span, self.key.span
         same = query.run and key.run and query.first == key.first and self.query.shape == self.key.shape
-        return same and isinstance(self.mask, Causal)
+        return same and self.clear and isinstance(self.mask, Causal)
 
 
 class Padding(Mask):

@@ -14,7 +14,7 @@ from ..core.contract import Where
 from ..core.laws import Finding
 from ..mixers.attention import SAMPLE_MASKS
 from ..parts.attend import attend, written_out
-from ..parts.masks import Causal, Mask, Segments, Sight, Whole, Window
+from ..parts.masks import Causal, Mask, Segments, Sight, Window
 
 EXACT = 1e-13  # float64, relative: sums of a few hundred terms in another order
 
@@ -69,13 +69,13 @@ ATTEND: dict[str, Callable[[], list[Finding]]] = {
 
 
 def _sights(mask: Mask, tokens: int) -> Iterator[Sight]:
-    """Whole rows, ragged rows, and the last tokens looking back at all."""
+    """Whole rows, ragged rows, the last tokens looking back at all, and whole rows looking at other, ragged ones."""
     whole = Where.run(2, tokens)
     yield mask(whole, whole)
     ragged = Where.ragged([tokens, tokens // 2])
     yield mask(ragged, ragged)
     yield mask(Where.run(2, tokens // 3, start=tokens - tokens // 3), whole)
-    yield Whole()(Where.run(2, tokens // 3), whole)
+    yield mask(whole, ragged)
 
 
 def _equal(words: str, sight: Sight, heads: int, kv_heads: int, *, bias: bool = False) -> Finding:

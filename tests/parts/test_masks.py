@@ -118,7 +118,9 @@ def test_spans_spare_the_mask_where_it_matters() -> None:
     past = Where.run(1, 9)
     assert Causal()(Where.run(1, 1, start=8), past).whole  # decoding
     assert Causal()(past, past).triangle  # training
-    assert Causal()(Where.ragged([9, 4]), Where.ragged([9, 4])).triangle  # training, padded at the end
+    ragged = Where.ragged([9, 4])
+    assert Causal()(ragged, ragged).triangle  # training, padded at the end
+    assert not Causal()(Where.ragged([9, 9]), ragged).triangle  # a real query would meet the padding of another row
     assert Window(back=8)(Where.run(1, 1, start=8), past).whole  # a full window
     assert not Window(back=7)(Where.run(1, 1, start=8), past).whole
     assert not Causal()(Where.run(1, 2, start=7), past).whole
