@@ -18,6 +18,7 @@ _WHERE = {  # public name -> module that holds it
     "fork": "core.state",
     "nbytes": "core.state",
     "select": "core.state",
+    "to": "core.state",
     "attend": "parts.attend",
     "look": "parts.look",
     "build": "models",
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from .core.state import fork as fork
     from .core.state import nbytes as nbytes
     from .core.state import select as select
+    from .core.state import to as to
     from .models import build as build
     from .parts.attend import attend as attend
     from .parts.look import look as look

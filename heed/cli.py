@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -69,11 +70,14 @@ def verify(
     shown = [check() for check in track(checks, "verifying", console=errors, disable=as_json or not errors.is_terminal)]
     failed = [proof for proof in shown if not proof.holds]
     if as_json:
-        print(json.dumps({"holds": not failed, "proofs": [proof.plain() for proof in shown]}, indent=1))
+        print(
+            json.dumps({"holds": not failed, "proofs": [proof.plain() for proof in shown]}, indent=1, allow_nan=False)
+        )
         raise typer.Exit(bool(failed))
     table = Table(box=None, pad_edge=False)
     for heading in ("", "subject", "statement", "samples", "worst", "bound"):
-        table.add_column(heading, justify="right" if heading in ("samples", "worst", "bound") else "left")
+        number = heading in ("samples", "worst", "bound")
+        table.add_column(heading, justify="right" if number else "left", no_wrap=number)
     for proof in shown:
         mark = "[green]✓[/]" if proof.holds else "[bold red]✗[/]"
         numbers = (str(proof.samples), f"{proof.error:.1e}", f"{proof.bound:.0e}")
@@ -89,6 +93,9 @@ def verify(
 
 def main() -> None:
     """The entry point: what heed raises on purpose is a message, not a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal that cannot show ✓ or · shows ?
+            stream.reconfigure(errors="replace")
     try:
         app()
     except Exception as error:

@@ -11,6 +11,7 @@ import difflib
 import json
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TypeAlias, get_args
 
@@ -106,7 +107,8 @@ class ManyOf(OneOf):
     """`Annotated[Mixer | tuple[Mixer, ...], ManyOf(table)]`: one or several of a table, held as a tuple."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        several = core_schema.tuple_variable_schema(super().__get_pydantic_core_schema__(source, handler))
+        one = super().__get_pydantic_core_schema__(source, handler)
+        several = core_schema.tuple_variable_schema(one, min_length=1)
         return core_schema.no_info_before_validator_function(_several, several)
 
 
@@ -122,7 +124,7 @@ def read_data(path: Path) -> Data:
     try:
         text = path.read_text()
         data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid {path.suffix.lstrip('.') or 'json'}: {error}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{path} holds a {type(data).__name__}; a configuration is a table of named values")
@@ -131,8 +133,8 @@ def read_data(path: Path) -> Data:
 
 def override(data: Mapping[str, Any], changes: Iterable[str]) -> Data:
     """`a.b.0.c=value` set in a copy of the data. Setting `kind` starts that node anew, without the old kind's keys."""
-    changed: Data = json.loads(json.dumps(data))
-    for change in changes:
+    changed: Data = deepcopy(dict(data))
+    for change in sorted(changes, key=_kinds_first):
         place, equals, text = change.partition("=")
         if not equals or not all(place.split(".")):
             raise ConfigError(f"{change!r} is not an override; write it as place.in.the.tree=value")
@@ -142,7 +144,12 @@ def override(data: Mapping[str, Any], changes: Iterable[str]) -> Data:
 
 def explain(error: ValidationError, root: type[Config]) -> Iterator[str]:
     """Every problem in words: dotted place, what was given, what is allowed, what was probably meant."""
-    for problem in error.errors(include_url=False):
+    problems = error.errors(include_url=False)
+    places = [problem["loc"] for problem in problems]
+    for problem in problems:
+        place = problem["loc"]
+        if problem["type"] == "too_short" and any(other[: len(place)] == place != other for other in places):
+            continue  # what is inside was wrong, so nothing of it was left to count
         trail = _Trail(root, problem["loc"])
         yield _worded(problem, ".".join(trail.path) or root.__qualname__, trail)
 
@@ -170,6 +177,10 @@ def _worded(problem: ErrorDetails, place: str, trail: _Trail) -> str:
             return f"{place}: {context['error']}"
         case _:
             must = problem["msg"].replace("Input should be", "it must be", 1)
+            if (
+                trail.choices and problem["type"] != "too_short"
+            ):  # something else stands where a table with a kind belongs
+                must = f"give a table with kind = one of {', '.join(sorted(trail.choices))}"
             return f"{place} is {_short(given)}; {must[0].lower()}{must[1:]}"
 
 
@@ -212,12 +223,14 @@ def _set(data: Data, place: str, value: Any) -> None:
     *path, last = place.split(".")
     node: Any = data
     for step in path:
+        node = _inside(node, step)
         if isinstance(node, list):
             node = node[_index(node, step, place)]
         elif isinstance(node.setdefault(step, {}), dict | list):
             node = node[step]
         else:
             raise ConfigError(f"{place}: {step} is {node[step]!r}, which has nothing inside to set")
+    node = _inside(node, last)
     if isinstance(node, list):
         node[_index(node, last, place)] = value
     elif last == "kind" and node.get("kind") != value:
@@ -227,10 +240,22 @@ def _set(data: Data, place: str, value: Any) -> None:
         node[last] = value
 
 
+def _kinds_first(change: str) -> tuple[bool, int]:
+    """A new kind starts its node anew, so it comes before what is set inside; outer nodes before inner ones."""
+    place = change.partition("=")[0]
+    return place.rpartition(".")[2] != "kind", place.count(".") if place.endswith("kind") else 0
+
+
+def _inside(node: Any, step: str) -> Any:
+    """A list of one stands for its item, as one mixer stands for a tuple of one."""
+    return node[0] if isinstance(node, list) and len(node) == 1 and not step.isdecimal() else node
+
+
 def _index(node: list[Any], step: str, place: str) -> int:
-    if step.isdigit() and int(step) < len(node):
+    if step.isdecimal() and int(step) < len(node):
         return int(step)
-    raise ConfigError(f"{place}: {step!r} does not name one of {len(node)} items; use 0 to {len(node) - 1}")
+    needed = f"use 0 to {len(node) - 1}" if node else "it is empty"
+    raise ConfigError(f"{place}: {step!r} does not name one of {len(node)} items; {needed}")
 
 
 def _parsed(text: str) -> Any:

@@ -68,6 +68,8 @@ class Where(Stamps):
     @classmethod
     def run(cls, rows: int, length: int, *, start: int = 0, device: torch.device | str | None = None) -> Where:
         """Tokens start .. start+length-1 in every row, no padding."""
+        if start < 0:
+            raise InputError(f"the first token of a run must have an order of 0 or more, not {start}")
         order = torch.arange(start, start + length, device=device).expand(rows, length)
         where = cls(order, order)
         where.known(Span(start, start + length - 1, run=True, padded=False))
@@ -77,9 +79,10 @@ class Where(Stamps):
     def ragged(cls, lengths: Tensor | Iterable[int], *, start: Tensor | int = 0, width: int | None = None) -> Where:
         """Row b holds `lengths[b]` tokens from `start` (or `start[b]`) on, then padding up to the longest row."""
         length = lengths if isinstance(lengths, Tensor) else torch.tensor(list(lengths))
-        if bool((length < 0).any()):
-            raise InputError(f"lengths must not be negative, got {length.tolist()}")
-        column = torch.arange(int(length.max()) if width is None else width, device=length.device)
+        longest = int(length.max()) if length.numel() else 0
+        if bool((length < 0).any()) or (width is not None and width < longest):
+            raise InputError(f"lengths must be 0 to {'any' if width is None else width}, got {length.tolist()}")
+        column = torch.arange(longest if width is None else width, device=length.device)
         begin = start[:, None] if isinstance(start, Tensor) else start
         order = torch.where(column < length[:, None], column + begin, -1)
         return cls(order, order.clamp(min=0))
@@ -87,6 +90,10 @@ class Where(Stamps):
     def give(self, *, memory: Seen | None = None, shared: Seen | None = None, neighbours: Seen | None = None) -> Where:
         """The same tokens with more side inputs; what is not named stays."""
         given = Given(memory or self.given.memory, shared or self.given.shared, neighbours or self.given.neighbours)
+        return self.beside(given)
+
+    def beside(self, given: Given) -> Where:
+        """The same tokens with these side inputs and no others."""
         where = replace(self, given=given)
         where.known(self.span)
         return where
@@ -128,7 +135,7 @@ class Mixer(nn.Module, ABC, Generic[S]):
     def must_stream(self) -> None:
         """Raise unless it can continue from a state."""
         if not self.streams:
-            raise CannotStream(type(self).__name__, self.reach.ahead)
+            raise CannotStream.because(type(self).__name__, self.reach.ahead)
 
     def __call__(self, x: Tensor, where: Where, state: S | None = None) -> tuple[Tensor, S | None]:
         if state is not None:

@@ -37,24 +37,26 @@ class StateError(HeedError, RuntimeError):
 class StateConsumed(StateError):
     """A state is a value that is used up: the call it was passed to may have written into its storage."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "this state was already passed to a call, which may have written into its storage.\n"
-            "  wrong:  y1, _ = mixer(x1, where, state)\n"
-            "          y2, _ = mixer(x2, where, state)          # the same state again\n"
-            "  right:  y1, state = mixer(x1, where, state)      # carry on with what came back\n"
-            "          y2, state = mixer(x2, later, state)\n"
-            "  or:     y1, _ = mixer(x1, where, fork(state))    # keep it to try something else\n"
-            "          y2, _ = mixer(x2, where, state)"
-        )
+    TEXT = """this state was already passed to a call, which may have written into its storage.
+  wrong:  y1, _ = mixer(x1, where, state)
+          y2, _ = mixer(x2, where, state)          # the same state again
+  right:  y1, state = mixer(x1, where, state)      # carry on with what came back
+          y2, state = mixer(x2, later, state)
+  or:     y1, _ = mixer(x1, where, fork(state))    # keep it to try something else
+          y2, _ = mixer(x2, where, state)"""
+
+    def __init__(self, text: str = TEXT) -> None:
+        super().__init__(text)
 
 
 class CannotStream(StateError):
     """A state given to a mixer that needs the whole sequence at once."""
 
-    def __init__(self, name: str, ahead: int | None) -> None:
+    @classmethod
+    def because(cls, name: str, ahead: int | None) -> CannotStream:
+        """It looks so far ahead."""
         far = "any number of" if ahead is None else str(ahead)
-        super().__init__(
+        return cls(
             f"{name} looks {far} tokens ahead, so it cannot continue from a state; "
             "call it once with the whole sequence and state=None, or give it a mask that looks back only"
         )
@@ -67,5 +69,7 @@ class WeightsError(HeedError, ValueError):
 class MissingExtra(HeedError, ImportError):
     """An optional dependency that is not installed."""
 
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed; run: pip install 'heed[{extra}]'")
+    @classmethod
+    def of(cls, package: str, extra: str) -> MissingExtra:
+        """The package, and the extra that brings it."""
+        return cls(f"{package} is not installed; run: pip install 'heed[{extra}]'")

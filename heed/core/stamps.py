@@ -2,7 +2,7 @@
 
 `order` is the rank in which a token was revealed (-1 = padding or a hole) and is what masks read;
 `position` is its place in the text and is what position codes read. Nobody counts indices, so a ring
-that wrapped, a ragged batch, a page table and a permuted sequence are all the same to a mixer.
+that wrapped, a ragged batch, a page table and (within one call) a permuted sequence are all the same to a mixer.
 """
 
 from __future__ import annotations
@@ -12,6 +12,12 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
+
+
+def one_row(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The first row alone where all rows are the same memory: then one row's work serves the whole batch."""
+    same = all(tensor.stride(0) == 0 for tensor in tensors)
+    return tuple(tensor[:1] for tensor in tensors) if same else tensors
 
 
 @dataclass(frozen=True)
@@ -73,4 +79,4 @@ class Stamps:
         """`x` with zeros at the padding, so that not even NaN garbage there can reach a real token."""
         if not self.span.padded:
             return x
-        return x.masked_fill(~self.real.reshape(*self.real.shape, *(1,) * (x.dim() - 2)), 0.0)
+        return x.masked_fill(~self.real.reshape(*self.real.shape, *(1,) * (x.dim() - 2)), 0)

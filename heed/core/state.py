@@ -36,6 +36,9 @@ class Dim(int):
         dim.name = name
         return dim
 
+    def __getnewargs__(self) -> tuple[str, int]:  # type: ignore[override]  # copies and pickles keep the name
+        return self.name, int(self)
+
 
 @dataclass(frozen=True)
 class Entries:
@@ -72,7 +75,7 @@ S = TypeVar("S", bound=State)
 
 
 class Seen(Stamps):
-    """What a call may look at: stamped entries. A value that may be read any number of times."""
+    """What a call may look at: stamped entries. They may be views of a log, so they hold until its next call."""
 
     parts: tuple[Tensor, ...]  # each [B, N, *shape]
 
@@ -139,9 +142,9 @@ class Log(Leaf):
     """Entries stamped with the order in which they were revealed; at most `cap` of them, the newest, if it has one.
 
     `append` gives what this call may look at *and* what is kept: a window must still see what it will not keep.
-    Where no gradient is asked for, entries are written into the storage of the log itself: a growing log has spare room
-    (at most a sixteenth), a full one has one free column, which moves on as the oldest entry is dropped. So one more
-    token costs one token, not a copy.
+    Under `torch.no_grad` entries are written into the storage of the log itself: a growing log has spare room (at most
+    a sixteenth), a full one has one free column, which moves on as the oldest entry is dropped. So one more token costs
+    one token, not a copy. Tokens of a later call were revealed later: orders rise from call to call.
     """
 
     def __init__(self, order: Tensor, position: Tensor, *parts: Tensor, cap: int | None = None) -> None:
@@ -176,18 +179,20 @@ class Log(Leaf):
 
     def append(self, where: Stamps, *parts: Tensor) -> tuple[Seen, Log]:
         """What this call may look at, and what is kept for the next call."""
-        self.spend()
         self._check(where, parts)
-        new = (where.order, where.position, *parts)
+        self.spend()
+        seen, kept = self._form(where)(where, (where.order, where.position, *parts))
+        return Seen.of(where, *parts) if self._length == 0 else seen, kept
+
+    def _form(self, where: Stamps) -> Callable[[Stamps, tuple[Tensor, ...]], tuple[Seen, Log]]:
+        """In place where nothing speaks against it: no gradients, no padding, tokens in order."""
         tokens = where.shape[1]
-        tracked = torch.is_grad_enabled() and any(t.requires_grad for t in (*self._held, *parts))
-        if tracked or where.span.padded:
-            return self._join(where, new)
-        if self.cap is None or self._length + tokens <= self.cap:
-            return self._extend(where, new)
-        if tokens == 1 and self._length == self.cap:
-            return self._wrap(where, new)
-        return self._join(where, new)
+        in_order = tokens == 1 or where.span.run
+        if torch.is_grad_enabled() or where.span.padded or tokens == 0 or not in_order:
+            return self._join
+        if self._free is None and (self.cap is None or self._length + tokens <= self.cap):
+            return self._extend
+        return self._wrap if tokens == 1 and self._length == self.cap else self._join
 
     def _extend(self, where: Stamps, new: tuple[Tensor, ...]) -> tuple[Seen, Log]:
         """Write behind the last entry, after making room if there is none left."""
@@ -205,9 +210,8 @@ class Log(Leaf):
         for old, fresh in zip(held, new, strict=True):
             old[:, free : free + 1] = fresh
         before, now = self._span, where.span
-        span = Span(
-            min(before.first, now.first) if self._length else now.first, now.last, run=False, padded=before.padded
-        )
+        first, last = (before.first, max(before.last, now.last)) if self._length else (now.first, now.last)
+        span = Span(min(first, now.first), last, run=False, padded=before.padded)
         # If every row held just the orders first .. last, and they all go on alike, then every row lost its `first`.
         alike = not before.padded and before.last - before.first == self._length - 1 and now.first == now.last
         kept = replace(span, first=span.first + 1) if alike else span
@@ -219,24 +223,25 @@ class Log(Leaf):
         span = _joined(self._span, where.span, self._length)
         seen, order = _seen(both, span), both[0]
         count = order.shape[1]
-        if not span.padded:
-            kept = both if self.cap is None else [t[:, max(0, count - self.cap) :] for t in both]
+        if self.cap is None and not span.padded:
+            kept = both
         else:
             most = int(seen.real.sum(1).max()) if order.numel() else 0
             keep = most if self.cap is None else min(most, self.cap)
             newest = order.argsort(dim=1, stable=True)[:, count - keep :]  # holes have order -1: they come first
             kept = [_taken(t, newest) for t in both]
-        return seen, Log(*kept, cap=self.cap)
+        return seen, type(self)(*kept, cap=self.cap)
 
     def _roomy(self, needed: int, wanted: int) -> tuple[Tensor, ...]:
-        """The storage, moved to a larger place if it has fewer than `needed` columns."""
-        if needed <= self._held[0].shape[1]:
+        """The storage, moved to a larger place if it has fewer than `needed` columns, or may not be written here."""
+        frozen = self._held[0].is_inference() and not torch.is_inference_mode_enabled()
+        if needed <= self._held[0].shape[1] and not frozen:
             return self._held
         room = wanted if self.cap is None else min(wanted, self.cap + 1)
         return tuple(_grown(held, self._length, room) for held in self._held)
 
     def _carry(self, held: tuple[Tensor, ...], length: int, free: int | None, span: Span) -> Log:
-        log = Log.__new__(Log)
+        log = type(self).__new__(type(self))
         log._held, log._length, log._free, log._span, log.cap = held, length, free, span, self.cap
         return log
 
@@ -322,18 +327,17 @@ def _slots(spec: Spec) -> Iterator[Slot]:
 
 
 def _slot_words(slot: Slot) -> str:
-    kinds = [" · ".join(_named(size) for size in part) for part in slot.parts]
+    many = [slot.entries.fixed] if slot.entries.fixed > 1 else []
+    kinds = ["·".join(_named(size) for size in (*many, *part)) or "1" for part in slot.parts]
     counted = {kind: kinds.count(kind) for kind in kinds}
-    numbers = " + ".join(
-        "·".join(filter(None, (str(n) if n > 1 else "", kind.replace(" ", "")))) for kind, n in counted.items()
-    )
+    numbers = " + ".join(f"{count}·{kind}" if count > 1 else kind for kind, count in counted.items())
     entries = slot.entries
     if entries.fixed:
-        return f"{numbers or '1'} numbers, whatever the length"
+        return f"{numbers} numbers, whatever the length"
     if entries.per_source:
         return f"{numbers} numbers per source token"
     per = "token" if entries.each == 1 else f"{_named(entries.each)} tokens"
-    last = "" if entries.cap is None else f", of the last {_named(entries.cap)}"
+    last = "" if entries.cap is None else f", for the last {_named(entries.cap)} tokens"
     return f"{numbers} numbers per {per}{last}"
 
 
@@ -369,7 +373,7 @@ def _joined(old: Span, new: Span, length: int) -> Span:
     if length == 0:
         return new
     if new.last < new.first:  # nothing but padding was added
-        return Span(old.first, old.last, old.run, padded=True)
+        return Span(old.first, old.last, old.run, old.padded or new.padded)
     run = old.run and new.run and not old.padded and new.first == old.first + length
     first = min(old.first, new.first) if old.last >= old.first else new.first
     return Span(first, max(old.last, new.last), run, old.padded or new.padded)

@@ -44,7 +44,7 @@ class Trunk(Mixer[States]):
         return self.stack.start(rows, given)
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        return self.mix(self.front.embed(x), where, state)
+        return self.mix(self.front.embed(x, where), where, state)
 
     def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         """From bare embeddings on: what is differentiable in the input, and so what the laws are run on."""

@@ -36,6 +36,7 @@ def attend(
     d^-1/2.
     """
     _check(query, key, value)
+    _check_bias(bias, query, key)
     sight = _seen_from(query, key, sight)
     how = How(bias, query.shape[-1] ** -0.5 if scale is None else scale, dropout)
     if not isinstance(sight, Sight):
@@ -55,6 +56,7 @@ def written_out(
 ) -> tuple[Tensor, Tensor]:
     """The equation as it stands, with its weights [B, H, T, N]: what `attend` must equal, and what one looks at."""
     _check(query, key, value)
+    _check_bias(bias, query, key)
     sight = _seen_from(query, key, sight)
     heads, groups = query.shape[2], query.shape[2] // key.shape[2]
     key, value = key.repeat_interleave(groups, 2), value.repeat_interleave(groups, 2)
@@ -106,6 +108,19 @@ def _seen_from(query: Tensor, key: Tensor, sight: Sight | Mask | Tensor | None) 
             f"the tensors hold {(rows, tokens)} and {(rows, key.shape[1])} (rows, tokens)"
         )
     return sight
+
+
+def _check_bias(bias: Tensor | Term | None, query: Tensor, key: Tensor) -> None:
+    if not isinstance(bias, Tensor):
+        return
+    wanted = (query.shape[0], query.shape[2], query.shape[1], key.shape[1])
+    if not bias.is_floating_point():
+        raise InputError(f"a bias is added to scores, so it must hold numbers, not {bias.dtype}; a mask goes to sight=")
+    if bias.dim() != len(wanted) or any(a not in (1, b) for a, b in zip(bias.shape, wanted, strict=True)):
+        raise InputError(
+            f"the bias has shape {tuple(bias.shape)}; needed is [rows, heads, queries, keys] = {wanted}, "
+            "where any of them may be 1"
+        )
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor) -> None:

@@ -21,16 +21,16 @@ class Tokens(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor, where: Where) -> Tensor:
-        return self.place(self.embed(tokens), where)
+        return self.place(self.embed(tokens, where), where)
 
-    def embed(self, tokens: Tensor) -> Tensor:
-        """The bare embeddings. [B, T, D]"""
+    def embed(self, tokens: Tensor, where: Where) -> Tensor:
+        """The bare embeddings. [B, T, D] Padding may hold anything, even ids that do not exist."""
         if tokens.is_floating_point() or tokens.dtype == torch.bool or tokens.dim() != 2:
             raise InputError(
                 f"tokens must be integer ids of shape [rows, tokens], got {tokens.dtype} of shape {tuple(tokens.shape)}"
             )
         try:
-            found: Tensor = self.table(tokens)
+            found: Tensor = self.table(where.blank(tokens))
         except IndexError:
             low, high = int(tokens.min()), int(tokens.max())
             raise InputError(
@@ -42,7 +42,7 @@ class Tokens(nn.Module):
     def place(self, x: Tensor, where: Where) -> Tensor:
         """Embeddings, told where they are."""
         x = x * self.scale
-        x = x if self.position is None else self.position(x, where.position)
+        x = x if self.position is None else self.position(x, where.blank(where.position))
         placed: Tensor = self.dropout(x if self.norm is None else self.norm(x))
         return placed
 

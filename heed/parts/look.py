@@ -55,10 +55,10 @@ def look(model: nn.Module, *patterns: str) -> Iterator[dict[str, list[Tensor]]]:
     chosen = {
         name: point for name, point in known.items() if not patterns or any(fnmatchcase(name, p) for p in patterns)
     }
-    if not chosen:
-        raise InputError(
-            f"no point of this model is called {' or '.join(patterns) or 'anything'}{nearest(''.join(patterns), known)}"
-        )
+    lost = [p for p in patterns if not any(fnmatchcase(name, p) for name in known)]
+    if lost or not chosen:
+        named = " or ".join(lost) or "anything"
+        raise InputError(f"no point of this model is called {named}{nearest(named, known)}")
     seen: dict[str, list[Tensor]] = {name: [] for name in chosen}
     for name, point in chosen.items():
         point.watch(seen[name])

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Annotated, Literal, Self
 
 import torch
+from annotated_types import MinLen
 from pydantic import model_validator
 from torch import Tensor
 
 from ..core.config import Config, Count, OneOf, Size, Text
 from ..core.contract import Reach
 from ..core.errors import InputError
-from ..core.stamps import Span, Stamps
+from ..core.stamps import Span, Stamps, one_row
 
 
 class Mask(Config):
@@ -70,7 +71,7 @@ class Sight:
     def pairs(self, heads: int) -> Tensor:
         """Every pair written out. [B or 1, heads or 1, T, N]"""
         self.mask.check(self.query.span, self.key.span)
-        query, key = _distinct(self.query.order, self.key.order)
+        query, key = one_row(self.query.order, self.key.order)
         query, key = query[:, None, :, None], key[:, None, None, :]
         allowed = self.mask.allows(query, key) & PADDING.allows(query, key)
         patterns = allowed.shape[1]
@@ -315,7 +316,7 @@ class Blocks(Mask):
             raise ValueError(f"every layout must have {count} rows, as the first one has")
         return self
 
-    @property
+    @cached_property
     def reach(self) -> Reach:
         gaps = [
             i - j for layout in self.layouts for i, row in enumerate(layout) for j, on in enumerate(row) if on == "1"
@@ -324,10 +325,13 @@ class Blocks(Mask):
         return Reach(back * self.size + self.size - 1, ahead * self.size + self.size - 1)
 
     def allows(self, query: Tensor, key: Tensor) -> Tensor:
-        grid = [[[on == "1" for on in row] for row in layout] for layout in self.layouts]
-        table = torch.tensor(grid, device=key.device)  # [P, n, n]
-        pattern = torch.arange(len(grid), device=key.device)[:, None, None]
+        table = self._table.to(key.device)
+        pattern = torch.arange(len(table), device=key.device)[:, None, None]
         return table[pattern, query.clamp(min=0) // self.size, key.clamp(min=0) // self.size]
+
+    @cached_property
+    def _table(self) -> Tensor:  # [P, n, n]
+        return torch.tensor([[[on == "1" for on in row] for row in layout] for layout in self.layouts])
 
     def check(self, query: Span, key: Span) -> None:
         limit = len(self.layouts[0]) * self.size
@@ -338,11 +342,24 @@ class Blocks(Mask):
             )
 
 
-class And(Mask):
+class Combined(Mask):
+    """Several masks as one."""
+
+    parts: Annotated[tuple[AnyMask, ...], MinLen(1)]
+
+    @property
+    def uniform(self) -> bool:
+        return all(part.uniform for part in self.parts)
+
+    def check(self, query: Span, key: Span) -> None:
+        for part in self.parts:
+            part.check(query, key)
+
+
+class And(Combined):
     """Only what all parts allow."""
 
     kind: Literal["and"] = "and"
-    parts: tuple[AnyMask, ...]
 
     @property
     def reach(self) -> Reach:
@@ -354,16 +371,11 @@ class And(Mask):
     def covers(self, query: Span, key: Span) -> bool:
         return all(part.covers(query, key) for part in self.parts)
 
-    def check(self, query: Span, key: Span) -> None:
-        for part in self.parts:
-            part.check(query, key)
 
-
-class Or(Mask):
+class Or(Combined):
     """What any part allows."""
 
     kind: Literal["or"] = "or"
-    parts: tuple[AnyMask, ...]
 
     @property
     def reach(self) -> Reach:
@@ -375,23 +387,13 @@ class Or(Mask):
     def covers(self, query: Span, key: Span) -> bool:
         return any(part.covers(query, key) for part in self.parts)
 
-    def check(self, query: Span, key: Span) -> None:
-        for part in self.parts:
-            part.check(query, key)
-
 
 MASKS: tuple[type[Mask], ...] = (Whole, Causal, Window, Atrous, Sparse, Strided, Fixed, Prefix, Segments, Blocks)
 MASKS += (Padding, And, Or)
 AnyMask = Annotated[Mask, OneOf(lambda: MASKS)]
-And.model_rebuild()
-Or.model_rebuild()
+for combined in (Combined, And, Or):
+    combined.model_rebuild()
 
 
 def _parts(kind: type[And | Or], mask: Mask) -> tuple[Mask, ...]:
     return mask.parts if isinstance(mask, kind) else (mask,)
-
-
-def _distinct(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-    """One row instead of many where all rows are the same memory: then one mask serves the whole batch."""
-    same = query.stride(0) == 0 and key.stride(0) == 0
-    return (query[:1], key[:1]) if same else (query, key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from math import isfinite
 from typing import Any, TypeAlias
 
 import torch
@@ -41,8 +42,8 @@ class Proof:
         return self.error <= self.bound  # NaN does not hold
 
     def plain(self) -> dict[str, Any]:
-        """For machines."""
-        return {**asdict(self), "holds": self.holds}
+        """For machines. JSON has no infinity: an error that is no number is null."""
+        return {**asdict(self), "error": self.error if isfinite(self.error) else None, "holds": self.holds}
 
 
 Check: TypeAlias = "Callable[[], Proof]"

@@ -72,6 +72,12 @@ def test_every_problem_is_reported_at_once() -> None:
         ({"position": {"kind": "alibi"}}, "position.kind is 'alibi'; known:"),
         ({"norm": {"kind": "zzz"}}, "known: layernorm, rmsnorm, stdnorm"),
         ({"foo": 1}, "foo is unknown; known: cross, depth"),
+        ({"mixer": []}, "mixer is []; tuple should have at least 1 item"),
+        (
+            {"mixer": {"kind": "attention", "mask": "causal"}},
+            "mixer.0.mask is 'causal'; give a table with kind = one of and",
+        ),
+        ({"mixer": {"kind": "attention", "mask": {"kind": "and", "parts": []}}}, "should have at least 1 item"),
     ],
 )
 def test_one_problem_in_words(change: dict[str, Any], words: str) -> None:
@@ -119,6 +125,8 @@ def test_overrides_are_dotted_and_a_new_kind_starts_anew(tmp_path: Path) -> None
     )
     assert read.width == 16
     assert read.mixer == (Attention.Config(heads=2, mask=Window(back=5), position=Rope.Config()),)
+    through = override(Decoder.Config(vocabulary=5, width=8, depth=2).dump(), ["mixer.heads=2", "mixer.kind=cross"])
+    assert through["mixer"] == [{"kind": "cross", "heads": 2}]  # one mixer is a list of one; its kind is set first
     changed = override({"norm": {"kind": "layernorm", "bias": False}}, ["norm.kind=rmsnorm"])
     assert changed == {"norm": {"kind": "rmsnorm"}}
     kept = override({"norm": {"kind": "layernorm", "bias": False}}, ["norm.kind=layernorm"])

@@ -68,5 +68,10 @@ def test_reach_adds_widens_and_narrows() -> None:
 
 
 def test_negative_lengths_are_refused() -> None:
-    with pytest.raises(InputError, match="must not be negative"):
+    with pytest.raises(InputError, match="lengths must be 0 to any, got"):
         Where.ragged([2, -1])
+    with pytest.raises(InputError, match="lengths must be 0 to 3, got"):
+        Where.ragged([2, 5], width=3)
+    with pytest.raises(InputError, match="order of 0 or more, not -2"):
+        Where.run(1, 3, start=-2)
+    assert Where.ragged([]).shape == (0, 0)

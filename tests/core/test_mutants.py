@@ -142,9 +142,6 @@ class RemembersOnTheSide(Attention):
 
 
 class LosesGradients(Attention):
-    def values(self, x: Tensor) -> Tensor:
-        return super().values(x)
-
     def forward(self, x: Tensor, where: Where, state: Log | None = None) -> tuple[Tensor, Log | None]:
         y, state = super().forward(x, where, state)
         return y, None if state is None else state.rebuild([t.detach() for t in state.tensors()])
@@ -171,6 +168,38 @@ class ScalesByTheCall(Attention):
 
     def forward(self, x: Tensor, where: Where, state: Log | None = None) -> tuple[Tensor, Log | None]:
         return super().forward(x / where.blank(x).abs().max(), where, state)
+
+
+class ForgetsWhenSilent(Mixer[Cell]):
+    """A token shift in which a row that gets no token in some call loses what it remembered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reach, self.out = Reach(1, 0), nn.Linear(WIDTH, WIDTH)
+
+    def spec(self) -> Spec:
+        return Slot(((WIDTH,),), Entries(fixed=1), self.out.weight.dtype)
+
+    def forward(self, x: Tensor, where: Where, state: Cell | None = None) -> tuple[Tensor, Cell | None]:
+        x = where.blank(x)
+        (before,) = (x.new_zeros(len(x), WIDTH),) if state is None else state.take()
+        shifted = torch.cat((before[:, None], x[:, :-1]), 1)
+        last = x[torch.arange(len(x)), (where.real.sum(1) - 1).clamp(min=0)]
+        return self.out(x + shifted), None if state is None else Cell(last)
+
+
+class StarvesTheEncoder(Cross):
+    def start(self, rows: int, given: Any = None) -> Log:
+        log = super().start(rows, given)
+        return log.rebuild([tensor.detach() for tensor in log.tensors()])
+
+
+class CountsInTheCache(Attention):
+    """Takes the number of tokens in its cache for the position: right only while position and order are the same."""
+
+    def forward(self, x: Tensor, where: Where, state: Log | None = None) -> tuple[Tensor, Log | None]:
+        counted = where if state is None else Where(where.order, where.order.clamp(min=0), where.given)
+        return super().forward(x, counted, state)
 
 
 class HearsSourcePadding(Cross):
@@ -202,6 +231,12 @@ FAULTS: dict[str, tuple[Callable[[], Mixer[Any]], Law]] = {
     "looks both ways but claims to stream": (lambda: ClaimsToStream(Attention.Config(mask=Whole()), WIDTH), reach),
     "looks both ways but takes a state": (lambda: TakesAnyState(Attention.Config(mask=Whole()), WIDTH), split),
     "one scale for the whole call": (lambda: ScalesByTheCall(Attention.Config(), WIDTH), split),
+    "a row without new tokens forgets": (ForgetsWhenSilent, padding),
+    "no gradient to the source when streaming": (lambda: StarvesTheEncoder(Cross.Config(), WIDTH), split),
+    "positions counted by the cache": (
+        lambda: CountsInTheCache(Attention.Config(position=Rope.Config()), WIDTH),
+        split,
+    ),
     "padding of the source is heard": (lambda: HearsSourcePadding(Cross.Config(), WIDTH), padding),
 }
 RAISES = ("consumed state given back", "looks both ways but takes a state")
@@ -244,7 +279,7 @@ def test_smallest_failing_case_is_named() -> None:
     short = split(FAULTS["window kept one too short"][0](), CASE)
     assert "4 tokens cut 3+1: token 3 differs" in short.detail  # the first token that misses the entry dropped
     pads = padding(FAULTS["pads enter the state"][0](), CASE)
-    assert "rows of [1, 0] tokens" in pads.detail
+    assert "rows of [1, 0], then [1, 1] tokens padded with 10000: row 1 changes" in pads.detail
     far = reach(FAULTS["reach understated"][0](), CASE)
     assert "token 3 is influenced by token 0; declared: 2 back" in far.detail
     bytes_ = cost(FAULTS["cost understated"][0](), CASE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from heed.core.contract import Where
-from heed.core.errors import InputError, StateConsumed
+from heed.core.errors import CannotStream, ConfigError, InputError, StateConsumed
 from heed.core.stamps import Stamps
 from heed.core.state import (
     STAMP_BYTES,
@@ -52,22 +54,25 @@ def entries(seen: Seen | Log, row: int) -> list[int]:
     return sorted(o for o in order[row].tolist() if o >= 0)
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    cap=st.none() | st.integers(0, 5),
-    steps=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12),
-    tracked=st.booleans(),
+STEPS = st.tuples(
+    st.sampled_from([(1, 1), (1, 1), (2, 2), (4, 4), (0, 0), (1, 0), (0, 2), (3, 1)]),  # tokens of the two rows
+    st.sampled_from([False, False, True]),  # with gradients?
+    st.sampled_from([lambda s: s, lambda s: s, fork, lambda s: select(s, [0, 1]), lambda s: to(s, "cpu")]),
 )
+
+
+@settings(max_examples=150, deadline=None)
+@given(cap=st.none() | st.integers(0, 5), steps=st.lists(STEPS, min_size=1, max_size=14))
 def test_a_log_shows_all_it_kept_and_keeps_the_newest(
-    cap: int | None, steps: list[tuple[int, int]], tracked: bool
+    cap: int | None, steps: list[tuple[tuple[int, int], bool, Callable[[Log], Log]]]
 ) -> None:
-    """Any sequence of ragged calls, in place or not: what is seen, what is kept, and every entry beside its stamp."""
+    """Any sequence of calls, ragged or not, in place or not: what is seen, what is kept, every entry by its stamp."""
     log = Log.empty(SLOT if cap is None else window(cap), rows=2)
     done, kept = [0, 0], [[], []]  # type: tuple[list[int], list[list[int]]]
-    for lengths in steps:
+    for lengths, tracked, change in steps:
         where = Where.ragged(lengths, start=torch.tensor(done), width=max(lengths))
-        part = value_of(where.order).requires_grad_(tracked)
-        seen, log = log.append(where, part)
+        with torch.set_grad_enabled(tracked):
+            seen, log = change(log).append(where, value_of(where.order).requires_grad_(tracked))
         for row, length in enumerate(lengths):
             now = kept[row] + list(range(done[row], done[row] + length))
             assert entries(seen, row) == now
@@ -100,12 +105,14 @@ def test_in_place_and_joined_give_the_same() -> None:
         for t in range(9):
             where = Where.run(1, 1, start=t)
             part = value_of(where.order)
-            a, plain = plain.append(where, part)
+            with torch.no_grad():
+                a, plain = plain.append(where, part)
             b, tracked = tracked.append(where, part.clone().requires_grad_())
             assert entries(a, 0) == entries(b, 0)
             assert entries(plain, 0) == entries(tracked, 0)
 
 
+@torch.no_grad()
 def test_appending_one_token_does_not_copy_the_past() -> None:
     log = Log.empty(SLOT, 1)
     moves, place = 0, 0
@@ -117,6 +124,7 @@ def test_appending_one_token_does_not_copy_the_past() -> None:
     assert log.storage()[2].shape[1] <= 1000 * 17 / 16 + 16
 
 
+@torch.no_grad()
 def test_a_full_window_is_written_in_place() -> None:
     log = Log.empty(window(4), 1)
     for t in range(5):
@@ -165,12 +173,13 @@ def test_detach_and_to_use_the_old_handle_up_and_fork_and_select_do_not() -> Non
         cell = Cell(torch.zeros(1, 3))
         change(cell)
         assert cell.spent
-    for copy in (fork, lambda s: select(s, [0, 0])):
+    for twin in (fork, lambda s: select(s, [0, 0])):
         cell = Cell(torch.zeros(1, 3))
-        copy(cell)
+        twin(cell)
         assert not cell.spent
 
 
+@torch.no_grad()
 def test_a_fork_lives_on_its_own() -> None:
     where, later = Where.run(1, 2), Where.run(1, 1, start=2)
     _, state = Log.empty(SLOT, 1).append(where, value_of(where.order))
@@ -205,6 +214,7 @@ def test_the_generic_functions_keep_the_tree() -> None:
     ] * 2
 
 
+@torch.no_grad()
 def test_select_keeps_a_wrapped_window_in_step() -> None:
     log = Log.empty(window(3), 2)
     for t in range(6):
@@ -241,19 +251,44 @@ def test_words_come_from_the_names_of_sizes() -> None:
     both = ((heads, size),) * 2
     assert words(Slot(both, Entries(each=1))) == "2·kv_heads·head_size numbers per token"
     assert words(Slot(both, Entries(each=1, cap=Dim("window", 9)))) == (
-        "2·kv_heads·head_size numbers per token, of the last window"
+        "2·kv_heads·head_size numbers per token, for the last window tokens"
     )
     assert words(Slot(((heads, size, size), (size,)), Entries(fixed=1))) == (
         "kv_heads·head_size·head_size + head_size numbers, whatever the length"
     )
     assert words(Slot(((heads,),), Entries(per_source=True))) == "kv_heads numbers per source token"
     assert words(Slot(((heads,),), Entries(each=4))) == "kv_heads numbers per 4 tokens"
+    assert words(Slot(((3,), ()), Entries(fixed=4))) == "4·3 + 4 numbers, whatever the length"
     assert words(((), ())) == "nothing"
 
 
-def test_wrong_rows_and_parts_are_refused() -> None:
-    where = Where.run(3, 1)
+def test_a_permuted_call_is_kept_by_order() -> None:
+    order = torch.tensor([[0, 2, 1]])
+    with torch.no_grad():
+        _, log = Log.empty(window(1), 1).append(Stamps(order, order), value_of(order))
+    assert entries(log, 0) == [2]
+
+
+def test_a_prefill_in_inference_mode_goes_on_outside_of_it() -> None:
+    with torch.inference_mode():
+        where = Where.run(1, 2)
+        _, log = Log.empty(SLOT, 1).append(where, value_of(where.order))
+    with torch.no_grad():
+        seen, _ = log.append(Where.run(1, 1, start=2), value_of(torch.tensor([[2]])))
+    assert entries(seen, 0) == [0, 1, 2]
+
+
+def test_names_of_sizes_survive_copies() -> None:
+    for copied in (copy.deepcopy(Dim("width", 3)), pickle.loads(pickle.dumps(Dim("width", 3)))):
+        assert (copied.name, copied) == ("width", 3)
+    for error in (StateConsumed(), CannotStream.because("Encoder", None), ConfigError("a", "b")):
+        assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_wrong_rows_and_parts_are_refused_and_cost_nothing() -> None:
+    where, log = Where.run(3, 1), Log.empty(SLOT, 2)
     with pytest.raises(InputError, match="remembers 2 rows, this call has 3; use select"):
-        Log.empty(SLOT, 2).append(where, value_of(where.order))
+        log.append(where, value_of(where.order))
+    assert not log.spent
     with pytest.raises(InputError, match="1 parts per entry, 2 were given"):
         Log.empty(SLOT, 3).append(where, value_of(where.order), value_of(where.order))

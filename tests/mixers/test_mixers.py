@@ -138,7 +138,7 @@ def test_cross_projects_the_source_once() -> None:
 
 def test_decoding_a_window_needs_only_the_window() -> None:
     mixer = Attention.Config(heads=4, kv_heads=1, mask=Window(back=3)).build(WIDTH)
-    assert words(mixer.spec()) == "2·kv_heads·head_size numbers per token, of the last window"
+    assert words(mixer.spec()) == "2·kv_heads·head_size numbers per token, for the last window tokens"
     assert price(mixer.spec(), 10**6) == 3 * (2 * 6 * 4 + 16)
 
 

@@ -142,6 +142,8 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: attend(K, Q[:, :, :2], Q[:, :, :2], Causal()), "6 queries cannot be the last of 3 keys"),
     (lambda: attend(Q, K, K, Causal()(Where.run(2, 4), Where.run(2, 6))), r"about \(2, 4\) queries"),
     (lambda: attend(Q, K, K, bias=lambda q, k, a, b: q), "needs stamped tokens"),
+    (lambda: attend(Q, K, K, bias=torch.ones(1, 1, 3, 6, dtype=torch.bool)), "must hold numbers, not torch.bool"),
+    (lambda: attend(Q, K, K, bias=torch.ones(3, 6)), r"bias has shape \(3, 6\); needed is"),
 ]
 
 

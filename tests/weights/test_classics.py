@@ -300,7 +300,7 @@ def test_a_pickle_is_refused(folder: Path) -> None:
         ("{}", "must name its model_type as a text, it has 'nothing'"),
         ('{"model_type": 3}', "must name its model_type as a text, it has 3"),
         ("\udcff", "not valid json"),
-        ("[" * 100_000, "cannot be read"),
+        ("[" * 100_000, "not valid json: maximum recursion depth"),
         ('{"model_type": "bahdanu"}', r"'bahdanu' model.*; did you mean bahdanau\? it replays .*bahdanau, "),
         ('{"model_type": "zzz"}', "'zzz' model, which heed cannot replay; it replays "),
         ('{"model_type": "bahdanau", "num_layers": 2}', "does not hold recurrent encoder-decoders yet"),

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ...core.config import Config
 from ...core.errors import InputError
-from ...core.stamps import Stamps
+from ...core.stamps import Stamps, one_row
 from ..fused import Term
 
 How = Literal["adds", "rotates", "scores", "nothing"]
@@ -103,12 +103,6 @@ class NoPosition(Relates):
 
         def build(self, heads: int, size: int) -> NoPosition:
             return NoPosition()
-
-
-def one_row(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """The first row alone where all rows are the same memory: then one row's work serves the whole batch."""
-    same = all(tensor.stride(0) == 0 for tensor in tensors)
-    return tuple(tensor[:1] for tensor in tensors) if same else tensors
 
 
 def gaps(where: Stamps, seen: Stamps) -> Tensor:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ...core.config import Fraction, Positive
 from ...core.errors import ConfigError, InputError
-from ...core.stamps import Stamps
-from .base import How, Relates, RelativeConfig, one_row
+from ...core.stamps import Stamps, one_row
+from .base import How, Relates, RelativeConfig
 from .scaling import AnyScaling, Linear, Llama3, Yarn
 from .waves import Base, Spread, angles, frequencies, shared_waves
 
@@ -194,7 +194,8 @@ class XPos(Relates):
         where a mask hides such a pair, an infinite score would make NaN of it.
         """
         first, last = _ends(where)
-        span = torch.maximum(last, _ends(seen)[1]) - first
+        asked = one_row(where.order)[0].amax(1, keepdim=True) >= 0  # a row without a token asks nothing
+        span = (torch.maximum(last, _ends(seen)[1]) - first) * asked
         most = int(_room(dtype) / -self.fading[0])
         if bool((span > most).any()):
             raise InputError(

@@ -17,7 +17,8 @@ from pydantic import Strict
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from .base import distinct, one_row
+from ...core.stamps import one_row
+from .base import distinct
 
 Base = Annotated[float, Strict(), Gt(1)]  # the slowest wave turns about this many times slower than the fastest
 Spread = Literal["paper", "inclusive"]
