@@ -90,7 +90,7 @@ def test_verify_fails_loudly() -> None:
     [
         (("verify", "atention"), 2, "there is nothing called 'atention' to verify; did you mean attention?"),
         (("verfy",), 2, "No such command"),
-        (("verify", "alibi"), 0, "8 of 8 statements hold"),
+        (("verify", "alibi", "additive"), 0, "9 of 9 statements hold"),
         (("--version",), 0, "0.1.0"),
     ],
 )

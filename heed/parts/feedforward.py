@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ..core.config import Flag, OneOf, Share, Size
 from ..core.contract import Mixer, MixerConfig, Reach, Where
+from .dropout import Dropout
 from .norms import AnyNorm, LayerNorm
 
 Activation: TypeAlias = Literal["relu", "gelu", "gelu_tanh", "silu", "relu_squared"]
@@ -64,7 +65,7 @@ class FeedForward(Mixer[Nothing]):
         self.activation = config.activation
         self.up = nn.Linear(width, hidden, bias=config.bias)
         self.norm = None if config.norm is None else config.norm.build(hidden)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.down = nn.Linear(hidden, width, bias=config.bias)
 
     def spec(self) -> Nothing:
@@ -96,7 +97,7 @@ class Gated(Mixer[Nothing]):
         self.activation = config.activation
         self.gate = nn.Linear(width, hidden, bias=config.bias)
         self.up = nn.Linear(width, hidden, bias=config.bias)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.down = nn.Linear(hidden, width, bias=config.bias)
 
     def spec(self) -> Nothing:

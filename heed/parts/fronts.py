@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ..core.contract import Where
 from ..core.errors import InputError
+from .dropout import Dropout
 from .positions import Adds
 
 
@@ -18,7 +19,7 @@ class Tokens(nn.Module):
     ) -> None:
         super().__init__()
         self.table, self.scale, self.position, self.norm = table, scale, position, norm
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor, where: Where) -> Tensor:
         return self.place(self.embed(tokens, where), where)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.config import Config, Flag, Number, OneOf, Positive
+from .dropout import Dropout
 from .norms import LayerNorm, NormConfig
 
 Part: TypeAlias = Callable[[Tensor], Tensor]
@@ -39,7 +40,7 @@ class Wiring(nn.Module, ABC):
     def __init__(self, norms: Sequence[nn.Module], dropout: float) -> None:
         super().__init__()
         self.norms = nn.ModuleList(norms)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     @abstractmethod
     def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:

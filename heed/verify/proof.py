@@ -14,14 +14,16 @@ from torch import Tensor
 from ..core.config import Config, kind_of, nearest
 from ..core.contract import NOTHING, Given, Mixer, MixerConfig, Where
 from ..core.errors import InputError, StateConsumed
-from ..core.laws import LAWS, Case, Finding, Law
+from ..core.laws import BOUND, LAWS, Case, Finding, Law
 from ..core.state import Spec, State
+from ..core.trials import distance
 from ..mixers import MIXERS
 from ..models import MODELS, Decoder, Encoder, Seq2seq
 from ..parts.feedforward import FEEDFORWARDS
 from ..parts.look import look, points
+from ..parts.scores import SCORES
 from .samples import WIDTH, samples
-from .statements import ATTEND, round_trips
+from .statements import ATTEND, pooled, round_trips
 
 AnyModel: TypeAlias = "Encoder | Decoder | Seq2seq"
 
@@ -56,13 +58,13 @@ def subjects() -> list[str]:
     """What can be verified by name: every entry of a table, `attend`, and every kind that some sample uses."""
     used = {kind for config in TABLES for sample in samples(config) for kind in _kinds(sample.dump())}
     first = [kind_of(config) for config in TABLES]
-    return [*first, "attend", *sorted(used.difference(first))]
+    return [*first, "attend", "scores", *map(kind_of, SCORES), *sorted(used.difference(first))]
 
 
 def proofs(names: Iterable[str] = ()) -> list[Check]:
     """The proofs of these subjects, each to be called when its turn comes. Without a name: of all tables."""
     known = subjects()
-    wanted = list(dict.fromkeys(names)) or [*map(kind_of, TABLES), "attend"]
+    wanted = list(dict.fromkeys(names)) or [*map(kind_of, TABLES), "attend", "scores"]
     for name in wanted:
         if name not in known:
             raise InputError(f"there is nothing called {name!r} to verify{nearest(name, known)}")
@@ -74,11 +76,18 @@ def _checks(name: str) -> Iterator[Check]:
         for statement, compare in ATTEND.items():
             yield _compared(name, statement, compare)
         return
+    if name == "scores" or name in map(kind_of, SCORES):
+        chosen = [config for config in SCORES if name in ("scores", kind_of(config))]
+        yield _compared(name, "weights are a mean, or nothing", lambda: pooled(chosen))
+        return
     own = [sample for config in TABLES if kind_of(config) == name for sample in samples(config)]
     using = (sample for config in TABLES for sample in samples(config) if name in _kinds(sample.dump()))
     tries = own or list(using)
     for statement, measure in STATEMENTS.items():
         yield _tried(name, statement, measure, tries)
+    models = [sample for sample in tries if not isinstance(sample, MixerConfig)]
+    if models:
+        yield _tried(name, "whole = cut = padded, over token ids", _over_ids, models)
 
 
 def _kinds(data: Any) -> Iterator[str]:
@@ -147,10 +156,13 @@ class Embedded(Mixer[State]):
 
 def _mixer(sample: Config) -> Mixer[Any]:
     torch.manual_seed(0)
-    if isinstance(sample, MixerConfig):
-        return sample.build(WIDTH).double().eval()
+    mixer = sample.build(WIDTH) if isinstance(sample, MixerConfig) else Embedded(_built(sample))
+    return mixer.double().eval()
+
+
+def _built(sample: Config) -> AnyModel:
     if isinstance(sample, Encoder.Config | Decoder.Config | Seq2seq.Config):
-        return Embedded(sample.build()).double().eval()
+        return sample.build()
     raise InputError(f"{sample!r} is not the configuration of a mixer or a model")
 
 
@@ -182,6 +194,24 @@ def _looking(sample: Config) -> Finding:
     shown = sum(bool(tensors) for tensors in seen.values())
     error = float((plain - watched).abs().max()) if shown else float("inf")
     return Finding("looking changes nothing", error, 0.0, f"{shown} points shown")
+
+
+def _over_ids(sample: Config) -> Finding:
+    """A model over token ids: one call, against two, and against one with ids in its padding that do not exist."""
+    torch.manual_seed(0)
+    model, case = _built(sample).double().eval(), Case.make(WIDTH, rows=2)
+    tokens = torch.randint(11, (2, 7))
+    late = torch.arange(7) >= 5
+    with torch.no_grad():
+        whole, _ = model(tokens, Where.run(2, 7).beside(case.given))
+        short, _ = model(tokens[:, :5], Where.run(2, 5).beside(case.given))
+        padded, _ = model(tokens.masked_fill(late, -100), Where.ragged([5, 5], width=7).beside(case.given))
+        error = distance(short, padded[:, :5])
+        if model.streams:
+            first, state = model(tokens[:, :3], Where.run(2, 3), model.start(2, case.given))
+            rest, _ = model(tokens[:, 3:], Where.run(2, 4, start=3), state)
+            error = max(error, distance(whole, torch.cat((first, rest), 1)))
+    return Finding("ids", error, BOUND, "over token ids")
 
 
 def _remembers(spec: Spec) -> bool:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import tomli_w
 import torch
 from torch import Tensor
 
-from ..core.config import Config
+from ..core.config import Config, kind_of
 from ..core.contract import Where
 from ..core.laws import Finding
 from ..mixers.attention import SAMPLE_MASKS
 from ..parts.attend import attend, written_out
 from ..parts.masks import Causal, Mask, Segments, Sight, Window
+from ..parts.scores import ScoreConfig, pool
 
 EXACT = 1e-13  # float64, relative: sums of a few hundred terms in another order
 
@@ -61,6 +62,24 @@ def blind() -> list[Finding]:
         finite = all(bool(g.isfinite().all()) for g in gradients)
         error = float(torch.cat([y[0, 2].flatten(), y[1].flatten()]).detach().abs().max()) if finite else float("inf")
         found.append(Finding("blind", error, 0.0, name if finite else f"{name}: a gradient is not finite"))
+    return found
+
+
+def pooled(configs: Iterable[type[ScoreConfig]]) -> list[Finding]:
+    """Weights of a score sum to one, or are all zero where nothing is visible; gradients are finite everywhere."""
+    found = []
+    visible = torch.tensor([[True] * 5, [True, False, True, True, False], [False] * 5])
+    needed = {"additive": {"hidden": 7}, "location": {"length": 9}}
+    for config in configs:
+        score = config.load(needed.get(kind_of(config), {})).build(3, 3).double()
+        query, key, value = (torch.randn(n, 3, generator=_seed(), dtype=torch.float64) for n in (3, 5, 5))
+        query, key = (0.2 * query).requires_grad_(), (0.2 * key).requires_grad_()
+        y, weight = pool(score, query, key, value, visible)
+        wanted = torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64)
+        slopes = torch.autograd.grad(y.square().sum(), (query, key), allow_unused=True, materialize_grads=True)
+        finite = all(bool(slope.isfinite().all()) for slope in slopes)
+        error = float((weight.sum(-1) - wanted).detach().abs().max()) if finite else float("inf")
+        found.append(Finding("pooled", error, EXACT, kind_of(config)))
     return found
 
 

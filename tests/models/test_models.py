@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from heed.mixers import Attention, Cross
 from heed.models import MODELS, Decoder, Encoder, Seq2seq, transformer
 from heed.models.transformer import ANNOTATED, BASE, BIG, PAPER, TINY, TORCH
 from heed.parts.masks import Window
-from heed.verify.proof import STATEMENTS
+from heed.verify.proof import STATEMENTS, Proof, proofs
 from heed.verify.samples import samples
 
 SAMPLES = [sample for kind in MODELS for sample in samples(kind)]
@@ -28,6 +30,22 @@ SAMPLES = [sample for kind in MODELS for sample in samples(kind)]
 def test_statement_holds(statement: str, sample: Config) -> None:
     finding = STATEMENTS[statement](sample)
     assert finding.holds, finding
+
+
+@pytest.mark.parametrize("check", proofs([config.model_fields["kind"].default for config in MODELS])[8::9])
+def test_models_over_token_ids(check: Callable[[], Proof]) -> None:
+    proof = check()
+    assert "token ids" in proof.statement
+    assert proof.holds, proof
+
+
+def test_a_model_can_be_copied() -> None:
+    model = transformer(29, size=TINY).build().eval()
+    twin = copy.deepcopy(model)
+    tokens, where = torch.randint(29, (1, 4)), Where.run(1, 4)
+    with torch.no_grad():
+        assert torch.equal(model.read(tokens, where).parts[0], twin.read(tokens, where).parts[0])
+    assert twin.decoder.head.weight is twin.encoder.front.table.weight
 
 
 def greedy(model: Seq2seq | Decoder, first: Tensor, given: Given, steps: int) -> Tensor:

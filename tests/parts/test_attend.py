@@ -18,7 +18,8 @@ from heed.core.stamps import Stamps
 from heed.mixers.attention import SAMPLE_MASKS
 from heed.parts.attend import attend, masked_softmax, written_out
 from heed.parts.masks import Causal, Mask, Sight, Whole, Window
-from heed.verify.statements import ATTEND
+from heed.parts.scores import SCORES
+from heed.verify.statements import ATTEND, pooled
 
 
 def draw(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -44,6 +45,11 @@ def test_the_equation_as_loops() -> None:
 @pytest.mark.parametrize("statement", ATTEND)
 def test_fast_forms_are_the_written_out_one(statement: str) -> None:
     for finding in ATTEND[statement]():
+        assert finding.holds, finding
+
+
+def test_scores_pool_to_a_mean_or_to_nothing() -> None:
+    for finding in pooled(SCORES):
         assert finding.holds, finding
 
 

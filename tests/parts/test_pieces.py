@@ -11,6 +11,7 @@ from heed.core.contract import Where
 from heed.core.errors import InputError
 from heed.mixers import Attention
 from heed.models import Decoder
+from heed.parts.dropout import Dropout, dropped
 from heed.parts.feedforward import FeedForward, Gated
 from heed.parts.fronts import Tokens, embedding
 from heed.parts.look import Look, look, points
@@ -77,6 +78,37 @@ def test_gated_and_normed_feedforwards() -> None:
     shuffled(normed)
     assert normed.norm is not None
     assert close(normed(X, WHERE)[0], normed.down(normed.norm(F.relu(normed.up(X)) ** 2)))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_dropout_drops_its_share_and_keeps_the_mean(share: float, dtype: torch.dtype) -> None:
+    """Of n elements a share p ± 5·sqrt(p(1-p)/n) is dropped: five standard deviations, once in three million."""
+    x = torch.full((101, 997), 2.0, dtype=dtype).requires_grad_()
+    y = Dropout(share)(x)
+    room = 5 * (share * (1 - share) / x.numel()) ** 0.5
+    assert abs(float((y == 0).double().mean()) - share) < room
+    kept = (1 - round(share * 65536) / 65536) ** -1
+    assert set(y.detach().unique().tolist()) == {0.0, float(2.0 * torch.tensor(kept, dtype=dtype))}
+    (slope,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(slope * 2, y.detach())
+    columns = (y.detach() == 0).double().mean(0)  # no column, and none of the four places in a word, is favoured
+    assert float((columns - share).abs().max()) < 5.5 * (share * (1 - share) / 101) ** 0.5
+    lanes = (y.detach().flatten()[: x.numel() // 4 * 4].view(-1, 4) == 0).double().mean(0)
+    assert float((lanes - share).abs().max()) < 2 * room
+
+
+def test_dropout_is_reproducible_and_off_when_not_training() -> None:
+    layer, x = Dropout(0.3), torch.randn(5, 7)
+    torch.manual_seed(1)
+    first = layer(x)
+    torch.manual_seed(1)
+    assert torch.equal(first, layer(x))
+    assert not torch.equal(first, layer(x))
+    assert layer.eval()(x) is x
+    assert Dropout(0.0)(x) is x
+    assert dropped(x, 1e-6) is x  # less than a bit can tell
+    assert dropped(torch.zeros(0, 3), 0.5).shape == (0, 3)
 
 
 def test_wirings_are_their_equations() -> None:
