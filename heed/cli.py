@@ -66,8 +66,11 @@ def verify(
     from .verify import proofs
 
     checks = proofs(names or ())
-    errors = Console(stderr=True)
-    shown = [check() for check in track(checks, "verifying", console=errors, disable=as_json or not errors.is_terminal)]
+    errors, shown = Console(stderr=True), []
+    for number, check in enumerate(track(checks, "verifying", console=errors, disable=not errors.is_terminal)):
+        if number % 10 == 0 and not errors.is_terminal:
+            errors.print(f"verifying: {number} of {len(checks)} statements done")
+        shown.append(check())
     failed = [proof for proof in shown if not proof.holds]
     if as_json:
         print(

@@ -17,6 +17,7 @@ from ..parts.masks import (
     Blocks,
     Causal,
     Fixed,
+    Padding,
     Prefix,
     Segments,
     Sparse,
@@ -88,6 +89,7 @@ class Attention(Headed[Log]):
 
 SAMPLE_MASKS = (
     Whole(),
+    Padding(),
     Window(back=0),
     Window(back=3),
     Window(back=2, ahead=3),
