@@ -13,6 +13,7 @@ from torch import Tensor
 from ..core.config import Config, kind_of
 from ..core.contract import Where
 from ..core.laws import Finding
+from ..core.trials import slopes
 from ..mixers.attention import SAMPLE_MASKS
 from ..parts.attend import attend, written_out
 from ..parts.masks import Causal, Mask, Segments, Sight, Window
@@ -76,8 +77,7 @@ def pooled(configs: Iterable[type[ScoreConfig]]) -> list[Finding]:
         query, key = (0.2 * query).requires_grad_(), (0.2 * key).requires_grad_()
         y, weight = pool(score, query, key, value, visible)
         wanted = torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64)
-        slopes = torch.autograd.grad(y.square().sum(), (query, key), allow_unused=True, materialize_grads=True)
-        finite = all(bool(slope.isfinite().all()) for slope in slopes)
+        finite = all(bool(slope.isfinite().all()) for slope in slopes(y.square().sum(), (query, key)))
         error = float((weight.sum(-1) - wanted).detach().abs().max()) if finite else float("inf")
         found.append(Finding("pooled", error, EXACT, kind_of(config)))
     return found
