@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +30,6 @@ EXACT = 1e-12  # float64 against a loop in Python floats
 GOLDEN = Path(__file__).parents[1] / "golden/xpos/decoder_subln"
 ADDED_SAMPLES = [sample for config in ADDED for sample in config.samples()]
 RELATIVE_SAMPLES = [sample for config in RELATIVE for sample in config.samples()]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """These tensors are tiny: on a busy machine a second thread only waits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def at(*rows: list[int]) -> Stamps:

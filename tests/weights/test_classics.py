@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -15,26 +14,10 @@ from torch import Tensor
 from heed.core.errors import ConfigError, WeightsError
 from heed.weights import Folder, replay
 from heed.weights.replay import FAMILIES
+from tests.weights.support import GOLDEN, TOLERANCES, Tensors, write
 
-GOLDEN = Path(__file__).parents[1] / "golden"
-TOLERANCES = json.loads((GOLDEN / "tolerances.json").read_text())
 CASES = ("bahdanau/additive_attention", "dot_product/scaled", "nadaraya_watson/kernels", "sparse/patterns")
 EXACT = 1e-14  # float64 rounding of sums of a few terms of size one
-
-Tensors = dict[str, Tensor]
-
-
-def write(
-    path: Path, config: dict[str, Any], weights: Tensors, inputs: Tensors, outputs: Tensors | None = None
-) -> Path:
-    """A folder like a golden one."""
-    path.mkdir(parents=True, exist_ok=True)
-    (path / "config.json").write_text(json.dumps(config))
-    save_file(weights or {"_empty": torch.zeros(1)}, path / "model.safetensors")
-    save_file(inputs, path / "inputs.safetensors")
-    if outputs is not None:
-        save_file({name: tensor.contiguous() for name, tensor in outputs.items()}, path / "outputs.safetensors")
-    return path
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:

@@ -1,4 +1,4 @@
-"""torchscale's Decoder and Encoder, and ResiDual: golden folders, and other options against the equations."""
+"""torchscale's Decoder and Encoder: golden folders, and other options against the equations."""
 
 from __future__ import annotations
 
@@ -7,55 +7,33 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
-from heed.core.contract import Given, Where
+from heed.core.contract import Where
 from heed.core.errors import WeightsError
-from heed.core.state import Seen
-from heed.weights import Folder, replay, residual, torchscale
+from heed.weights import Folder, replay, torchscale
 from heed.weights.rename import export
+from tests.weights.support import (
+    EXACT,
+    GOLDEN,
+    PADDING,
+    TOLERANCES,
+    Options,
+    Tensors,
+    agree,
+    linear,
+    normed,
+    pieces,
+    write,
+)
 
-GOLDEN = Path(__file__).parents[1] / "golden"
-TOLERANCES = json.loads((GOLDEN / "tolerances.json").read_text())
-DECODERS, ENCODER, RESIDUAL = ("xpos/decoder_subln", "deepnorm/decoder"), "deepnorm/encoder_padded", "residual/encdec"
-CASES = (*DECODERS, ENCODER, RESIDUAL)
-EXACT = 1e-12  # float64 rounds at 1e-16; a few layers of sums of about a hundred terms lose less than four digits
-
-Tensors = dict[str, Tensor]
-Options = dict[str, Any]
-
-
-def write(path: Path, config: Options, weights: Tensors, inputs: Tensors, outputs: Tensors | None = None) -> Path:
-    """A folder like a golden one."""
-    path.mkdir(parents=True, exist_ok=True)
-    (path / "config.json").write_text(json.dumps(config))
-    for name, tensors in {"model": weights, "inputs": inputs, "outputs": outputs}.items():
-        if tensors is not None:
-            save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, path / f"{name}.safetensors")
-    return path
-
-
-def agree(made: Tensors, wanted: Tensors, tolerance: float, real: Tensor | None = None) -> None:
-    """Equal where there are tokens (`real` [B, T] is about the encoder), and equal in shape everywhere."""
-    assert made.keys() == wanted.keys()
-    for name, tensor in wanted.items():
-        assert (made[name].shape, made[name].dtype) == (tensor.shape, tensor.dtype), name
-        gap = (made[name].double() - tensor.double()).abs()
-        if real is not None and name.startswith("enc"):
-            gap = gap[real if gap.shape[:2] == real.shape else real.T]
-        assert gap.numel(), name
-        assert gap.max().item() <= tolerance, f"{name} differs by {gap.max().item():.2g}"
-
-
-def pieces(length: int, seed: int) -> list[tuple[int, int]]:
-    cuts = torch.randperm(length - 1, generator=torch.Generator().manual_seed(seed))[:4].sort().values + 1
-    return list(zip([0, *cuts.tolist()], [*cuts.tolist(), length], strict=True))
+DECODERS, ENCODER = ("xpos/decoder_subln", "deepnorm/decoder"), "deepnorm/encoder_padded"
+CASES = (*DECODERS, ENCODER)
 
 
 # --- golden folders ---
@@ -71,11 +49,7 @@ def test_golden(case: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_loaded_is_exported(case: str) -> None:
     folder = Folder.open(GOLDEN / case)
-    if case == RESIDUAL:
-        written = export(residual.model(folder), residual.NAMES)
-    else:
-        names = torchscale.options(folder).names(torchscale.side_of(folder))
-        written = export(torchscale.model(folder), names)
+    written = export(torchscale.model(folder), torchscale.options(folder).names(torchscale.side_of(folder)))
     assert written.keys() == folder.weights.keys()
     assert all(torch.equal(written[name], tensor) for name, tensor in folder.weights.items())
 
@@ -98,34 +72,7 @@ def test_whole_and_in_pieces(case: str, seed: int) -> None:
     assert (torch.cat(made, 1) - whole).abs().max().item() <= 10 * TOLERANCES[case]["absolute"]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_residual_whole_and_in_pieces(seed: int) -> None:
-    folder = Folder.open(GOLDEN / RESIDUAL)
-    pair, source, target = residual.model(folder), folder.input("src_embeds"), folder.input("tgt_embeds")
-    here, where, made = Where.ragged([12, 8]), Where.run(*target.shape[:2]), []
-    with torch.no_grad():
-        memory = Seen.of(here, pair.encoder(source, here)[0])
-        whole, _ = pair.decoder(target, where.give(memory=memory))
-        state = pair.decoder.start(len(target), Given(memory=memory))
-        for begin, end in pieces(target.shape[1], seed):
-            piece, after = pair.decoder(target[:, begin:end], where.cut(begin, end), state)
-            assert after is not None
-            state = after
-            made.append(piece)
-    # sums in another order, as between two implementations
-    assert (torch.cat(made, 1) - whole).abs().max().item() <= 10 * TOLERANCES[RESIDUAL]["absolute"]
-
-
 # --- torchscale, written out ---
-
-
-def linear(w: Tensors, name: str, x: Tensor) -> Tensor:
-    return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
-
-
-def normed(w: Tensors, name: str, x: Tensor, eps: float) -> Tensor:
-    spread = (x - x.mean(-1, keepdim=True)).square().mean(-1, keepdim=True)
-    return (x - x.mean(-1, keepdim=True)) / (spread + eps).sqrt() * w[f"{name}.weight"] + w[f"{name}.bias"]
 
 
 def bucket(gap: int, buckets: int, distance: int) -> int:
@@ -263,13 +210,6 @@ DECODERS_ONLY: dict[str, Options] = {
     "subln after": {"subln": True, "normalize_before": False},
     "deepnorm before": {"deepnorm": True},
 }
-T, O = True, False  # noqa: E741  # a mask is easier to read in letters of one width
-PADDING = {
-    "none": None,
-    "right": torch.tensor([[O] * 9, [O] * 5 + [T] * 4]),
-    "left": torch.tensor([[T] * 3 + [O] * 6, [O] * 9]),
-    "in the middle": torch.tensor([[O, T, T, O, O, T, O, O, T], [T, O, O, O, T, O, O, O, O]]),
-}
 
 
 @pytest.mark.parametrize("positions", [True, False], ids=["learned positions", "no positions"])
@@ -355,88 +295,3 @@ def test_another_scale_of_xpos_is_not_passed_over(tmp_path: Path) -> None:
     config = json.loads((golden / "config.json").read_text())
     with pytest.raises(WeightsError, match=r"layers.1.self_attn.xpos.scale \[4\] is not the constant"):
         replay(write(tmp_path / "x", config, weights, inputs))
-
-
-# --- ResiDual, written out ---
-
-
-def attended(w: Tensors, name: str, x: Tensor, y: Tensor, visible: Tensor, heads: int) -> Tensor:
-    """x looks at y."""
-    query, key, value = (
-        linear(w, f"{name}.{part}_proj", z).unflatten(-1, (heads, -1)) for part, z in (("q", x), ("k", y), ("v", y))
-    )
-    score = torch.einsum("bihd,bjhd->bhij", query, key) / query.shape[-1] ** 0.5
-    weight = score.masked_fill(~visible[:, None], -math.inf).softmax(-1)
-    return linear(w, f"{name}.out_proj", torch.einsum("bhij,bjhd->bihd", weight, value).flatten(2))
-
-
-def two_streams(
-    c: Options, w: Tensors, side: str, x: Tensor, sight: dict[str, tuple[Tensor | None, Tensor]]
-) -> Tensors:
-    """`sight` says for each attention what it looks at (None = the stream itself) and what of it is visible."""
-    short = side[:3]
-    scale = c[f"{short}_res_input_norm_scale"]
-    made: Tensors = {}
-    res = scale * x
-    for k in range(c[f"{short}_layers"]):
-        name = f"{side}_layers.{k}"
-        for part in (*sight, "final"):
-            if part == "final":
-                change = linear(w, f"{name}.fc2", linear(w, f"{name}.fc1", x).clamp(min=0))
-            else:
-                memory, visible = sight[part]
-                change = attended(w, f"{name}.{part}", x, x if memory is None else memory, visible, c["heads"])
-            res = res + scale * change
-            x = normed(w, f"{name}.{part}_layer_norm", x + change, 1e-5)
-        made |= {f"{short}_x.{k}": x, f"{short}_res.{k}": res}
-    last = c[f"{short}_alpha"] * x + normed(w, f"{side}_layer_norm", res, c["final_norm_eps"])
-    return made | {f"{side}_out": last}
-
-
-def residual_weights(c: Options) -> Tensors:
-    width, hidden = c["d"], c["ffn"]
-    made: Tensors = {}
-    for side, parts in {"encoder": ("self_attn",), "decoder": ("self_attn", "encoder_attn")}.items():
-        layers = [f"{side}_layers.{k}" for k in range(c[f"{side[:3]}_layers"])]
-        norms = [f"{name}.{part}_layer_norm" for name in layers for part in (*parts, "final")]
-        shapes = {f"{n}.{a}.{p}_proj": (width, width) for n in layers for a in parts for p in ("q", "k", "v", "out")}
-        shapes |= {f"{n}.fc1": (hidden, width) for n in layers} | {f"{n}.fc2": (width, hidden) for n in layers}
-        made |= {f"{name}.weight": 0.4 * torch.randn(shape, dtype=torch.float64) for name, shape in shapes.items()}
-        biases = {name: shape[0] for name, shape in shapes.items()} | dict.fromkeys(
-            [*norms, f"{side}_layer_norm"], width
-        )
-        made |= {f"{name}.bias": torch.randn(size, dtype=torch.float64) for name, size in biases.items()}
-        gains = [*norms, f"{side}_layer_norm"]
-        made |= {f"{name}.weight": torch.randn(width, dtype=torch.float64) for name in gains}
-    return made
-
-
-def test_embeddings_of_another_width_are_refused(tmp_path: Path) -> None:
-    golden = GOLDEN / RESIDUAL
-    weights, inputs = (load_file(golden / f"{name}.safetensors") for name in ("model", "inputs"))
-    config = json.loads((golden / "config.json").read_text())
-    folder = write(tmp_path / "x", config, weights, inputs | {"tgt_embeds": torch.zeros(2, 9, 31)})
-    with pytest.raises(WeightsError, match=r"tgt_embeds has the shape \[2, 9, 31\]; needed is \[rows, tokens, 32\]"):
-        replay(folder)
-
-
-@pytest.mark.parametrize("padding", PADDING.values(), ids=PADDING)
-def test_another_residual(tmp_path: Path, padding: Tensor | None) -> None:
-    torch.manual_seed(0)
-    c: Options = {"d": 12, "heads": 3, "ffn": 20, "enc_layers": 3, "dec_layers": 1, "model_type": "residual"}
-    c |= {"enc_alpha": 0.5, "dec_alpha": 2.0, "final_norm_eps": 1e-3}
-    c |= {"enc_res_input_norm_scale": 0.1, "dec_res_input_norm_scale": 0.7}
-    weights = residual_weights(c)
-    source, target = (torch.randn(2, length, 12, dtype=torch.float64) for length in (9, 6))
-    real = torch.ones(2, 9).bool() if padding is None else ~padding
-    wanted = two_streams(c, weights, "encoder", source, {"self_attn": (None, real[:, None])})
-    sight = {
-        "self_attn": (None, torch.ones(1, 6, 6).tril().bool()),
-        "encoder_attn": (wanted["encoder_out"], real[:, None]),
-    }
-    wanted |= two_streams(c, weights, "decoder", target, sight)
-    inputs = {"src_embeds": source, "tgt_embeds": target} | (
-        {} if padding is None else {"encoder_padding_mask": padding}
-    )
-    made = replay(write(tmp_path / "x", c, weights, inputs))
-    agree(made, {name: tensor.transpose(0, 1) for name, tensor in wanted.items()}, EXACT, real)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from heed.core.contract import Given, Where
@@ -20,26 +20,10 @@ from heed.weights import Folder, replay
 from heed.weights.feed import Padded
 from heed.weights.rename import export
 from heed.weights.transformer import ANNOTATED_NAMES, TORCH_NAMES, annotated_model, torch_model
+from tests.weights.support import EXACT, GOLDEN, TOLERANCES, Tensors, write
 
-GOLDEN = Path(__file__).parents[1] / "golden"
-TOLERANCES = json.loads((GOLDEN / "tolerances.json").read_text())
 TORCH_CASES = ("transformer/postln_paper", "transformer/postln_torch_final_norm")
 CASES = (*TORCH_CASES, "annotated_transformer/seq2seq")
-EXACT = 1e-12  # float64 rounds at 1e-16; a few layers of sums of about a hundred terms lose less than four digits
-
-Tensors = dict[str, Tensor]
-
-
-def write(
-    path: Path, config: dict[str, Any], weights: Tensors, inputs: Tensors, outputs: Tensors | None = None
-) -> Path:
-    """A folder like a golden one."""
-    path.mkdir(parents=True, exist_ok=True)
-    (path / "config.json").write_text(json.dumps(config))
-    for name, tensors in {"model": weights, "inputs": inputs, "outputs": outputs}.items():
-        if tensors is not None:
-            save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, path / f"{name}.safetensors")
-    return path
 
 
 def model_of(folder: Folder) -> Seq2seq:
