@@ -10,10 +10,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from . import attend, start, training, window
+from . import attend, dropout, start, training, window
 from .report import Report, Row, machine
 
-SUBJECTS = {"start": start.rows, "attend": attend.rows, "window": window.rows, "training": training.rows}
+SUBJECTS = {
+    "start": start.rows,
+    "attend": attend.rows,
+    "window": window.rows,
+    "dropout": dropout.rows,
+    "training": training.rows,
+}
 
 
 def main(

@@ -24,12 +24,13 @@ WIDTH = 24  # of the sample stream that a mixer's spec is read from
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing heed offers: which table it is in, its name, a sentence, and what is special about it."""
+    """One thing heed offers: which table it is in, its name, a sentence, what is special about it, and whence it is."""
 
     table: str
     name: str
     summary: str
     note: str = ""
+    paper: str = ""
 
     def plain(self) -> dict[str, str]:
         """For machines."""
@@ -40,9 +41,9 @@ def entries() -> Iterator[Entry]:
     """Everything, table by table."""
     for config in (*MIXERS, *FEEDFORWARDS):
         table = "mixers" if config in MIXERS else "feed-forwards"
-        yield Entry(table, kind_of(config), _summary(_owner(config)), f"remembers {_growth(config)}")
+        yield Entry(table, kind_of(config), _summary(_owner(config)), f"remembers {_growth(config)}", config.paper)
     for code in POSITIONS:
-        yield Entry("positions", kind_of(code), _summary(_owner(code)), code.how)
+        yield Entry("positions", kind_of(code), _summary(_owner(code)), code.how, code.paper)
     yield from _plain("masks", MASKS)
     yield from _plain("scores", SCORES)
     yield from _plain("norms", NORMS)

@@ -54,6 +54,9 @@ def test_list_tells_each_mixers_law_of_growth() -> None:
     assert notes["positions", "alibi"] == "scores"
     assert notes["positions", "sinusoid"] == "adds"
     assert all(entry["summary"] for entry in found)
+    papers = {entry["name"]: entry["paper"] for entry in found}
+    assert papers["attention"].startswith("Vaswani et al. 2017")
+    assert papers["alibi"].startswith("Press et al. 2021")
     table = heed("list").stdout
     assert "mixers" in table
     assert "attention" in table

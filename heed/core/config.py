@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self, TypeAlias, get_args
+from typing import Annotated, Any, Self, TypeAlias, get_args
 
 import tomli_w
 from annotated_types import Ge, Gt, Le, Lt
@@ -78,18 +78,16 @@ class Config(BaseModel):
         return self.model_dump(mode="json", exclude_none=True)
 
     def write(self, path: Path | str) -> None:
-        """To a .toml or .json file."""
+        """To a .toml or .json file, all of it or nothing: a crash leaves the old file."""
         target = Path(path)
-        if target.suffix == ".toml":
-            target.write_text(tomli_w.dumps(self.dump()))
-        else:
-            target.write_text(json.dumps(self.dump(), indent=1) + "\n")
+        text = tomli_w.dumps(self.dump()) if target.suffix == ".toml" else json.dumps(self.dump(), indent=1) + "\n"
+        fresh = target.with_name(f".{target.name}.new")
+        fresh.write_text(text)
+        fresh.replace(target)
 
 
 class OneOf:
     """`Annotated[Mask, OneOf(table)]`: one of the classes of a table, chosen by `kind` when it comes from a file."""
-
-    every: ClassVar[str] = "kind"
 
     def __init__(self, table: Callable[[], Iterable[type[Config]]]) -> None:
         self._table = table  # a function, because a table may hold classes that themselves hold one of it
@@ -100,7 +98,7 @@ class OneOf:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         choices = {kind: handler.generate_schema(choice) for kind, choice in self.choices().items()}
-        return core_schema.tagged_union_schema(choices, discriminator=self.every)
+        return core_schema.tagged_union_schema(choices, discriminator="kind")
 
 
 class ManyOf(OneOf):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from ..core.config import ManyOf, OneOf
+from ..core.config import ManyOf
 from ..core.contract import MixerConfig
 from .attention import Attention as Attention
 from .cross import Cross as Cross
 
 MIXERS: tuple[type[MixerConfig], ...] = (Attention.Config, Cross.Config)
-AnyMixer = Annotated[MixerConfig, OneOf(lambda: MIXERS)]
 SomeMixers = Annotated[MixerConfig | tuple[MixerConfig, ...], ManyOf(lambda: MIXERS)]

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
-from ..core.config import Config, OneOf
+from ..core.config import Config
 from ..core.contract import Mixer
 from .block import Block as Block
 from .decoder import Decoder as Decoder
@@ -18,7 +18,6 @@ from .stack import Stack as Stack
 from .transformer import transformer as transformer
 
 MODELS: tuple[type[Config], ...] = (Encoder.Config, Decoder.Config, Seq2seq.Config)
-AnyModel = Annotated[Config, OneOf(lambda: MODELS)]
 ARCHITECTURES: dict[str, Callable[..., Any]] = {"transformer": transformer}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
+from typing import cast
 
 from torch import Tensor, nn
 
@@ -57,7 +58,7 @@ class Stack(Mixer[States]):
         return self.ends.leave(x), None if state is None else tuple(kept for kept in after if kept is not None)
 
     def _blocks(self) -> list[Block]:
-        return [block for block in self.blocks if isinstance(block, Block)]
+        return [cast(Block, block) for block in self.blocks]
 
 
 def _block(config: Stack.Config, layer: int) -> Block:

@@ -18,7 +18,7 @@ from ..core.stamps import Stamps
 from .masks import Sight
 
 Term: TypeAlias = Callable[[Tensor, Tensor, Stamps, Stamps], Tensor]  # (query, key, their stamps) -> [B|1, H|1, T, N]
-BLOCK = 64  # queries per block of a band: of 32 to 512 the fastest forward, and no slower backward
+BLOCK = 64  # queries per block of a band: what benchmarks/window.py finds best for the forward form of its peer too
 
 
 @dataclass(frozen=True, eq=False)

@@ -109,6 +109,15 @@ def test_files_round_trip(tmp_path: Path, suffix: str) -> None:
     config = transformer(50)
     config.write(tmp_path / f"model{suffix}")
     assert Seq2seq.Config.read(tmp_path / f"model{suffix}") == config
+    assert [path.name for path in tmp_path.iterdir()] == [f"model{suffix}"]  # nothing of the writing is left
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    transformer(50).write(tmp_path / "a.json")
+    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        transformer(60).write(tmp_path / "a.json")
+    assert Seq2seq.Config.read(tmp_path / "a.json") == transformer(50)
 
 
 def test_overrides_are_dotted_and_a_new_kind_starts_anew(tmp_path: Path) -> None:
