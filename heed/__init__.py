@@ -22,8 +22,12 @@ _WHERE = {  # public name -> module that holds it
     "attend": "parts.attend",
     "look": "parts.look",
     "build": "models",
+    "load": "runs",
 }
-_PACKAGES = ("core", "parts", "mixers", "models", "weights", "verify")
+_PACKAGES = (
+    *("core", "text", "data", "show", "parts", "mixers", "models", "weights"),
+    *("decode", "tasks", "runs", "train", "verify"),
+)
 
 __all__ = [*_WHERE, *_PACKAGES, "__version__"]  # noqa: PLE0604
 
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
     from .models import build as build
     from .parts.attend import attend as attend
     from .parts.look import look as look
+    from .runs import load as load
 
 
 def __getattr__(name: str) -> Any:

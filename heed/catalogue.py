@@ -49,8 +49,7 @@ def entries() -> Iterator[Entry]:
     yield from _plain("norms", NORMS)
     yield from _plain("wirings", WIRINGS)
     yield from _plain("models", MODELS)
-    for name, function in ARCHITECTURES.items():
-        yield Entry("architectures", name, _summary(function))
+    yield from _plain("architectures", ARCHITECTURES)
 
 
 def _plain(table: str, configs: Iterable[type[Config]]) -> Iterator[Entry]:

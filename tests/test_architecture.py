@@ -17,26 +17,33 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
+BELOW = "core text data show parts kernels mixers models weights decode tasks runs"
+
 # A package or top-level module of heed, and what of heed it may import besides itself.
 MAY_IMPORT = {
     home: frozenset(targets.split())
     for home, targets in {
         "core": "",
+        "text": "core",
+        "data": "core",
+        "show": "core",
         "parts": "core",
         "kernels": "core parts",
         "mixers": "core parts kernels",
         "models": "core parts kernels mixers",
         "weights": "core parts mixers models",
-        "tasks": "core",
         "decode": "core",
-        "train": "core models weights tasks decode",
-        "serve": "core models weights decode",
+        "tasks": "core text data decode",
+        "runs": "core text data show models weights decode tasks",
+        "train": "core text data show models weights decode tasks runs",
+        "serve": "core text models weights decode tasks runs",
         "check": "core",
-        "compare": "core parts kernels mixers models weights tasks decode train serve check",
-        "verify": "core parts kernels mixers models weights tasks decode train serve check compare",
-        "studio": "core check compare serve",
-        "catalogue": "core parts mixers models tasks",
-        "cli": "__init__ kernels models weights tasks decode train serve check compare verify studio catalogue",
+        "compare": f"{BELOW} train serve check",
+        "verify": f"{BELOW} train serve check compare",
+        "studio": "core show check compare serve",
+        "catalogue": "core text data parts mixers models decode tasks",
+        "demo": f"{BELOW} train verify",
+        "cli": "__init__ show models weights decode tasks runs train serve check compare verify studio catalogue demo",
     }.items()
 }
 FREE = frozenset({"__init__", "__main__"})  # heed/__init__.py and heed/__main__.py may import anything

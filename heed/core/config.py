@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, Strict, Valida
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
+from .atomic import replacing
 from .errors import ConfigError
 
 Data: TypeAlias = "dict[str, Any]"  # what a TOML or JSON file holds
@@ -81,9 +82,8 @@ class Config(BaseModel):
         """To a .toml or .json file, all of it or nothing: a crash leaves the old file."""
         target = Path(path)
         text = tomli_w.dumps(self.dump()) if target.suffix == ".toml" else json.dumps(self.dump(), indent=1) + "\n"
-        fresh = target.with_name(f".{target.name}.new")
-        fresh.write_text(text)
-        fresh.replace(target)
+        with replacing(target) as fresh:
+            fresh.write_text(text, encoding="utf-8")
 
 
 class OneOf:
@@ -120,7 +120,7 @@ def read_data(path: Path) -> Data:
     if not path.is_file():
         raise ConfigError(f"{path} is not a file; give the path of a .toml or .json file")
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid {path.suffix.lstrip('.') or 'json'}: {error}") from None

@@ -7,6 +7,7 @@ HeedError
 │   ├── StateConsumed      a state used a second time without `fork`
 │   └── CannotStream       a state given to a mixer that needs the whole sequence at once
 ├── WeightsError           a checkpoint that misses tensors, has unknown ones, or is not safe to open
+├── RunError               a run folder that cannot be read, written or continued
 └── MissingExtra           an optional dependency that is not installed
 """
 
@@ -64,6 +65,10 @@ class CannotStream(StateError):
 
 class WeightsError(HeedError, ValueError):
     """A checkpoint that misses tensors, has unknown ones, or is not safe to open."""
+
+
+class RunError(HeedError, OSError):
+    """A run folder that cannot be read, written or continued."""
 
 
 class MissingExtra(HeedError, ImportError):

@@ -1,26 +1,32 @@
 """Blocks, stacks and the three shapes (encoder, decoder, encoder-decoder), and one file per architecture.
 
-`MODELS` is the table of shapes; `ARCHITECTURES` are functions from a few numbers to the configuration of a shape.
+`MODELS` is the table of shapes; `ARCHITECTURES` is the table of plans that give the configuration of a shape from a few
+numbers. Either may stand in the place of a model in a recipe.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
-from ..core.config import Config
+from ..core.config import OneOf
 from ..core.contract import Mixer
 from .block import Block as Block
 from .decoder import Decoder as Decoder
+from .embedded import Embedded as Embedded
 from .encoder import Encoder as Encoder
 from .seq2seq import Seq2seq as Seq2seq
+from .shape import Plan as Plan
+from .shape import Shape as Shape
 from .stack import Stack as Stack
+from .transformer import Transformer as Transformer
 from .transformer import transformer as transformer
 
-MODELS: tuple[type[Config], ...] = (Encoder.Config, Decoder.Config, Seq2seq.Config)
-ARCHITECTURES: dict[str, Callable[..., Any]] = {"transformer": transformer}
+MODELS: tuple[type[Shape], ...] = (Encoder.Config, Decoder.Config, Seq2seq.Config)
+ARCHITECTURES: tuple[type[Plan], ...] = (Transformer,)
+
+AnyPlan: TypeAlias = Annotated[Plan, OneOf(lambda: (*MODELS, *ARCHITECTURES))]
 
 
-def build(config: Encoder.Config | Decoder.Config | Seq2seq.Config) -> Mixer[Any]:
+def build(config: Shape) -> Mixer[Any]:
     """The model that a configuration describes, with fresh weights."""
     return config.build()

@@ -25,7 +25,7 @@ class Decoder(Trunk):
 
     def __init__(self, config: Config, table: nn.Embedding | None = None) -> None:
         super().__init__(config, table)
-        self.head = nn.Linear(config.width, config.vocabulary, bias=config.head_bias)
+        self.head = nn.Linear(config.width, config.tokens, bias=config.head_bias)
         nn.init.normal_(self.head.weight, std=config.width**-0.5)
         if config.head_bias:
             nn.init.zeros_(self.head.bias)

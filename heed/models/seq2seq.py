@@ -7,13 +7,13 @@ from typing import Literal, Self
 from pydantic import model_validator
 from torch import Tensor
 
-from ..core.config import Config as Tree
 from ..core.config import Flag
 from ..core.contract import NOTHING, Given, Mixer, Where
 from ..core.state import Seen, Spec
 from .block import States
 from .decoder import Decoder
 from .encoder import Encoder
+from .shape import Shape
 
 
 class Seq2seq(Mixer[States]):
@@ -24,7 +24,7 @@ class Seq2seq(Mixer[States]):
     state = model.start(rows, Given(memory=memory))                          # decoding: the source is projected once
     """
 
-    class Config(Tree):
+    class Config(Shape):
         kind: Literal["seq2seq"] = "seq2seq"
         encoder: Encoder.Config
         decoder: Decoder.Config
@@ -43,6 +43,10 @@ class Seq2seq(Mixer[States]):
                     f"a shared table needs one vocabulary, not {self.encoder.vocabulary} and {self.decoder.vocabulary}"
                 )
             return self
+
+        def sized(self, vocabulary: int) -> Self:
+            sides = {"encoder": self.encoder.sized(vocabulary), "decoder": self.decoder.sized(vocabulary)}
+            return self.model_copy(update=sides)
 
         def build(self) -> Seq2seq:
             return Seq2seq(self)

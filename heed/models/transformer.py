@@ -4,22 +4,26 @@ transformer(37000)                              the paper's base model: shared a
 transformer(37000, size=BIG)
 transformer(9000, 8000, variant=TORCH)          what torch.nn.Transformer computes
 transformer(9000, 8000, variant=ANNOTATED)      what the Annotated Transformer computes
+
+In a recipe it is a table of few numbers: kind = "transformer", width = 256, depth = 3.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+from ..core import config as tree
 from ..mixers import Attention, Cross
 from ..parts.feedforward import FeedForward
 from ..parts.masks import Causal, Whole
 from ..parts.norms import LayerNorm, NormConfig, StdNorm
 from ..parts.positions import Sinusoid
-from ..parts.wiring import PostNorm, PreNorm, WiringConfig
+from ..parts.wiring import AnyWiring, PostNorm, PreNorm, WiringConfig
 from .decoder import Decoder
 from .encoder import Encoder
 from .seq2seq import Seq2seq
+from .shape import Plan
 
 
 @dataclass(frozen=True)
@@ -82,3 +86,21 @@ def transformer(
         **common,
     )
     return Seq2seq.Config(encoder=encoder, decoder=decoder, shared=variant.tied and target is None)
+
+
+class Transformer(Plan):
+    """The original encoder-decoder (Vaswani et al. 2017) in few numbers; one vocabulary for source and target."""
+
+    kind: Literal["transformer"] = "transformer"
+    width: tree.Size = TINY.width
+    depth: tree.Size = TINY.depth
+    heads: tree.Size = TINY.heads
+    hidden: tree.Size = TINY.hidden
+    dropout: tree.Share = TINY.dropout
+    wiring: AnyWiring = PostNorm()
+    inner_dropout: tree.Flag = False  # of attention weights and hidden channels too
+
+    def sized(self, vocabulary: int) -> Seq2seq.Config:
+        size = Size(self.width, self.depth, self.heads, self.hidden, self.dropout)
+        variant = Variant(self.wiring, LayerNorm(), tied=True, inner_dropout=self.inner_dropout)
+        return transformer(vocabulary, size=size, variant=variant)

@@ -9,16 +9,15 @@ from math import isfinite
 from typing import Any, TypeAlias
 
 import torch
-from torch import Tensor
 
 from ..core.config import Config, kind_of, nearest
-from ..core.contract import NOTHING, Given, Mixer, MixerConfig, Where
+from ..core.contract import Mixer, MixerConfig, Where
 from ..core.errors import InputError, StateConsumed
 from ..core.laws import BOUND, LAWS, Case, Finding, Law
-from ..core.state import Spec, State
+from ..core.state import Spec
 from ..core.trials import distance
 from ..mixers import MIXERS
-from ..models import MODELS, Decoder, Encoder, Seq2seq
+from ..models import MODELS, Decoder, Embedded, Encoder, Seq2seq
 from ..parts.feedforward import FEEDFORWARDS
 from ..parts.look import look, points
 from ..parts.scores import SCORES
@@ -135,23 +134,6 @@ def one_thread() -> Iterator[None]:
 
 def _obeys(law: Law) -> Callable[[Config], Finding]:
     return lambda sample: law(_mixer(sample), Case.make(WIDTH))
-
-
-class Embedded(Mixer[State]):
-    """A model from its bare embeddings on: differentiable in its input, as the laws need it."""
-
-    def __init__(self, model: AnyModel) -> None:
-        super().__init__()
-        self.model, self.reach = model, model.reach
-
-    def spec(self) -> Spec:
-        return self.model.spec()
-
-    def start(self, rows: int, given: Given = NOTHING) -> State:
-        return self.model.start(rows, given)
-
-    def forward(self, x: Tensor, where: Where, state: State | None = None) -> tuple[Tensor, State | None]:
-        return self.model.mix(x, where, state)  # type: ignore[arg-type]  # a model's state is a tuple
 
 
 def _mixer(sample: Config) -> Mixer[Any]:

@@ -77,8 +77,7 @@ class Folder:
     @property
     def dtype(self) -> torch.dtype:
         """The precision to compute in: that of the weights or, where there are none, of the inputs."""
-        tensors = [*self.weights.values(), *self.inputs.values()]
-        return next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), torch.float32)
+        return _dtype(self.weights) or _dtype(self.inputs) or torch.float32
 
     def wants(self, name: str) -> bool:
         """Whether an output is asked for; without outputs.safetensors, all of them are."""
@@ -113,6 +112,10 @@ class Folder:
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf"):
             return float(value)
         raise WeightsError(f"{self.path / CONFIG}: {name} is {value!r}; needed is a number above 0")
+
+
+def _dtype(tensors: dict[str, Tensor]) -> torch.dtype | None:
+    return next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), None)
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:

@@ -1,42 +1,22 @@
-"""The command line. Nothing heavy is imported until a command needs it, so `heed --help` is quick."""
+"""Commands that show and prove: list, verify."""
 
 from __future__ import annotations
 
 import json
-import sys
-from io import TextIOWrapper
 from typing import Annotated
 
 import typer
 
-app = typer.Typer(
-    name="heed",
-    help="Attention and Transformers, every mechanism under one contract.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
+from .options import Json
 
 
-@app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
-    if version:
-        from . import __version__
-
-        print(__version__)
-        raise typer.Exit
-
-
-@app.command("list")
 def list_(as_json: Json = False) -> None:
     """What there is: mixers, positions, masks, scores, norms, wirings, models."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    from .catalogue import entries
+    from ..catalogue import entries
 
     found = list(entries())
     if as_json:
@@ -53,7 +33,6 @@ def list_(as_json: Json = False) -> None:
         Console().print(table, "")
 
 
-@app.command()
 def verify(
     names: Annotated[list[str] | None, typer.Argument(help="What to verify; everything if nothing is named.")] = None,
     as_json: Json = False,
@@ -63,7 +42,7 @@ def verify(
     from rich.progress import track
     from rich.table import Table
 
-    from .verify import proofs
+    from ..verify import proofs
 
     checks = proofs(names or ())
     errors, shown = Console(stderr=True), []
@@ -92,17 +71,3 @@ def verify(
     verdict = f"{len(shown) - len(failed)} of {len(shown)} statements hold"
     Console().print(f"[bold red]{verdict}[/]" if failed else f"[bold green]{verdict}[/]")
     raise typer.Exit(bool(failed))
-
-
-def main() -> None:
-    """The entry point: what heed raises on purpose is a message, not a traceback."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a terminal that cannot show ✓ or · shows ?
-            stream.reconfigure(errors="replace")
-    try:
-        app()
-    except Exception as error:
-        if type(error).__module__ != "heed.core.errors":
-            raise
-        print(f"heed: {error}", file=sys.stderr)
-        sys.exit(2)

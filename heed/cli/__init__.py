@@ -1,0 +1,48 @@
+"""The command line. Nothing heavy is imported until a command needs it, so `heed --help` is quick."""
+
+from __future__ import annotations
+
+import sys
+from io import TextIOWrapper
+from typing import Annotated
+
+import typer
+
+from . import catalogue, training
+
+app = typer.Typer(
+    name="heed",
+    help="Attention and Transformers, every mechanism under one contract.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("list")(catalogue.list_)
+app.command("verify")(catalogue.verify)
+app.command("train")(training.train)
+app.command("eval")(training.evaluate)
+app.command("run")(training.run)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+    if version:
+        from .. import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """The entry point: what heed raises on purpose is a message, not a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal that cannot show ✓ or · shows ?
+            stream.reconfigure(errors="replace")
+    try:
+        app()
+    except Exception as error:
+        if type(error).__module__ != "heed.core.errors":
+            raise
+        print(f"heed: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,52 @@
+"""Files and folders that are there whole or not at all, whatever happens while they are written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """A path to write a file to; it takes the target's place when all of it is on the disk, else it is removed."""
+    fresh = target.with_name(f".{target.name}.new")
+    try:
+        yield fresh
+        _sync(fresh)
+        fresh.replace(target)
+        _sync(target.parent)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+@contextmanager
+def appearing(target: Path) -> Iterator[Path]:
+    """An empty folder to write files to; it gets its name when all of them are on the disk, else it is removed."""
+    fresh = target.with_name(f".{target.name}.new")
+    shutil.rmtree(fresh, ignore_errors=True)  # what a killed process left
+    fresh.mkdir(parents=True)
+    try:
+        yield fresh
+        for file in fresh.iterdir():
+            _sync(file)
+        if target.exists():  # written before under the same name, so its replacement is as good
+            shutil.rmtree(target)
+        fresh.replace(target)
+        _sync(target.parent)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    """Ask the disk to hold it. Some file systems refuse that for folders, which costs safety on power loss only."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        if not path.is_dir():
+            raise
+    finally:
+        os.close(descriptor)

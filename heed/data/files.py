@@ -1,0 +1,301 @@
+"""The user's own files: tsv, csv, jsonl, parquet and plain text; all but parquet also as .gz.
+
+tsv     cells between tabs, and nothing is quoted: " is a character
+csv     RFC 4180: cells between commas, quoted by "..." where they hold commas, line breaks or doubled quotes
+jsonl   an object on every line; values are text in quotes (a number is an error, not a text)
+parquet columns of text; a problem is named by the number of its row, from 1
+text    one column; the whole file is one example, or every line
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BeforeValidator
+
+from ..core.config import Count, Flag, Share, Text
+from ..core.errors import InputError
+from .base import Example, Examples, Name, Source
+from .rows import Format, Layout, Notes, Table, counted, near, read
+
+SUFFIXES: dict[str, Format] = {
+    ".tsv": "tsv",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".parquet": "parquet",
+    ".txt": "text",
+    ".text": "text",
+}
+
+
+def _paths(value: Any) -> str | tuple[str, ...]:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple) and value and all(isinstance(path, str) for path in value):
+        return tuple(value)
+    raise ValueError(f"needed is a path or a list of paths, not {value!r}")
+
+
+def _column(value: Any) -> str | int:
+    if isinstance(value, str) or (type(value) is int and value >= 0):
+        return value
+    raise ValueError(f"needed is the name of a column or its number from 0 on, not {value!r}")
+
+
+Paths: TypeAlias = Annotated[Text | tuple[Text, ...], BeforeValidator(_paths)]
+Column: TypeAlias = Annotated[Text | Count, BeforeValidator(_column)]
+
+
+class Files(Source):
+    """Examples out of files. Bad rows stop the reading, all at once, unless they are to be left out."""
+
+    kind: Literal["files"] = "files"
+    train: Paths | None = None
+    valid: Paths | None = None
+    test: Paths | None = None
+    format: Literal["auto", "tsv", "csv", "jsonl", "parquet", "text"] = "auto"  # auto = by the suffix
+    # The column for each that the task asks for, in its order. None: those with the task's names if the file has
+    # names, else the first ones.
+    columns: tuple[Column, ...] | None = None
+    header: Flag = False  # tsv, csv: the first line holds names; so it does if `columns` are names
+    lines: Flag = False  # text: every line is an example
+    bad_rows: Literal["stop", "skip"] = "stop"
+    held_out: Share = 0.05  # of train, for valid if there is no file for it: the end of a text, rows from everywhere
+
+    def splits(self) -> tuple[Name, ...]:
+        there: dict[Name, bool] = {
+            "train": self.train is not None,
+            "valid": self.valid is not None or self._holds_out,
+            "test": self.test is not None,
+        }
+        return tuple(name for name, is_there in there.items() if is_there)
+
+    def split(self, name: Name, columns: tuple[str, ...]) -> Examples:
+        files = {"train": self.train, "valid": self.valid, "test": self.test}[name]
+        if files is not None:
+            found = self._read(files, columns)
+            return found.kept(self.held_out) if name == "train" and self._holds_out else found.all()
+        if name == "valid" and self._holds_out and self.train is not None:
+            return self._read(self.train, columns).held(self.held_out)
+        more = ", or data.train with data.held_out above 0" if name == "valid" else ""
+        raise InputError(f"there is no {name} split; set data.{name} to a file{more}")
+
+    @property
+    def _holds_out(self) -> bool:
+        return self.train is not None and self.valid is None and self.held_out > 0
+
+    @cached_property
+    def read_before(self) -> dict[tuple[Any, ...], _Read]:
+        """What was read, so that train and what is held out of it are read once."""
+        return {}
+
+    def _read(self, files: str | tuple[str, ...], columns: tuple[str, ...]) -> _Read:
+        # All that decides what is read is in the key, because a changed copy of a configuration brings its memory.
+        key = (files, columns, self.format, self.columns, self.header, self.lines, self.bad_rows)
+        if key not in self.read_before:
+            paths = [Path(path).expanduser() for path in ([files] if isinstance(files, str) else files)]
+            self.read_before[key] = self._read_anew(paths, columns)
+        return self.read_before[key]
+
+    def _read_anew(self, paths: list[Path], columns: tuple[str, ...]) -> _Read:
+        layouts = [self._layout(path, columns) for path in paths]
+        whole = {layout.format == "text" and not self.lines for layout in layouts}
+        if len(whole) > 1:
+            raise InputError(
+                f"{_names(paths)}: whole texts and rows cannot be mixed; set data.lines=true to take lines"
+            )
+        table, notes = Table(len(columns)), Notes()
+        for path, layout in zip(paths, layouts, strict=True):
+            read(path, layout, table, notes)
+        if notes.bad and self.bad_rows == "stop":
+            raise InputError(_bad_rows(_names(paths), notes, some=len(table) > 0))
+        if not len(table):
+            raise InputError(f"{_names(paths)}: there are no examples{_left_out(notes)}")
+        return (_Texts if whole.pop() else _Rows)(_names(paths), table, notes)
+
+    def _layout(self, path: Path, columns: tuple[str, ...]) -> Layout:
+        _must_be_a_file(path)
+        kind = _format(path) if self.format == "auto" else self.format
+        if self.columns is not None and len(self.columns) != len(columns):
+            raise InputError(
+                f"data.columns names {counted(len(self.columns), 'column')}; "
+                f"needed is one for each of {', '.join(columns)}"
+            )
+        if kind == "text" and (len(columns) > 1 or self.columns is not None):
+            raise InputError(
+                f"{path} is plain text, which is one column; needed is {', '.join(columns)}. "
+                + ("Give a tsv, csv, jsonl or parquet file" if len(columns) > 1 else "Remove data.columns")
+            )
+        if kind == "jsonl" and any(isinstance(column, int) for column in self.columns or ()):
+            raise InputError(f"{path}: in jsonl columns have names; give names in data.columns, not numbers")
+        if kind == "parquet" and path.suffix.lower() == ".gz":
+            raise InputError(f"{path}: parquet is compressed already; unpack the .gz")
+        if self.header and kind not in {"tsv", "csv"}:
+            raise InputError(f"{path}: {kind} has no header line; remove data.header")
+        if self.lines and kind != "text":
+            raise InputError(f"{path}: data.lines is for plain text, not for {kind}; remove it")
+        return Layout(kind, columns, self.columns, self.header, self.lines)
+
+
+@dataclass(frozen=True)
+class _Read(ABC):
+    """What was read: all of it is a split, or it falls into what is kept for train and what is held out for valid."""
+
+    names: str
+    table: Table
+    notes: Notes
+
+    @abstractmethod
+    def all(self) -> Examples: ...
+
+    @abstractmethod
+    def kept(self, share: float) -> Examples: ...
+
+    @abstractmethod
+    def held(self, share: float) -> Examples: ...
+
+    def _too_little(self) -> InputError:
+        return InputError(
+            f"{self.names}: there is too little to hold a part of it out for valid; "
+            "set data.valid to a file, or data.held_out=0"
+        )
+
+
+class _Rows(_Read):
+    """Rows; every so many of them is held out."""
+
+    def all(self) -> Examples:
+        return self._split(range(len(self.table)), "")
+
+    def kept(self, share: float) -> Examples:
+        held = set(self._held(share))
+        kept = array("Q", (number for number in range(len(self.table)) if number not in held))
+        return self._split(kept, f"{len(held):,} held out for valid")
+
+    def held(self, share: float) -> Examples:
+        return self._split(self._held(share), f"held out of {len(self.table):,} of train")
+
+    def _held(self, share: float) -> array[int]:
+        total = len(self.table)
+        if total < 2:
+            raise self._too_little()
+        return spread(total, min(max(round(total * share), 1), total - 1))
+
+    def _split(self, numbers: Sequence[int], about: str) -> Examples:
+        report = f"{self.names}: {counted(len(numbers), 'example')}{_left_out(self.notes, about)}"
+        return _Split(self.table, numbers, report)
+
+
+class _Texts(_Read):
+    """Whole texts; their ends are held out."""
+
+    def all(self) -> Examples:
+        return self._split([text for (text,) in self.table], "")
+
+    def kept(self, share: float) -> Examples:
+        kept, held = zip(*self._parts(share), strict=True)
+        return self._split(kept, f"the last {sum(map(len, held)):,} held out for valid")
+
+    def held(self, share: float) -> Examples:
+        _, held = zip(*self._parts(share), strict=True)
+        return self._split(held, "the end of train")
+
+    def _parts(self, share: float) -> Iterator[tuple[str, str]]:
+        for (text,) in self.table:
+            cut = _tail(text, share)
+            if not (text[:cut].strip() and text[cut:].strip()):
+                raise self._too_little()
+            yield text[:cut], text[cut:]
+
+    def _split(self, texts: Sequence[str], about: str) -> Examples:
+        several = f" in {len(texts):,} texts" if len(texts) > 1 else ""
+        size = counted(sum(map(len, texts)), "character")
+        report = f"{self.names}: {size}{several}{_left_out(self.notes, about)}"
+        return _Split([(text,) for text in texts], range(len(texts)), report)
+
+
+class _Split(Examples):
+    def __init__(self, rows: Table | list[Example], numbers: Sequence[int], report: str) -> None:
+        self._rows, self._numbers, self._words = rows, numbers, report
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: int) -> Example:
+        if not 0 <= index < len(self):
+            raise IndexError(f"example {index} of {len(self)}")
+        return self._rows[self._numbers[index]]
+
+    def report(self) -> str:
+        return self._words
+
+
+def spread(total: int, count: int) -> array[int]:
+    """`count` of the numbers 0 .. total-1, as even as can be: the middle of each of `count` equal stretches."""
+    return array("Q", ((2 * number + 1) * total // (2 * count) for number in range(count)))
+
+
+def _tail(text: str, share: float) -> int:
+    """Where the last `share` of a text begins: after a line break, else after a space, if there is one near."""
+    place = round(len(text) * (1 - share))
+    earliest = max(place - (len(text) - place) // 2, 0)
+    for mark in "\n ":
+        if found := text.rfind(mark, earliest, place) + 1:
+            return found
+    return place
+
+
+def _format(path: Path) -> Format:
+    *_, before, last = ["", "", *(suffix.lower() for suffix in path.suffixes)]
+    found = SUFFIXES.get(before if last == ".gz" else last)
+    if found is None:
+        raise InputError(
+            f"{path}: its suffix does not tell its format; known: {', '.join(SUFFIXES)}, "
+            "and .gz after all but .parquet. Rename it, or set data.format"
+        )
+    return found
+
+
+def _must_be_a_file(path: Path) -> None:
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; give the path of a file, or of several")
+    if path.exists():
+        return
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise InputError(f"there is no file {path}: there is no folder {folder}")
+    like = near(path.name, (other.name for other in folder.iterdir()))
+    raise InputError(f"there is no file {path}{like or f' in {folder}'}")
+
+
+def _bad_rows(names: str, notes: Notes, *, some: bool) -> str:
+    lines = [f"{counted(notes.bad, 'bad row')} in {names}:", *notes.first]
+    if notes.bad > len(notes.first):
+        lines.append(f"... and {notes.bad - len(notes.first):,} more")
+    remedy = (
+        "set data.bad_rows=skip to leave them out" if some else "no row is good; check data.format and data.columns"
+    )
+    return "\n  ".join(lines) + f"\n{remedy}"
+
+
+def _names(paths: Sequence[Path]) -> str:
+    return ", ".join(path.name for path in paths)
+
+
+def _left_out(notes: Notes, about: str = "") -> str:
+    """What else there is to say, in brackets."""
+    counts = [
+        counted(number, thing) for number, thing in ((notes.blank, "blank line"), (notes.bad, "bad row")) if number
+    ]
+    parts = [about] if about else []
+    if counts:
+        parts.append(f"{' and '.join(counts)} left out")
+    if notes.bad:
+        parts.append(f"the first: {notes.first[0]}")
+    return f" ({'; '.join(parts)})" if parts else ""

@@ -1,0 +1,360 @@
+"""Rows of text out of files, strictly: whatever is wrong is named by file and line.
+
+The csv and json readers of `datasets` do not say which line is wrong, so files are parsed here, line by line; parquet,
+whose rows have no lines, is read by pyarrow, which comes with `datasets`.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import gzip
+import io
+import json
+import sys
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from ..core.errors import InputError, MissingExtra
+from .base import Example
+
+Format: TypeAlias = Literal["tsv", "csv", "jsonl", "parquet", "text"]
+
+SHOWN = 5  # problems that are listed; all are counted
+BOM = b"\xef\xbb\xbf"  # some editors begin UTF-8 with it
+OTHER = (  # how files begin that are something else
+    (b"\x1f\x8b", "compressed by gzip; end its name with .gz"),
+    (b"PAR1", "parquet; end its name with .parquet"),
+    (b"PK\x03\x04", "a zip archive or a spreadsheet; unpack it, or save it as csv"),
+    (b"\xff\xfe", "UTF-16; save it as UTF-8"),
+    (b"\xfe\xff", "UTF-16; save it as UTF-8"),
+)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a file is laid out, and which of its columns are wanted."""
+
+    format: Format
+    wanted: tuple[str, ...]  # the task's names
+    columns: tuple[str | int, ...] | None  # the file's names or numbers for them
+    header: bool
+    lines: bool
+
+    @property
+    def named(self) -> bool:
+        """Whether the first line of a tsv or csv file holds names."""
+        return self.header or any(isinstance(column, str) for column in self.columns or ())
+
+
+class Notes:
+    """What was left out, and why."""
+
+    def __init__(self) -> None:
+        self.blank = 0
+        self.bad = 0
+        self.first: list[str] = []
+
+    def problem(self, path: Path, line: int, what: str) -> None:
+        self.bad += 1
+        if len(self.first) < SHOWN:
+            self.first.append(f"{path}:{line}: {what}")
+
+
+class Table:
+    """Rows of texts, by number.
+
+    They are kept as UTF-8 in one block, and the ends of the cells in another. That is how arrow keeps them, without
+    needing it: no object per text, so the memory is that of the file, and forked workers share it.
+    """
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._text = bytearray()
+        self._ends = array("Q", [0])
+
+    def add(self, row: Iterable[str]) -> None:
+        for cell in row:
+            self._text += cell.encode()
+            self._ends.append(len(self._text))
+
+    def __len__(self) -> int:
+        return (len(self._ends) - 1) // self._width
+
+    def __getitem__(self, index: int) -> Example:
+        first = index * self._width
+        ends = self._ends[first : first + self._width + 1]
+        return tuple(self._text[begin:end].decode() for begin, end in pairwise(ends))
+
+    def __iter__(self) -> Iterator[Example]:
+        return (self[index] for index in range(len(self)))
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 row`, `2,000 rows`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """`; did you mean x?` if there is a name like it."""
+    close = difflib.get_close_matches(name, sorted(known), 1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+class BadRow(Exception):  # it is about a row, and never leaves this module
+    """A row that cannot be used."""
+
+
+def read(path: Path, layout: Layout, table: Table, notes: Notes) -> None:
+    """Add the rows of a file to the table."""
+    for row in READERS[layout.format](path, layout, notes):
+        table.add(row)
+
+
+# --- lines ---
+
+
+def _raw_lines(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as plain:
+            if path.suffix.lower() == ".gz":
+                yield from io.BufferedReader(gzip.GzipFile(fileobj=plain))
+            else:
+                yield from plain
+    except EOFError:
+        raise InputError(f"{path} is cut off in the middle of its compressed data; copy or download it again") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"{path} is not gzip data, or damaged ({error}); copy it again, or drop .gz") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _lines(path: Path, notes: Notes) -> Iterator[tuple[int, str | None]]:
+    """Every line with its number, ended by "\\n" if it was ended; None in the place of a line that is no text."""
+    for number, raw in enumerate(_raw_lines(path), 1):
+        line = _beginning(path, raw) if number == 1 else raw
+        try:
+            text = line.decode()
+        except UnicodeDecodeError as error:
+            notes.problem(path, number, f"byte {error.start + 1} of the line, 0x{line[error.start]:02x}, is not UTF-8")
+            yield number, None
+            continue
+        if "\0" in text:
+            notes.problem(path, number, "holds a NUL byte, which no text does")
+            yield number, None
+            continue
+        yield number, text.rstrip("\r\n") + "\n" if text.endswith("\n") else text.rstrip("\r")
+
+
+def _beginning(path: Path, line: bytes) -> bytes:
+    """The first line, of a file that looks like text."""
+    for begin, what in OTHER:
+        if line.startswith(begin):
+            raise InputError(f"{path} is {what}")
+    return line.removeprefix(BOM)
+
+
+def _text(path: Path, layout: Layout, notes: Notes) -> Iterator[Example]:
+    """The whole text, or each of its lines."""
+    good = (line for _, line in _lines(path, notes) if line is not None)
+    if not layout.lines:
+        text = "".join(good)
+        if text.strip():
+            yield (text,)
+        return
+    for line in good:
+        if line.strip():
+            yield (line.removesuffix("\n"),)
+        else:
+            notes.blank += 1
+
+
+# --- tsv and csv ---
+
+
+def _tsv(path: Path, layout: Layout, notes: Notes) -> Iterator[Example]:
+    rows = ((number, line.removesuffix("\n").split("\t")) for number, line in _lines(path, notes) if line is not None)
+    return _cells(rows, path, layout, notes)
+
+
+def _csv(path: Path, layout: Layout, notes: Notes) -> Iterator[Example]:
+    limit = csv.field_size_limit(sys.maxsize)  # the module allows 131,072 characters, and a document may have more
+    try:
+        yield from _cells(_records(path, notes), path, layout, notes)
+    finally:
+        csv.field_size_limit(limit)
+
+
+class _Followed:
+    """Lines for the csv reader. It may take several for a record; this tells which, and whether all were text."""
+
+    def __init__(self, lines: Iterable[tuple[int, str | None]]) -> None:
+        self._lines = iter(lines)
+        self.number = 0
+        self.broken = False
+
+    def __iter__(self) -> _Followed:
+        return self
+
+    def __next__(self) -> str:
+        self.number, line = next(self._lines)
+        self.broken = self.broken or line is None
+        return line or ""
+
+
+def _records(path: Path, notes: Notes) -> Iterator[tuple[int, list[str]]]:
+    lines = _Followed(_lines(path, notes))
+    reader = csv.reader(lines, strict=True)
+    while True:
+        first, lines.broken = lines.number + 1, False
+        try:
+            record = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            last = f", up to line {lines.number}" if lines.number > first else ""
+            notes.problem(path, first, f'is not valid csv{last}: {error}; a field with " is quoted, and " doubled')
+            continue
+        if not lines.broken:
+            yield first, record
+
+
+def _cells(rows: Iterable[tuple[int, list[str]]], path: Path, layout: Layout, notes: Notes) -> Iterator[Example]:
+    """The wanted cells of each row. The first row says how many there are."""
+    chosen: list[int] | None = None
+    width = begin = 0
+    for number, row in rows:
+        if len(row) <= 1 and not "".join(row).strip():
+            notes.blank += 1
+            continue
+        if chosen is None:
+            width, begin = len(row), number
+            names = [name.strip() for name in row] if layout.named else None
+            chosen = _chosen(path, layout, names, width)
+            if names is not None:
+                continue
+        if len(row) != width:
+            notes.problem(path, number, f"{counted(len(row), 'field')} where line {begin} has {width}")
+            continue
+        cells = tuple(row[index] for index in chosen)
+        if all(map(str.strip, cells)):
+            yield cells
+        else:
+            empty = next(index for index, cell in zip(chosen, cells, strict=True) if not cell.strip())
+            notes.problem(path, number, f"column {empty} is empty")
+
+
+def _chosen(path: Path, layout: Layout, names: Sequence[str] | None, width: int) -> list[int]:
+    """The number of each wanted column."""
+    columns = layout.columns
+    if columns is None:
+        columns = tuple(range(len(layout.wanted))) if names is None else layout.wanted
+    chosen = [column if isinstance(column, int) else _index(path, column, names or ()) for column in columns]
+    if max(chosen) >= width:
+        asked = "" if layout.columns is None else f"; data.columns asks for column {max(chosen)}, counted from 0"
+        raise InputError(
+            f"{path} has {counted(width, 'column')}; needed is one for each of {', '.join(layout.wanted)}{asked}"
+        )
+    return chosen
+
+
+def _index(path: Path, name: str, names: Sequence[str]) -> int:
+    if name not in names:
+        there = f"{', '.join(names)}{near(name, names) or '.'}"
+        raise InputError(f"{path} has no column {name!r}; it has {there} Set data.columns to choose")
+    if names.count(name) > 1:
+        raise InputError(f"{path} has {names.count(name)} columns {name!r}; set data.columns to numbers to choose")
+    return names.index(name)
+
+
+# --- jsonl and parquet ---
+
+
+def _jsonl(path: Path, layout: Layout, notes: Notes) -> Iterator[Example]:
+    names = layout.columns or layout.wanted
+    for number, line in _lines(path, notes):
+        if line is None:
+            continue
+        if not line.strip():
+            notes.blank += 1
+            continue
+        try:
+            yield _values(_object(line), names)
+        except BadRow as bad:
+            notes.problem(path, number, str(bad))
+
+
+def _object(line: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise BadRow(f"is not JSON: {error.msg} at character {error.colno}") from None
+    except (ValueError, RecursionError) as error:  # a number of more than 4,300 digits, lists in lists in lists
+        raise BadRow(f"is not JSON that can be read: {error}") from None
+    if not isinstance(value, dict):
+        raise BadRow(f"holds a {type(value).__name__}; needed is an object, {{...}}")
+    return value
+
+
+def _values(row: dict[str, Any], names: Iterable[str | int]) -> Example:
+    found = []
+    for name in names:
+        if name not in row:
+            raise BadRow(f'has no "{name}"; it has {", ".join(row) or "nothing"}{near(str(name), row)}')
+        value = row[name]
+        if not isinstance(value, str):
+            given = "null" if value is None else json.dumps(value)
+            given = given if len(given) <= 30 else given[:27] + "..."
+            raise BadRow(f'"{name}" is {given}; needed is text in quotes')
+        if not value.strip():
+            raise BadRow(f'"{name}" is empty')
+        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+            raise BadRow(f'"{name}" holds half of a surrogate pair, which is no character')
+        found.append(value)
+    return tuple(found)
+
+
+def _parquet(path: Path, layout: Layout, notes: Notes) -> Iterator[Example]:
+    try:
+        import pyarrow  # type: ignore[import-untyped]
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingExtra.of("pyarrow", "train") from None
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            names = [schema.names[index] for index in _chosen(path, layout, schema.names, len(schema.names))]
+            for name in names:
+                if not _is_text(pyarrow.types, schema.field(name).type):
+                    raise InputError(f"{path}: column {name!r} holds {schema.field(name).type}; needed is text")
+            for batch in file.iter_batches(columns=list(dict.fromkeys(names))):
+                for row in batch.to_pylist():
+                    number += 1
+                    try:
+                        yield _values(row, names)
+                    except BadRow as bad:
+                        notes.problem(path, number, str(bad))
+    except (pyarrow.ArrowException, OSError) as error:
+        why = str(error).partition("\n")[0]
+        raise InputError(f"{path} is not parquet, or damaged: {why}") from None
+
+
+def _is_text(types: Any, kind: Any) -> bool:
+    if types.is_dictionary(kind):
+        return _is_text(types, kind.value_type)
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+READERS: dict[Format, Callable[[Path, Layout, Notes], Iterator[Example]]] = {
+    "tsv": _tsv,
+    "csv": _csv,
+    "jsonl": _jsonl,
+    "parquet": _parquet,
+    "text": _text,
+}

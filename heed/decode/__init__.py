@@ -1,0 +1,30 @@
+"""Decoding: one loop over any model's state. Greedy, sampling, beam search; stop strings and constraints."""
+
+from __future__ import annotations
+
+from .allow import Allow, Begin, Choices
+from .beam import Beam
+from .loop import WAYS, AnyWay, generate, stream
+from .pick import PICKS, AnyPick, Greedy, Pick, Sample
+from .stop import Stop
+from .written import Token, Why, Written
+
+__all__ = [
+    "PICKS",
+    "WAYS",
+    "Allow",
+    "AnyPick",
+    "AnyWay",
+    "Beam",
+    "Begin",
+    "Choices",
+    "Greedy",
+    "Pick",
+    "Sample",
+    "Stop",
+    "Token",
+    "Why",
+    "Written",
+    "generate",
+    "stream",
+]

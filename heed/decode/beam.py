@@ -1,0 +1,201 @@
+"""Beam search: the most likely answers that can be found by keeping a few beginnings alive at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import torch
+from pydantic import model_validator
+from torch import Tensor
+
+from ..core.config import Config, Flag, Number, Size
+from ..core.errors import InputError
+from .rows import Rows
+from .rules import Rules
+from .stop import kept
+from .written import Why, Written
+
+
+class Beam(Config):
+    """Of all continuations of the live hypotheses the `beams` most likely live on; a complete one is set aside.
+
+    A hypothesis is complete if it ended and was among the `beams` most likely of its step, or if it is as long as
+    allowed. Complete ones are compared by log p / length**length_penalty, the end token counted. One beam is greedy.
+
+    With `early` a row is done when `beams` hypotheses are complete. Without, it goes on until no live one can beat the
+    worst of the `best`: log p never grows, so it cannot rate better than log p / limit**length_penalty for a penalty
+    above 0 (all further tokens certain, and as many as possible), else log p / (length + 1)**length_penalty (one more).
+    """
+
+    kind: Literal["beam"] = "beam"
+    beams: Size = 5
+    length_penalty: Number = 1.0
+    best: Size = 1  # answers per prompt, if there are as many
+    early: Flag = True
+
+    @model_validator(mode="after")
+    def _enough(self) -> Self:
+        if self.best > self.beams:
+            raise ValueError(f"{self.beams} beams cannot give the {self.best} best; ask for at most {self.beams}")
+        return self
+
+    def rating(self, score: float, length: int) -> float:
+        """What complete hypotheses are compared by."""
+        return float(score / length**self.length_penalty)
+
+    def hope(self, score: float, length: int, limit: int) -> float:
+        """The best rating that a live hypothesis can still reach."""
+        return self.rating(score, limit if self.length_penalty > 0 else length + 1)
+
+
+class Complete:
+    """The best complete hypotheses of one prompt, at most `beams`, all different, the best first."""
+
+    def __init__(self, how: Beam) -> None:
+        self._how = how
+        self._rated: list[tuple[float, Written]] = []
+
+    def add(self, written: Written, length: int) -> None:
+        """Set one aside. Two ends, or two stop strings, can give the same answer: the better one counts."""
+        rated = [*self._rated, (self._how.rating(written.score, length), written)]
+        rated.sort(key=lambda pair: -pair[0])  # stable: of equals the one found first
+        tokens = [one.tokens for _, one in rated]
+        self._rated = [pair for i, pair in enumerate(rated) if tokens.index(tokens[i]) == i][: self._how.beams]
+
+    def settled(self, live: float, length: int, limit: int) -> bool:
+        """Whether the best live hypothesis, with this log p, cannot change the answer any more."""
+        if live == -torch.inf or (self._how.early and len(self._rated) == self._how.beams):
+            return True
+        if self._how.early or len(self._rated) < self._how.best:
+            return False
+        return self._how.hope(live, length, limit) <= self._rated[self._how.best - 1][0]
+
+    def best(self) -> list[Written]:
+        """The answers asked for."""
+        return [written for _, written in self._rated[: self._how.best]]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The most likely continuations of each prompt, the most likely first. Each [B, C]"""
+
+    score: Tensor
+    beam: Tensor  # which hypothesis they continue
+    token: Tensor
+
+
+class Search:
+    """Beam search over the prompts of a batch at once. B prompts are not done; each has W live hypotheses."""
+
+    def __init__(self, rows: Rows, how: Beam, rules: Rules) -> None:
+        self._rows, self._how, self._rules = rows, how, rules
+        self._prompts = list(rows.owner)  # of each row of the tensors below
+        self._complete = [Complete(how) for _ in self._prompts]
+
+    @torch.no_grad()
+    def run(self) -> list[list[Written]]:
+        """The best answers to each prompt."""
+        scores = self._rows.read()
+        self._rules.fit(scores)
+        self._score = scores.new_zeros(len(self._prompts), 1)  # [B, W] log p; -inf = a dead hypothesis
+        self._tokens = torch.empty(len(self._prompts), 1, 0, dtype=torch.long, device=scores.device)  # [B, W, t]
+        self._ends = torch.tensor(sorted(self._rules.ends), dtype=torch.long, device=scores.device)
+        for length in range(1, self._rules.limit + 1):
+            ahead = self._ahead(scores, length)
+            ended = torch.isin(ahead.token, self._ends)
+            self._set_aside(ahead, ended, length)
+            if length == self._rules.limit:
+                break
+            beam = self._survive(ahead, ended)
+            if self._rules.stop is not None:
+                self._set_stopped()
+            index = self._drop(beam, length)
+            if not self._prompts:
+                break
+            owner = [prompt for prompt in self._prompts for _ in range(self._score.shape[1])]
+            if owner != self._rows.owner or not torch.equal(index, torch.arange(len(index), device=index.device)):
+                self._rows.select(index, owner)
+            scores = self._rows.write(self._tokens[:, :, -1].flatten())
+        return [self._answers(prompt) for prompt in range(len(self._complete))]
+
+    def _ahead(self, scores: Tensor, length: int) -> Candidates:
+        """Enough candidates that `beams` are left if as many as can be are ends."""
+        logprob = self._rules.allowed(scores.log_softmax(1), self._hypotheses())
+        vocabulary = scores.shape[1]
+        total = (self._score.reshape(-1, 1) + logprob).reshape(len(self._prompts), -1)  # [B, W·V]
+        wanted = self._how.beams * (1 + len(self._ends))
+        score, place = total.topk(min(wanted, total.shape[1]))
+        if score[:, 0].isnan().any():  # NaN counts as the largest
+            row = self._prompts[int(score[:, 0].isnan().nonzero()[0])]
+            raise InputError(f"the model's scores for prompt {row} hold NaN or infinity at step {length}")
+        return Candidates(score, place // vocabulary, place % vocabulary)
+
+    def _hypotheses(self) -> Iterator[tuple[int, list[int]] | None]:
+        """The prompt and the tokens of every live hypothesis, None for a dead one."""
+        alive = (self._score > -torch.inf).flatten().tolist()
+        for prompt, lives, tokens in zip(self._rows.owner, alive, self._tokens.flatten(0, 1).tolist(), strict=True):
+            yield (prompt, tokens) if lives else None
+
+    def _set_aside(self, ahead: Candidates, ended: Tensor, length: int) -> None:
+        """Those of the most likely that ended; at the limit all of them."""
+        most = self._how.beams
+        done = ahead.score[:, :most] > -torch.inf
+        if length < self._rules.limit:
+            done &= ended[:, :most]
+        for row, rank in done.nonzero().tolist():
+            tokens = self._tokens[row, ahead.beam[row, rank]].tolist()
+            token, score = int(ahead.token[row, rank]), float(ahead.score[row, rank])
+            if token in self._rules.ends:
+                self._add(row, Written(tuple(tokens), score, "end"), length)
+            else:
+                self._add_cut(row, [*tokens, token], score)
+
+    def _add(self, row: int, written: Written, length: int) -> None:
+        self._complete[self._prompts[row]].add(written, length)
+
+    def _add_cut(self, row: int, tokens: list[int], score: float) -> None:
+        """One without an end token: at the limit, or at a stop string."""
+        stop = self._rules.stop
+        stopped = stop is not None and stop.find(stop.decode(tokens)) is not None
+        stay = kept(stop, tokens) if stop is not None and stopped else len(tokens)
+        why: Why = "stop" if stopped else "limit"
+        self._add(row, Written(tuple(tokens[:stay]), score, why, tuple(tokens[stay:])), len(tokens))
+
+    def _survive(self, ahead: Candidates, ended: Tensor) -> Tensor:
+        """The most likely that did not end live on; gives back which hypotheses they continue. [B, W]"""
+        first = ended.to(torch.uint8).argsort(dim=1, stable=True)[:, : self._how.beams]
+        beam = ahead.beam.gather(1, first)
+        before = self._tokens.gather(1, beam[:, :, None].expand(-1, -1, self._tokens.shape[2]))
+        self._score = ahead.score.gather(1, first).masked_fill(ended.gather(1, first), -torch.inf)
+        self._tokens = torch.cat((before, ahead.token.gather(1, first)[:, :, None]), 2)
+        return beam
+
+    def _set_stopped(self) -> None:
+        """Live hypotheses in which a stop string has appeared are complete; their place is free for the next step."""
+        assert self._rules.stop is not None
+        for row, beam in (self._score > -torch.inf).nonzero().tolist():
+            tokens = self._tokens[row, beam].tolist()
+            if self._rules.stop.find(self._rules.stop.decode(tokens)) is not None:
+                self._add_cut(row, tokens, float(self._score[row, beam]))
+                self._score[row, beam] = -torch.inf
+
+    def _drop(self, beam: Tensor, length: int) -> Tensor:
+        """Prompts that are done leave; gives back the rows of the state that go on."""
+        live = self._score.amax(1).tolist()
+        limit = self._rules.limit
+        done = [self._complete[p].settled(best, length, limit) for p, best in zip(self._prompts, live, strict=True)]
+        width = len(self._rows) // len(self._prompts)
+        index = torch.arange(len(done), device=beam.device)[:, None] * width + beam
+        if any(done):
+            stay = (~torch.tensor(done, device=beam.device)).nonzero()[:, 0]
+            self._score, self._tokens, index = self._score[stay], self._tokens[stay], index[stay]
+            self._prompts = [prompt for prompt, over in zip(self._prompts, done, strict=True) if not over]
+        return index.flatten()
+
+    def _answers(self, prompt: int) -> list[Written]:
+        best = self._complete[prompt].best()
+        if not best:
+            raise InputError(f"prompt {prompt} has no answer: `allow` forbids every token, or all have p = 0")
+        return best

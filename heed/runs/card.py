@@ -1,0 +1,85 @@
+"""The model card that a run writes about itself: what it is, what it learnt from, how good it is, what it obeys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tomli_w
+
+from ..core.atomic import replacing
+from ..core.contract import Mixer
+from ..core.laws import LAWS, Case, Finding
+from ..models import Decoder, Embedded, Encoder, Seq2seq
+from .folder import CARD, SCORES, Run, writing
+
+Table = Mapping[str, Mapping[str, Any]]
+
+
+def laws(model: Mixer[Any]) -> list[Finding]:
+    """The five laws of the contract, tried on these very weights in float64."""
+    if not isinstance(model, Encoder | Decoder | Seq2seq):
+        return []
+    width = model.decoder.config.width if isinstance(model, Seq2seq) else model.config.width
+    case = Case.make(width, rows=2, tokens=7, source=4)
+    return [law(Embedded(model), case) for law in LAWS]
+
+
+def add_scores(run: Run, name: str, scores: Mapping[str, float | str]) -> None:
+    """Remember how the run scored on some data, and write it on the card."""
+    path = run.path / SCORES
+    with writing(path), replacing(path) as fresh:
+        fresh.write_text(json.dumps({**run.scores, name: dict(scores)}, indent=1) + "\n", encoding="utf-8")
+    write_card(run)
+
+
+def write_card(run: Run, findings: Sequence[Finding] | None = None) -> None:
+    """README.md of the run folder. Findings that are not given stay as the card has them."""
+    path = run.path / CARD
+    before = path.read_text("utf-8") if path.exists() else ""
+    text = _card(run, _kept(before) if findings is None else _lines(findings))
+    with writing(path), replacing(path) as fresh:
+        fresh.write_text(text, encoding="utf-8")
+
+
+CONTRACT = "## Contract"
+
+
+def _kept(card: str) -> str:
+    """The contract report of an earlier card."""
+    return card.partition(CONTRACT + "\n")[2].partition("\n## ")[0].strip()
+
+
+def _lines(findings: Sequence[Finding]) -> str:
+    rows = [f"| {f.law} | {'holds' if f.holds else 'FAILS'} | {f.error:.1e} | {f.bound:.0e} |" for f in findings]
+    return "\n".join(["| law | verdict | worst | bound |", "|---|---|---|---|", *rows])
+
+
+def _card(run: Run, contract: str) -> str:
+    recipe, model = run.recipe, run.shape
+    weights = sum(tensor.numel() for tensor in run.model().parameters())
+    title = f"# {run.path.resolve().name}: {recipe.task.dump()['kind']} with a {model.dump()['kind']}"
+    use = f'heed run {run.path.name} "..."\nheed eval {run.path.name}'
+    settings = tomli_w.dumps({"task": recipe.task.dump(), "training": recipe.training.dump()})
+    parts = [
+        f"{title}\n\nTrained with heed. {weights:,} weights, a vocabulary of {run.tokenizer.size:,} tokens.",
+        f"## Use\n\n```sh\n{use}\n```",
+        f"## Scores\n\n{_scores(run.scores)}",
+        f"## Data\n\n```toml\n{tomli_w.dumps(recipe.data.dump())}```",
+        f"{CONTRACT}\n\n{contract or 'Not tried yet: heed verify tries it.'}",
+        f"## Task and training\n\n```toml\n{settings}```",
+        "## Limits\n\nIt knows what its data taught it and nothing else; its answers may be wrong.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _scores(table: Table) -> str:
+    if not table:
+        return "None yet: `heed eval` measures them and writes them here."
+    rows = [
+        f"| {name} | {key} | {value:,.4g} |" if isinstance(value, int | float) else f"| {name} | {key} | {value} |"
+        for name, scores in table.items()
+        for key, value in scores.items()
+    ]
+    return "\n".join(["| on | what | value |", "|---|---|---|", *rows])

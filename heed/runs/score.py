@@ -1,0 +1,63 @@
+"""Scoring a trained model on the splits of its data, or on other files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..core.config import nearest, override
+from ..core.errors import InputError
+from ..data import Example, Examples, Name
+from ..show.voice import Voice
+from ..tasks import Ask, Scores
+from .card import add_scores
+from .folder import Run
+from .recipe import Recipe
+
+
+def evaluate(
+    run: Run,
+    *,
+    settings: Sequence[str] = (),
+    splits: Iterable[str] = (),
+    ask: Ask | None = None,
+    first: int | None = None,
+    voice: Voice | None = None,
+) -> dict[str, Scores]:
+    """Scores by split, also written on the run's card. `settings` may name other data, `first` scores only so many."""
+    recipe = Recipe.load(override(run.data, settings)) if settings else run.recipe
+    ready, speaker = recipe.task.ready(run.model(), run.tokenizer), voice or Voice()
+    found: dict[str, Scores] = {}
+    for name in _chosen(recipe, splits):
+        examples = recipe.data.split(name, recipe.task.columns)
+        speaker.say(f"{name}: {examples.report()}")
+        some = examples if first is None else First(examples, first)
+        with speaker.counting(f"scoring {name}", len(some)):
+            found[name] = ready.score(some, ask, lambda done, _: speaker.at(done, ""))
+        if first is None and recipe.data == run.recipe.data:
+            add_scores(run, name, found[name])
+    return found
+
+
+class First(Examples):
+    """The first examples of some."""
+
+    def __init__(self, examples: Examples, count: int) -> None:
+        self._examples, self._count = examples, min(count, len(examples))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Example:
+        return self._examples[index]
+
+    def report(self) -> str:
+        return f"{self._examples.report()}, the first {self._count:,}"
+
+
+def _chosen(recipe: Recipe, wanted: Iterable[str]) -> list[Name]:
+    """The splits that were asked for; otherwise all that training did not see, or did not learn from."""
+    there = recipe.data.splits()
+    for name in (names := list(wanted)):
+        if name not in there:
+            raise InputError(f"there is no split {name!r} in this data{nearest(name, there)}")
+    return [name for name in there if (name in names if names else name != "train")]

@@ -1,0 +1,106 @@
+"""The settings of a training: optimizer, schedule, averages, how often to look and to save."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from math import cos, pi
+from typing import Annotated, Literal, TypeAlias
+
+from ..core.config import Config, Count, Flag, Fraction, OneOf, Positive, Share, Size, Text
+
+
+class AdamW(Config):
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019); matrices decay, biases and gains do not."""
+
+    lr: Positive = 1e-3
+    beta1: Share = 0.9
+    beta2: Share = 0.98
+    eps: Positive = 1e-8
+    decay: Share = 0.01
+
+
+class Schedule(Config):
+    """The learning rate over time: a rise over `warmup` steps, then what the class says."""
+
+    warmup: Count = 100
+
+    def factor(self, step: int, steps: int) -> float:
+        """What the learning rate is multiplied by in this step, the first being 1, the last being `steps`."""
+        rise = min(1.0, step / self.warmup) if self.warmup else 1.0
+        return rise * self.after(max(0, step - self.warmup), max(1, steps - self.warmup))
+
+    @abstractmethod
+    def after(self, step: int, steps: int) -> float:
+        """The factor so many steps after the warm-up, of so many."""
+
+
+class Constant(Schedule):
+    """Stays."""
+
+    kind: Literal["constant"] = "constant"
+
+    def after(self, step: int, steps: int) -> float:
+        return 1.0
+
+
+class Cosine(Schedule):
+    """Falls along half a cosine to a share of the peak (Loshchilov & Hutter 2017)."""
+
+    kind: Literal["cosine"] = "cosine"
+    floor: Share = 0.0
+
+    def after(self, step: int, steps: int) -> float:
+        return self.floor + (1 - self.floor) * (1 + cos(pi * min(1.0, step / steps))) / 2
+
+
+class InverseSqrt(Schedule):
+    """Falls with the root of time: √(warmup / step) (Vaswani et al. 2017, sec. 5.3)."""
+
+    kind: Literal["inverse_sqrt"] = "inverse_sqrt"
+
+    def after(self, step: int, steps: int) -> float:
+        peak = max(1, self.warmup)
+        return float((peak / (peak + step)) ** 0.5)
+
+
+class Ema(Config):
+    """The weights that are scored and kept are an exponential mean: w̄ ← d · w̄ + (1-d) · w."""
+
+    kind: Literal["ema"] = "ema"
+    decay: Share = 0.999
+
+
+class Tail(Config):
+    """The weights that are scored and kept are the mean of those of the last steps, as if checkpoints were averaged."""
+
+    kind: Literal["tail"] = "tail"
+    share: Fraction = 0.2  # of all steps
+    every: Size = 50
+
+
+SCHEDULES: tuple[type[Schedule], ...] = (Cosine, InverseSqrt, Constant)
+AVERAGES: tuple[type[Config], ...] = (Ema, Tail)
+AnySchedule: TypeAlias = Annotated[Schedule, OneOf(lambda: SCHEDULES)]
+AnyAverage: TypeAlias = Annotated[Ema | Tail, OneOf(lambda: AVERAGES)]
+
+
+class Training(Config):
+    """How a model is trained."""
+
+    steps: Size = 1000
+    batch: Size = 4096  # tokens per step, padding included; of a pair the longer side counts
+    accumulate: Size = 1  # pieces that a step's batch is computed in: less memory, the same result
+    optimizer: AdamW = AdamW()
+    schedule: AnySchedule = Cosine()
+    clip: Positive = 1.0  # largest norm of the gradient
+    average: AnyAverage | None = None
+    evaluate: Size = 500  # steps between two looks at the validation data
+    save: Size = 500  # steps between two checkpoints
+    log: Size = 50  # steps between two lines of metrics
+    patience: Size | None = None  # stop after so many evaluations without a better loss
+    keep: Literal["best", "last"] = "best"  # which weights model.safetensors holds in the end
+    seed: Count = 0
+    device: Text | None = None  # None: an accelerator if there is one
+    precision: Literal["float32", "bfloat16"] = "float32"  # of what is multiplied, not of the weights
+    compile: Flag = False
+    tensorboard: Flag = False

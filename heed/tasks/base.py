@@ -1,0 +1,157 @@
+"""What a task is: how examples become batches, what is minimised, how answers are scored, how the model is used."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..core.config import Config
+from ..core.contract import Mixer, Where
+from ..core.errors import InputError
+from ..core.stamps import Span
+from ..data.base import Examples
+from ..decode import AnyWay, Greedy
+from ..text import Tokenizer
+
+if TYPE_CHECKING:
+    from .ready import Ready
+
+AnyModel: TypeAlias = "Mixer[Any]"
+Ids: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"
+Item: TypeAlias = "tuple[Ids, ...]"  # an encoded example: token ids, special ones included
+
+NO_LABEL = -100  # stands where nothing is to be predicted
+
+
+@dataclass(frozen=True)
+class Padded:
+    """Sequences side by side, padded at their ends."""
+
+    tokens: Tensor  # [B, T]
+    where: Where
+
+    @classmethod
+    def of(cls, rows: Sequence[Ids], fill: int = 0) -> Self:
+        lengths = [len(row) for row in rows]
+        width = max(lengths)
+        tokens = np.full((len(rows), width), fill, dtype=np.int64)
+        for row, ids in enumerate(rows):
+            tokens[row, : len(ids)] = ids
+        if min(lengths) == width:
+            return cls(torch.from_numpy(tokens), Where.run(len(rows), width))
+        where = Where.ragged(lengths)
+        where.known(Span(0, width - 1, run=True, padded=True))
+        return cls(torch.from_numpy(tokens), where)
+
+    def to(self, device: torch.device) -> Self:
+        if self.tokens.device == device:
+            return self
+        where = Where(self.where.order.to(device), self.where.position.to(device))
+        where.known(self.where.span)
+        return type(self)(self.tokens.to(device), where)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one call of the model is about."""
+
+    inputs: Padded
+    labels: Tensor  # [B, T], NO_LABEL where nothing is predicted
+    source: Padded | None = None  # what is read first, by an encoder
+    tokens: int = 0  # labels to predict: what losses are divided by
+
+    @classmethod
+    def shifted(cls, rows: Sequence[Ids], source: Padded | None = None) -> Self:
+        """Each token predicts the next one."""
+        inputs, labels = Padded.of([row[:-1] for row in rows]), Padded.of([row[1:] for row in rows], NO_LABEL)
+        return cls(inputs, labels.tokens, source, sum(len(row) - 1 for row in rows))
+
+    def silent(self) -> Self:
+        """The same with nothing to predict: its loss is zero, its gradients are zero."""
+        return replace(self, labels=torch.full_like(self.labels, NO_LABEL), tokens=0)
+
+    def to(self, device: torch.device) -> Self:
+        source = None if self.source is None else self.source.to(device)
+        return type(self)(self.inputs.to(device), self.labels.to(device), source, self.tokens)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Sums over tokens, never means: the mean over a step is known only when all its parts are there."""
+
+    total: Tensor  # what is minimised
+    nats: Tensor  # plain cross-entropy, for reports
+
+
+def cross_entropy(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Loss:
+    """-Σ_t Σ_v q_t(v) log p_t(v), with q = (1-ε) · onehot + ε / V (Szegedy et al. 2016), over real labels."""
+    scores, labels = scores.flatten(0, -2), labels.flatten()
+    if not smoothing:
+        nats = F.cross_entropy(scores, labels, ignore_index=NO_LABEL, reduction="sum")
+        return Loss(nats, nats.detach())
+    log = scores.log_softmax(-1)
+    real = labels != NO_LABEL
+    nats = -(log.gather(1, labels.clamp(min=0)[:, None])[:, 0] * real).sum()
+    spread = -(log.mean(-1) * real).sum()
+    return Loss((1 - smoothing) * nats + smoothing * spread, nats.detach())
+
+
+class Corpus(ABC):
+    """The encoded examples of a split, in rounds."""
+
+    @abstractmethod
+    def round(self, number: int, seed: int) -> list[Item]:
+        """The items of a round, in an order that depends on nothing but number and seed."""
+
+    @abstractmethod
+    def once(self) -> list[Item]:
+        """Every item once, in the order of the data: what is scored."""
+
+    @abstractmethod
+    def report(self) -> str:
+        """One line for people: how many tokens, and what was left out and why."""
+
+
+class Task(Config):
+    """What is learnt from what."""
+
+    columns: ClassVar[tuple[str, ...]]  # what it needs of every example
+    decode: AnyWay = Greedy()  # how answers are written, unless somebody asks otherwise
+
+    @abstractmethod
+    def corpus(self, examples: Examples, tokenizer: Tokenizer) -> Corpus:
+        """The examples, encoded."""
+
+    @abstractmethod
+    def batch(self, items: Sequence[Item]) -> Batch:
+        """Items side by side."""
+
+    @abstractmethod
+    def loss(self, model: AnyModel, batch: Batch) -> Loss:
+        """What is minimised, summed over the batch."""
+
+    @abstractmethod
+    def must_fit(self, model: AnyModel) -> None:
+        """Raise unless the model has the shape that this task needs."""
+
+    @abstractmethod
+    def cost(self, item: Item) -> int:
+        """Tokens that an item takes in a batch."""
+
+    @abstractmethod
+    def ready(self, model: AnyModel, tokenizer: Tokenizer) -> Ready:
+        """The model in use."""
+
+
+def some(items: list[Item], report: str) -> list[Item]:
+    """The items, of which there must be one at least."""
+    if not items:
+        raise InputError(f"nothing is left to learn from: {report}")
+    return items

@@ -1,0 +1,116 @@
+"""Language modelling: every token is predicted from those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, log
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from ..core.config import Size
+from ..core.contract import NOTHING, Given
+from ..core.errors import ConfigError
+from ..data.base import Examples
+from ..text import Tokenizer
+from .base import AnyModel, Batch, Corpus, Ids, Item, Loss, Task, cross_entropy, some
+from .ready import Ask, Notify, Ready, Scores
+
+AT_ONCE = 1000  # texts that are encoded together
+
+
+class Causal(Task):
+    """Every token is predicted from those before it: -Σ_t log p(x_t | x_<t)."""
+
+    kind: Literal["causal"] = "causal"
+    columns: ClassVar[tuple[str, ...]] = ("text",)
+    context: Size = 256  # tokens that are predicted together
+
+    def corpus(self, examples: Examples, tokenizer: Tokenizer) -> Windows:
+        return Windows(examples, tokenizer, self.context)
+
+    def batch(self, items: Sequence[Item]) -> Batch:
+        return Batch.shifted([tokens for (tokens,) in items])
+
+    def loss(self, model: AnyModel, batch: Batch) -> Loss:
+        scores, _ = model(batch.inputs.tokens, batch.inputs.where)
+        return cross_entropy(scores, batch.labels)
+
+    def must_fit(self, model: AnyModel) -> None:
+        if not model.streams:
+            raise ConfigError(
+                f"a language model must not look ahead, {type(model).__name__} does; "
+                "use model.kind=decoder with a mask that looks back only"
+            )
+
+    def cost(self, item: Item) -> int:
+        return len(item[0]) - 1
+
+    def ready(self, model: AnyModel, tokenizer: Tokenizer) -> Writer:
+        return Writer(self, model, tokenizer)
+
+
+class Writer(Ready):
+    """A language model in use: it goes on from a text."""
+
+    task: Causal
+
+    def generate(self, text: str = "", ask: Ask | None = None) -> str:
+        """What the model writes after this text."""
+        return self.answers([text], ask)[0][0].text
+
+    def lead(self, text: str) -> str:
+        return text
+
+    def prompt(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text) or [self.tokenizer.need("end")]  # which stands before every text
+
+    def given(self, texts: Sequence[str]) -> Given:
+        return NOTHING
+
+    def enough(self, texts: Sequence[str]) -> int:
+        return self.task.context
+
+    def score(self, examples: Examples, ask: Ask | None = None, notify: Notify | None = None) -> Scores:
+        corpus = self.task.corpus(examples, self.tokenizer)
+        nats, tokens = self.nats(corpus)
+        return {
+            "loss": nats / tokens,
+            "perplexity": exp(min(nats / tokens, 700.0)),
+            "bits_per_byte": nats / log(2) / corpus.bytes,
+            "tokens": tokens,
+            "bytes": corpus.bytes,
+        }
+
+
+class Windows(Corpus):
+    """All texts in one row, each after an end token, cut into windows; another cut in every round."""
+
+    def __init__(self, examples: Examples, tokenizer: Tokenizer, context: int) -> None:
+        self.context, self.bytes, self._texts = context, 0, 0
+        between, pieces = tokenizer.need("end"), list[Ids]()
+        texts = [text for (text,) in examples]
+        for begin in range(0, len(texts), AT_ONCE):
+            some_texts = texts[begin : begin + AT_ONCE]
+            self.bytes += sum(len(text.encode()) for text in some_texts)
+            pieces += [np.array([between, *ids], np.int32) for ids in tokenizer.encode_all(some_texts)]
+        self.tokens: Ids = np.concatenate(pieces) if pieces else np.zeros(0, np.int32)
+        self._texts = len(texts)
+        some(self.once(), self.report())
+
+    def round(self, number: int, seed: int) -> list[Item]:
+        draw = np.random.default_rng((seed, number, 0))
+        slack = min(self.context, max(1, len(self.tokens) - self.context))
+        windows = self._cut(int(draw.integers(slack)))
+        return [windows[place] for place in draw.permutation(len(windows))]
+
+    def once(self) -> list[Item]:
+        return self._cut(0)
+
+    def report(self) -> str:
+        return f"{len(self.tokens):,} tokens of {self._texts:,} texts in windows of {self.context}"
+
+    def _cut(self, first: int) -> list[Item]:
+        """Windows that overlap by one token, so that every token but the first is predicted once."""
+        starts = range(first, len(self.tokens) - 1, self.context)
+        return [(self.tokens[start : start + self.context + 1],) for start in starts]

@@ -1,0 +1,146 @@
+"""A model in use: text in, text out. What it can do besides is a matter of its task."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+import torch
+
+from ..core.config import Config, Size, Text
+from ..core.contract import Given
+from ..data.base import Examples
+from ..decode import AnyWay, Beam, Begin, Greedy, Sample, Stop, Why, Written, generate, stream
+from ..text import Tokenizer
+from .base import AnyModel, Corpus, Item, Task
+from .feed import bucketed
+
+TOGETHER = 64  # prompts that are answered in one batch
+BUDGET = 4096  # tokens that are scored in one batch
+NEVER = "\0"  # stands where no stop string is wanted: sources refuse texts that hold it
+
+T = TypeVar("T")
+
+Scores: TypeAlias = "dict[str, float | str]"
+Notify: TypeAlias = Callable[[int, int], None]  # so many are done, of so many
+
+
+class Ask(Config):
+    """How answers are to be written."""
+
+    how: AnyWay = Greedy()
+    limit: Size | None = None  # tokens of an answer; None: what the task finds enough
+    stop: tuple[Text, ...] = ()  # an answer ends before the first of these
+    prefix: Text = ""  # every answer begins so
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer: its text, the log-probability of its tokens, how many there are, and why it ended."""
+
+    text: str
+    score: float
+    tokens: int
+    why: Why
+
+
+class Ready(ABC):
+    """A model with its tokenizer and its task."""
+
+    def __init__(self, task: Task, model: AnyModel, tokenizer: Tokenizer) -> None:
+        self.task, self.model, self.tokenizer = task, model.eval(), tokenizer
+
+    @abstractmethod
+    def prompt(self, text: str) -> list[int]:
+        """The tokens that an answer to this text goes on from."""
+
+    @abstractmethod
+    def given(self, texts: Sequence[str]) -> Given:
+        """What the model is given beside the prompts."""
+
+    @abstractmethod
+    def enough(self, texts: Sequence[str]) -> int:
+        """How many tokens an answer to any of these texts may need."""
+
+    @abstractmethod
+    def score(self, examples: Examples, ask: Ask | None = None, notify: Notify | None = None) -> Scores:
+        """How good the model is on these examples."""
+
+    @abstractmethod
+    def lead(self, text: str) -> str:
+        """What people want to see before an answer."""
+
+    def answers(
+        self, texts: Sequence[str], ask: Ask | None = None, *, first: int = 0, notify: Notify | None = None
+    ) -> list[list[Answer]]:
+        """The answers to each text, the best first.
+
+        A text is answered as it would be alone; samples of text i are drawn with seed + `first` + i.
+        """
+        ask = ask or Ask(how=self.task.decode)
+        order = list(range(len(texts)))
+        if not isinstance(ask.how, Sample):  # texts of similar lengths go together; a sample's seed counts the texts
+            order.sort(key=lambda place: len(texts[place]))
+        found: dict[int, list[Answer]] = {}
+        for begin in range(0, len(texts), TOGETHER):
+            places = order[begin : begin + TOGETHER]
+            written = self._write(generate, [texts[place] for place in places], ask, first + begin)
+            found |= zip(places, ([self._answer(one, ask) for one in best] for best in written), strict=True)
+            if notify is not None:
+                notify(len(found), len(texts))
+        return [found[place] for place in range(len(texts))]
+
+    def stream(self, text: str, ask: Ask | None = None, *, first: int = 0) -> Iterator[str]:
+        """The best answer piece by piece; joined, the pieces are the text that `answers` gives."""
+        ask = ask or Ask(how=self.task.decode)
+        if isinstance(ask.how, Beam):
+            yield self.answers([text], ask, first=first)[0][0].text
+            return
+        stop, tokens, shown = self._stop(ask), list[int](), ""
+        for token in self._write(stream, [text], ask, first):
+            if token.why != "end":
+                tokens.append(token.token)
+            whole = self.tokenizer.decode(tokens)
+            ready = stop.cut(whole) if token.why else stop.safe(whole)
+            yield ready.removeprefix(shown)
+            shown = ready
+
+    def nats(self, corpus: Corpus) -> tuple[float, int]:
+        """The cross-entropy of all labels of a corpus, and how many there are."""
+        return cross_entropy_of(self.task, self.model, bucketed(corpus.once(), self.task.cost, BUDGET))
+
+    def _write(self, way: Callable[..., T], texts: Sequence[str], ask: Ask, first: int = 0) -> T:
+        """`generate` or `stream`, told all that follows from the texts and the wish."""
+        how = ask.how
+        if isinstance(how, Sample):
+            how = how.model_copy(update={"seed": how.seed + first})
+        prefix = self.tokenizer.encode(ask.prefix)
+        return way(
+            self.model,
+            [self.prompt(text) for text in texts],
+            how=how,
+            limit=ask.limit or self.enough(texts) + len(prefix),
+            end=self.tokenizer.need("end"),
+            given=self.given(texts),
+            stop=self._stop(ask) if ask.stop else None,
+            allow=Begin([prefix] * len(texts)) if prefix else None,
+        )
+
+    def _stop(self, ask: Ask) -> Stop:
+        return Stop(ask.stop or (NEVER,), self.tokenizer.decode)
+
+    def _answer(self, written: Written, ask: Ask) -> Answer:
+        return Answer(self._stop(ask).text(written), written.score, len(written.tokens), written.why)
+
+
+def cross_entropy_of(task: Task, model: AnyModel, batches: Iterable[Sequence[Item]]) -> tuple[float, int]:
+    """Without smoothing and without dropout, summed; and the number of labels."""
+    device, nats, tokens = model.device or torch.device("cpu"), 0.0, 0
+    with torch.no_grad():
+        for items in batches:
+            batch = task.batch(items).to(device)
+            nats += float(task.loss(model, batch).nats)
+            tokens += batch.tokens
+    return nats, tokens

@@ -1,0 +1,74 @@
+"""Text from ids that come one by one. What was given out is never taken back: together it is what `decode` gives."""
+
+from __future__ import annotations
+
+import codecs
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+UNFINISHED = "\ufffd"  # how a decoder shows bytes that are not a character (yet)
+
+
+class Stream(ABC):
+    """A decoder for one text."""
+
+    @abstractmethod
+    def push(self, index: int) -> str:
+        """The new text that this id brings; "" while a character is incomplete."""
+
+    @abstractmethod
+    def rest(self) -> str:
+        """What was held back, at the end; after that a new text may begin."""
+
+
+class Bytes(Stream):
+    """For tokenizers whose texts are their tokens' bytes in a row: each id takes the same short time."""
+
+    def __init__(self, piece: Callable[[int], bytes]) -> None:
+        self._piece = piece
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, index: int) -> str:
+        return self._decoder.decode(self._piece(index))
+
+    def rest(self) -> str:
+        text = self._decoder.decode(b"", final=True)
+        self._decoder.reset()
+        return text
+
+
+class Decodes(Protocol):
+    """Whatever turns ids into text and shows what they are."""
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+    def tokens(self, ids: Sequence[int]) -> list[str]: ...
+
+
+class Whole(Stream):
+    """For all others: how a token reads depends on those before it, so they are decoded again each time."""
+
+    def __init__(self, tokenizer: Decodes) -> None:
+        self._tokenizer = tokenizer
+        self._ids: list[int] = []
+        self._given = ""
+
+    def push(self, index: int) -> str:
+        self._ids.append(index)
+        (token,) = self._tokenizer.tokens([index])
+        if token.startswith("<0x"):  # a byte: the bytes after it decide how all bytes in a row are read
+            return ""
+        return self._more(self._tokenizer.decode(self._ids).rstrip(UNFINISHED))
+
+    def rest(self) -> str:
+        text = self._more(self._tokenizer.decode(self._ids)) if self._ids else ""
+        self._ids, self._given = [], ""
+        return text
+
+    def _more(self, text: str) -> str:
+        if not text.startswith(self._given):  # an end that is still open
+            return ""
+        more = text[len(self._given) :]
+        self._given = text
+        return more

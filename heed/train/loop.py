@@ -1,0 +1,291 @@
+"""The loop: a step, and between the steps reports, looks at the validation data and checkpoints."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from time import perf_counter
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ..core.contract import Mixer
+from ..core.errors import RunError
+from ..runs.folder import WEIGHTS, Run
+from ..show.voice import Voice
+from ..tasks import Batch, Corpus, Feed, Item, Place, Task, bucketed, cross_entropy_of
+from ..weights import own
+from .average import Average
+from .checkpoint import Checkpoint, Progress
+from .optim import adamw, memory, remind
+from .parallel import Group
+from .record import Metrics
+
+
+class Objective(nn.Module):
+    """A model with its loss: what is wrapped for several processes and what is compiled."""
+
+    def __init__(self, task: Task, model: Mixer[Any]) -> None:
+        super().__init__()
+        self.task, self.model = task, model
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        loss = self.task.loss(self.model, batch)
+        return loss.total, loss.nats
+
+
+class Watch:
+    """Where the time goes, by name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def on(self, name: str) -> Iterator[None]:
+        begun = perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + perf_counter() - begun
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds.values())
+
+    def shares(self) -> str:
+        """compute 93 %, data 2 %, ..."""
+        return ", ".join(f"{name} {seconds / max(self.total, 1e-9):.0%}" for name, seconds in self.seconds.items())
+
+
+class Stopper:
+    """Ctrl-C or a polite kill asks for a stop after the step; a second Ctrl-C stops at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():  # signals reach only the main thread
+            yield
+            return
+        before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+class Tally:
+    """Losses since the last report."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.nats = torch.zeros((), dtype=torch.float64, device=device)
+        self.tokens, self.begun = 0.0, perf_counter()
+
+
+class Trainer:
+    """A model on its way."""
+
+    def __init__(self, run: Run, train: Corpus, valid: Corpus | None, group: Group, voice: Voice) -> None:
+        self.run, self.group, self.voice = run, group, voice
+        self.task, self.settings = run.recipe.task, run.recipe.training
+        self._train, self._valid = train, valid
+        torch.manual_seed(self.settings.seed)
+        self.model = run.shape.build().to(group.device)
+        self.task.must_fit(self.model)
+        torch.manual_seed(self.settings.seed + group.rank)  # equal weights, but every process drops other channels
+        self.optimizer = adamw(self.model, self.settings.optimizer)
+        self.average = Average(self.model, self.settings.average, self.settings.steps)
+        self.progress = Progress(processes=group.size)
+        self.watch, self._stopper, self.stopped = Watch(), Stopper(), False
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Take up a training where a checkpoint left it."""
+        progress, tensors = checkpoint.progress, checkpoint.tensors
+        if progress.processes != self.group.size:
+            raise RunError(
+                f"the checkpoint was written by {progress.processes} processes, now there are {self.group.size}; "
+                "go on with as many as before"
+            )
+        self.progress = progress
+        own.fill(self.model, tensors["model"])
+        remind(self.optimizer, self.model, tensors["optimizer"])
+        self.average.restore(tensors["average"], progress.averaged)
+        _set_generators(self.group, tensors["rng"])
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing more to do: all steps made, no progress any more, or somebody asked to stop."""
+        patience = self.settings.patience
+        tired = patience is not None and self.progress.waited >= patience
+        return self.stopped or tired or self.progress.step >= self.settings.steps
+
+    def fit(self) -> Progress:
+        """Train until done."""
+        settings, before = self.settings, self.progress
+        place = Place(before.round, before.batch)
+        self._feed = Feed(self._train, self.task.cost, settings.batch, settings.seed, place)
+        self._objective = self._wrapped()
+        self._metrics = Metrics(self.run, before.step, tensorboard=settings.tensorboard) if self.group.leads else None
+        self._tally = Tally(self.group.device)
+        with self._stopper.listening(), self.voice.counting("training", settings.steps, before.step):
+            while not self.done:
+                self._step()
+                if self._due(settings.log):
+                    self._report()
+                if self._due(settings.evaluate):
+                    self._evaluate()
+                self.progress = replace(self.progress, seconds=before.seconds + self.watch.total)
+                if self._due(settings.save) or self.done:
+                    self._save()
+        return self.progress
+
+    def _due(self, every: int) -> bool:
+        return self.progress.step % every == 0 or self.progress.step == self.settings.steps
+
+    def _step(self) -> None:
+        """The gradient of the mean over all tokens of a batch, however it is cut; clipped; then the optimizer."""
+        with self.watch.on("data"):
+            batches = self._batches(next(self._feed))
+        place, step = self._feed.place, self.progress.step + 1
+        with self.watch.on("compute"):
+            mine = sum(batch.tokens for batch in batches)
+            tokens, asked = self.group.sum(mine, self._stopper.asked)
+            self._tally.nats += self._gradients(batches, tokens)
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
+            for weights in self.optimizer.param_groups:
+                weights["lr"] = self._rate(step)
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+            self.average.update(step)
+        self._tally.tokens += tokens
+        self.stopped = asked > 0
+        taken = self.average.taken
+        self.progress = replace(self.progress, step=step, round=place.round, batch=place.batch, averaged=taken)
+
+    def _batches(self, items: Sequence[Item]) -> list[Batch]:
+        """This process's rows, in as many pieces as gradients are accumulated over."""
+        rows = self.group.rows(items)
+        if not rows:  # it still takes part, with nothing to say
+            return [self.task.batch(items[:1]).silent().to(self.group.device)]
+        count = min(self.settings.accumulate, len(rows))
+        return [self.task.batch(rows[piece::count]).to(self.group.device) for piece in range(count)]
+
+    def _gradients(self, batches: Sequence[Batch], tokens: float) -> Tensor:
+        """Backwards through every piece. Gives the cross-entropy of all of them."""
+        self._objective.train()
+        lost = torch.zeros((), dtype=torch.float64, device=self.group.device)
+        for number, batch in enumerate(batches):
+            with self._unsynced(number < len(batches) - 1):
+                with self._cast():
+                    total, nats = self._objective(batch)
+                (total * (self.group.size / tokens)).backward()  # DDP takes the mean over processes, this is a sum
+            lost += nats
+        return lost
+
+    def _rate(self, step: int) -> float:
+        return self.settings.optimizer.lr * self.settings.schedule.factor(step, self.settings.steps)
+
+    def _report(self) -> None:
+        tally, step = self._tally, self.progress.step
+        (nats,) = self.group.sum(float(tally.nats))
+        loss, speed = nats / tally.tokens, tally.tokens / (perf_counter() - tally.begun)
+        if not math.isfinite(loss):
+            raise RunError(
+                f"the loss is {loss} at step {step}: training has diverged. The checkpoints of {self.run.path} are "
+                "those from before; lower training.optimizer.lr or raise training.schedule.warmup, and start anew"
+            )
+        data = self.watch.seconds["data"] / self.watch.total
+        numbers = {"loss": loss, "lr": self._rate(step), "tokens_per_second": speed, "data_share": data}
+        self._write({**numbers, "seconds": self.progress.seconds})
+        self.voice.at(step, f"loss {loss:.3f} · {speed:,.0f} tokens/s")
+        self._tally = Tally(self.group.device)
+
+    def _evaluate(self) -> None:
+        """Score the averaged weights on the validation data, and keep them if they are the best so far."""
+        before = self.progress
+        with self.watch.on("evaluation"), self.average.applied():
+            loss = None if self._valid is None else self._score(self._valid)
+            better = loss is None or before.best is None or loss < before.best
+            if self.group.leads and (better or self.settings.keep == "last"):
+                self.run.keep(self.model)
+        if loss is not None:
+            found = {"best": loss, "best_step": before.step, "waited": 0} if better else {"waited": before.waited + 1}
+            self.progress = replace(before, **found)
+            self._write({"valid_loss": loss})
+            self.voice.say(f"step {before.step}: validation loss {loss:.4f}{' (best so far)' if better else ''}")
+        self._tally.begun = perf_counter()
+
+    def _score(self, corpus: Corpus) -> float:
+        """Nats per token."""
+        self.model.eval()
+        batches = bucketed(corpus.once(), self.task.cost, self.settings.batch)
+        with self._cast():
+            nats, tokens = self.group.sum(*cross_entropy_of(self.task, self.model, self.group.rows(batches)))
+        return nats / tokens
+
+    def _save(self) -> None:
+        """A checkpoint of this step."""
+        with self.watch.on("saving"):
+            rng = {
+                f"{kind}.{rank}": state
+                for kind, generator in _generators(self.group.device).items()
+                for rank, state in enumerate(self.group.gather(generator.get_state()))
+            }
+            if self.group.leads:
+                parts = {
+                    "model": own.tensors(self.model),
+                    "optimizer": memory(self.optimizer, self.model),
+                    "average": self.average.tensors(),
+                    "rng": rng,
+                }
+                Checkpoint(self.progress, parts).save(self.run)
+                if not (self.run.path / WEIGHTS).exists():  # stopped before the first evaluation
+                    self.run.keep(self.model)
+        self._tally.begun = perf_counter()
+
+    def _write(self, numbers: dict[str, float]) -> None:
+        if self._metrics is not None:
+            self._metrics.write(self.progress.step, numbers)
+
+    def _wrapped(self) -> nn.Module:
+        objective = Objective(self.task, self.model)
+        if self.settings.compile:
+            objective.compile()
+        return self.group.wrap(objective)
+
+    def _unsynced(self, wanted: bool) -> AbstractContextManager[Any]:
+        """Gradients need to travel between processes only once per step."""
+        wrapped = self._objective
+        return wrapped.no_sync() if wanted and isinstance(wrapped, DistributedDataParallel) else nullcontext()
+
+    def _cast(self) -> AbstractContextManager[Any]:
+        if self.settings.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.group.device.type, torch.bfloat16)
+
+
+def _generators(device: torch.device) -> dict[str, torch.Generator]:
+    """The sources of randomness that a step draws from."""
+    found = {"cpu": torch.default_generator}
+    if device.type == "cuda":
+        found["cuda"] = torch.cuda.default_generators[device.index or 0]
+    return found
+
+
+def _set_generators(group: Group, states: Mapping[str, Tensor]) -> None:
+    for kind, generator in _generators(group.device).items():
+        generator.set_state(states[f"{kind}.{group.rank}"])

@@ -1,0 +1,26 @@
+"""Memory that is freed stays with the process: a training asks for the same large tensors in every step.
+
+glibc gives every large block back to the system at once, and the next step pays for it page by page: about a third of
+the time of a step on a CPU (`python -m benchmarks throughput` measures it). Other C libraries are left as they are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of mallopt(3)
+LARGEST = 2**31 - 1
+
+
+def keep() -> bool:
+    """Let the allocator keep what is freed. True if this C library can be told so."""
+    if not sys.platform.startswith("linux"):
+        return False
+    library = ctypes.CDLL(None)
+    try:
+        tell = library.mallopt
+    except AttributeError:  # musl
+        return False
+    settings = {M_MMAP_THRESHOLD: LARGEST, M_TRIM_THRESHOLD: LARGEST, M_TOP_PAD: 64 << 20}
+    return all(tell(ctypes.c_int(name), ctypes.c_int(value)) for name, value in settings.items())

@@ -1,0 +1,82 @@
+"""Several processes, started by torchrun, train one model: each takes its rows of a batch, gradients are averaged."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Group:
+    """The processes of a run; by itself a process is a group of one."""
+
+    device: torch.device
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes files and talks."""
+        return self.rank == 0
+
+    def rows(self, items: Sequence[T]) -> Sequence[T]:
+        """This process's share."""
+        return items[self.rank :: self.size]
+
+    def sum(self, *numbers: float) -> list[float]:
+        """Each number added up over all processes."""
+        if self.size == 1:
+            return list(numbers)
+        total = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        distributed.all_reduce(total)
+        return [float(number) for number in total]
+
+    def gather(self, tensor: Tensor) -> list[Tensor]:
+        """One tensor of each process, of equal shapes."""
+        if self.size == 1:
+            return [tensor]
+        found = [torch.empty_like(tensor, device=self.device) for _ in range(self.size)]
+        distributed.all_gather(found, tensor.to(self.device))
+        return [part.to(tensor.device) for part in found]
+
+    def wait(self) -> None:
+        """Until all are here."""
+        if self.size > 1:
+            distributed.barrier()
+
+    def wrap(self, module: nn.Module) -> nn.Module:
+        """A module whose gradients are averaged over the processes."""
+        return module if self.size == 1 else DistributedDataParallel(module)
+
+
+@contextmanager
+def group(device: str | None) -> Iterator[Group]:
+    """The processes that torchrun started, or this one alone."""
+    size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    place = _device(device)
+    if size == 1:
+        yield Group(place)
+        return
+    distributed.init_process_group("nccl" if place.type == "cuda" else "gloo")
+    try:
+        yield Group(place, rank, size)
+    finally:
+        distributed.destroy_process_group()
+
+
+def _device(name: str | None) -> torch.device:
+    if name is not None:
+        return torch.device(name)
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if found is None:
+        return torch.device("cpu")
+    return torch.device(found.type, int(os.environ.get("LOCAL_RANK", "0")))

@@ -1,0 +1,191 @@
+"""From examples to batches, losses and scores."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import log
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from heed.core.errors import ConfigError, InputError
+from heed.data import Dates, Example, Examples
+from heed.decode import Beam, Sample
+from heed.models import Decoder, Encoder, Plan, Transformer
+from heed.tasks import Ask, Batch, Causal, Feed, Place, Translate, bucketed
+from heed.tasks.base import Item, cross_entropy
+from heed.tasks.translate import agreement
+from heed.text import Byte, Char, Tokenizer
+
+
+class Some(Examples):
+    """Examples that a test names."""
+
+    def __init__(self, *examples: Example) -> None:
+        self._examples = examples
+
+    def __len__(self) -> int:
+        return len(self._examples)
+
+    def __getitem__(self, index: int) -> Example:
+        return self._examples[index]
+
+    def report(self) -> str:
+        return f"{len(self)} examples"
+
+
+PAIRS = Some(*((f"{'x' * (n % 7 + 1)}{n}", f"{n}{'y' * (n % 5)}") for n in range(40)))
+
+
+@pytest.fixture
+def tokenizer() -> Tokenizer:
+    return Char().train(text for pair in PAIRS for text in pair)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_cross_entropy_is_torchs(smoothing: float) -> None:
+    scores, labels = torch.randn(3, 5, 7, dtype=torch.float64), torch.randint(7, (3, 5))
+    labels[0, 3:] = labels[2, :] = -100
+    wanted = F.cross_entropy(
+        scores.flatten(0, 1), labels.flatten(), ignore_index=-100, reduction="sum", label_smoothing=smoothing
+    )
+    plain = F.cross_entropy(scores.flatten(0, 1), labels.flatten(), ignore_index=-100, reduction="sum")
+    loss = cross_entropy(scores, labels, smoothing)
+    assert torch.allclose(loss.total, wanted, rtol=1e-14)
+    assert torch.allclose(loss.nats, plain, rtol=1e-14)
+
+
+@pytest.mark.parametrize("task", [Translate(), Causal(context=9)])
+def test_a_batch_loses_what_its_rows_lose_alone(task: Translate | Causal, tokenizer: Tokenizer) -> None:
+    translates = isinstance(task, Translate)
+    plan: Plan = Transformer(width=16, heads=2) if translates else Decoder.Config(width=16, depth=1)
+    model = plan.sized(tokenizer.size).build().double().eval()
+    examples = PAIRS if translates else Some(*((source,) for source, _ in PAIRS))
+    items = task.corpus(examples, tokenizer).once()[:6]
+    batch = task.batch(items)
+    with torch.no_grad():
+        together = task.loss(model, batch).total
+        alone = sum(task.loss(model, task.batch([item])).total for item in items)
+        silent = task.loss(model, batch.silent()).total
+    assert float(together) == pytest.approx(float(alone), rel=1e-12)
+    assert batch.tokens == sum(task.batch([item]).tokens for item in items)
+    assert float(silent) == 0.0
+
+
+def test_windows_predict_every_token_once() -> None:
+    texts = Some(("hello world",), ("",), ("a longer text that needs several windows",))
+    tokenizer = Byte().train(["x"])
+    corpus = Causal(context=8).corpus(texts, tokenizer)
+    assert corpus.bytes == sum(len(text) for (text,) in texts)
+    assert len(corpus.tokens) == corpus.bytes + 3  # an end token before each
+    predicted = np.concatenate([window[1:] for (window,) in corpus.once()])
+    assert predicted.tolist() == corpus.tokens[1:].tolist()
+    rounds = [corpus.round(number, seed=1) for number in range(3)]
+    assert [w.tolist() for (w,) in rounds[0]] == [w.tolist() for (w,) in corpus.round(0, seed=1)]
+    assert [w.tolist() for (w,) in rounds[0]] != [w.tolist() for (w,) in rounds[1]]
+
+
+def test_a_text_shorter_than_a_window() -> None:
+    corpus = Causal(context=50).corpus(Some(("hi",)), Byte().train(["x"]))
+    assert [len(window) for (window,) in corpus.once()] == [3]
+    assert [len(window) for (window,) in corpus.round(4, seed=0)] == [3]
+
+
+def test_pairs_that_are_too_long_are_counted(tokenizer: Tokenizer) -> None:
+    corpus = Translate(longest=7).corpus(PAIRS, tokenizer)
+    kept = [pair for pair in PAIRS if max(map(len, pair)) < 7]
+    assert len(corpus.once()) == len(kept)
+    assert f"{len(kept)} pairs, {len(PAIRS) - len(kept)} left out: longer than 7 tokens" in corpus.report()
+    with pytest.raises(InputError, match="nothing is left to learn from: 0 pairs, 40 left out"):
+        Translate(longest=2).corpus(PAIRS, tokenizer)
+
+
+def test_batches_keep_the_budget_and_every_item(tokenizer: Tokenizer) -> None:
+    task = Translate()
+    items = task.corpus(PAIRS, tokenizer).once()
+    batches = bucketed(items, task.cost, 40)
+    assert Counter(id(item) for batch in batches for item in batch) == Counter(map(id, items))
+    assert all(len(batch) * max(map(task.cost, batch)) <= 40 for batch in batches)
+    assert len(bucketed(items, task.cost, 1)) == len(items)  # an item beyond the budget goes alone
+
+
+@pytest.mark.parametrize("endless", [True, False])
+def test_a_feed_goes_on_from_any_place(endless: bool, tokenizer: Tokenizer) -> None:
+    examples = Dates(round=32).split("train", ("source", "target")) if endless else PAIRS
+    letters = Char().train(text for pair in examples for text in pair) if endless else tokenizer
+    task = Translate()
+    corpus = task.corpus(examples, letters)
+
+    def feed(place: Place | None = None) -> Feed:
+        return Feed(corpus, task.cost, 60, 3, place)
+
+    def plain(batch: list[Item]) -> list[list[list[int]]]:
+        return [[part.tolist() for part in item] for item in batch]
+
+    one = feed()
+    batches, places = [], []
+    for _ in range(40):
+        places.append(one.place)
+        batches.append(plain(next(one)))
+    assert places[-1].round > 0
+    for start in (1, 7, 25, 39):
+        other = feed(places[start])
+        assert [plain(next(other)) for _ in range(40 - start)] == batches[start:]
+
+
+def test_scores_of_a_language_model(tokenizer: Tokenizer) -> None:
+    """Bits per byte count what the text needs, whatever the tokens are: here, all are equally likely."""
+    model = Decoder.Config(width=8, depth=1).sized(tokenizer.size).build()
+    torch.nn.init.zeros_(model.front.table.weight)
+    texts = Some(("x1x2x3y",), ("xxxxé",))
+    scores = Causal(context=4).ready(model, tokenizer).score(texts)
+    assert scores["loss"] == pytest.approx(log(tokenizer.size), rel=1e-6)
+    assert scores["perplexity"] == pytest.approx(tokenizer.size, rel=1e-6)
+    assert scores["tokens"] == 13  # the end token between the texts is predicted too
+    assert scores["bits_per_byte"] == pytest.approx(13 * log(tokenizer.size) / log(2) / 13, rel=1e-6)
+
+
+def test_agreement() -> None:
+    found = agreement(["the cat sat on the mat", "Yes"], ["the cat sat on the mat", "yes"], "kept")
+    assert found["exact"] == 50
+    assert found["bleu"] > 70
+    assert "case:mixed" in str(found["signature"])
+    assert agreement(["YES"], ["yes"], "ignored")["exact"] == 100
+
+
+@pytest.mark.parametrize("how", [Beam(beams=3), Sample(seed=5), Sample(temperature=0.5, top_k=3)])
+def test_texts_are_answered_as_they_would_be_alone(how: Beam | Sample, tokenizer: Tokenizer) -> None:
+    torch.manual_seed(3)
+    model = Transformer(width=16, depth=1, heads=2, hidden=8, dropout=0.0).sized(tokenizer.size).build().double()
+    ready = Translate(longest=12).ready(model, tokenizer)
+    texts = [source for source, _ in PAIRS][:5]
+    together = ready.answers(texts, Ask(how=how))
+    for number, text in enumerate(texts):
+        assert ready.answers([text], Ask(how=how), first=number)[0][0].text == together[number][0].text
+        assert "".join(ready.stream(text, Ask(how=how), first=number)) == together[number][0].text
+
+
+def test_prefixes_and_stops(tokenizer: Tokenizer) -> None:
+    model = Decoder.Config(width=16, depth=1).sized(tokenizer.size).build().double()
+    ready = Causal(context=8).ready(model, tokenizer)
+    ask = Ask(how=Sample(temperature=3.0), limit=30, prefix="x1y")
+    text = ready.generate("x", ask)
+    assert text.startswith("x1y")
+    cut = ready.generate("x", ask.model_copy(update={"stop": (text[4:6],)}))
+    assert cut == text[: text.index(text[4:6])]
+    assert ready.generate("") is not None  # no text at all is a prompt too
+
+
+def test_what_does_not_fit_is_said(tokenizer: Tokenizer) -> None:
+    model = Transformer(width=16, depth=1, heads=2, hidden=8).sized(tokenizer.size).build()
+    ready = Translate(longest=5).ready(model, tokenizer)
+    with pytest.raises(InputError, match="has 9 tokens, the model was trained on at most 4.*cut it into sentences"):
+        ready.translate(["x", "xxxxxxxxx"])
+    both_ways = Encoder.Config(width=8, depth=1).sized(tokenizer.size).build()
+    with pytest.raises(ConfigError, match="a language model must not look ahead, Encoder does"):
+        Causal().must_fit(both_ways)
+    with pytest.raises(ConfigError, match="names a vocabulary of 7, the tokenizer has"):
+        Decoder.Config(vocabulary=7, width=8, depth=1).sized(tokenizer.size)
+    assert Batch.shifted([np.array([1, 2, 3], np.int32)]).tokens == 2
