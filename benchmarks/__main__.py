@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from . import attend, dropout, start, training, window
+from . import attend, dropout, loop, quality, start, training, window
 from .report import Report, Row, machine
 
 SUBJECTS = {
@@ -19,26 +19,30 @@ SUBJECTS = {
     "window": window.rows,
     "dropout": dropout.rows,
     "training": training.rows,
+    "loop": loop.rows,
 }
+LONG = {"dates": quality.dates, "characters": quality.characters, "translation": quality.translation}
+ALL = {**SUBJECTS, **LONG}
+HELP = f"What to measure: {', '.join(SUBJECTS)} (all of these if none is named); or {', '.join(LONG)}, which train."
 
 
 def main(
-    names: Annotated[list[str] | None, typer.Argument(help=f"What to measure: {', '.join(SUBJECTS)}; or all.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help=HELP)] = None,
     as_json: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file as well.")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown for README.md, not tables.")] = False,
     rounds: Annotated[int | None, typer.Option(min=2, help="Rounds per race; each subject knows its own.")] = None,
 ) -> None:
     """Measure heed beside the best that plain torch offers. Exit code 1 if a target is clearly missed."""
     chosen = names or list(SUBJECTS)
-    unknown = [name for name in chosen if name not in SUBJECTS]
+    unknown = [name for name in chosen if name not in ALL]
     if unknown:
-        raise typer.BadParameter(f"{', '.join(unknown)} is not measured here; there is {', '.join(SUBJECTS)}")
+        raise typer.BadParameter(f"{', '.join(unknown)} is not measured here; there is {', '.join(ALL)}")
     where = machine()  # before the work: its load is what we ran into, not what we made
     progress = Console(stderr=True)
     subjects: dict[str, Sequence[Row]] = {}
     for name in chosen:
         with progress.status(f"measuring {name}"):
-            subjects[name] = list(SUBJECTS[name](rounds))
+            subjects[name] = list(ALL[name](rounds))
     report = Report(subjects, where)
     if as_json is not None:
         as_json.write_text(json.dumps(report.plain(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

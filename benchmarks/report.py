@@ -22,10 +22,17 @@ STYLES = {"met": "green", "unclear": "yellow", "within noise": "yellow", "missed
 
 @dataclass(frozen=True)
 class Target:
-    """At most `limit`: of the ratio to the peer, or of heed's own figure."""
+    """At most `limit`, or at least if it is a `floor`: of the ratio to the peer, or of heed's own figure."""
 
     limit: float
     of: Literal["ratio", "heed"] = "ratio"
+    floor: bool = False
+
+    def kept(self, value: float) -> bool:
+        return value >= self.limit if self.floor else value <= self.limit
+
+    def __str__(self) -> str:
+        return "≥" if self.floor else "≤"
 
 
 @dataclass(frozen=True)
@@ -52,15 +59,16 @@ class Row:
             return ""
         if self.aimed.low <= self.target.limit <= self.aimed.high and self.aimed.high > BLUR * self.aimed.low:
             return "unclear"
-        if self.aimed.middle <= self.target.limit:
+        if self.target.kept(self.aimed.middle):
             return "met"
-        return "within noise" if self.aimed.low <= self.target.limit else "missed"
+        best = self.aimed.high if self.target.floor else self.aimed.low
+        return "within noise" if self.target.kept(best) else "missed"
 
     def cells(self) -> tuple[str, ...]:
         """As text, under HEADINGS."""
         target = ""
         if self.target is not None and self.aimed is not None:
-            target = f"≤ {written(self.target.limit, self.aimed.unit)}"
+            target = f"{self.target} {written(self.target.limit, self.aimed.unit)}"
         optional = ("" if figure is None else str(figure) for figure in (self.peer, self.ratio))
         return (self.what, str(self.heed), *optional, target, self.verdict)
 

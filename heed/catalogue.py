@@ -10,6 +10,8 @@ from typing import Any
 from .core.config import Config, kind_of
 from .core.contract import MixerConfig
 from .core.state import words
+from .data import SOURCES
+from .decode import WAYS
 from .mixers import MIXERS
 from .models import ARCHITECTURES, MODELS
 from .parts.feedforward import FEEDFORWARDS
@@ -18,6 +20,8 @@ from .parts.norms import NORMS
 from .parts.positions import POSITIONS
 from .parts.scores import SCORES
 from .parts.wiring import WIRINGS
+from .tasks import TASKS
+from .text import TOKENIZERS
 
 WIDTH = 24  # of the sample stream that a mixer's spec is read from
 
@@ -50,6 +54,10 @@ def entries() -> Iterator[Entry]:
     yield from _plain("wirings", WIRINGS)
     yield from _plain("models", MODELS)
     yield from _plain("architectures", ARCHITECTURES)
+    yield from _plain("tokenizers", TOKENIZERS)
+    yield from _plain("data", SOURCES)
+    yield from _plain("tasks", TASKS)
+    yield from _plain("decoding", WAYS)
 
 
 def _plain(table: str, configs: Iterable[type[Config]]) -> Iterator[Entry]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from . import catalogue, training
+from . import catalogue, demo, training
 
 app = typer.Typer(
     name="heed",
@@ -23,6 +23,7 @@ app.command("verify")(catalogue.verify)
 app.command("train")(training.train)
 app.command("eval")(training.evaluate)
 app.command("run")(training.run)
+app.command("demo")(demo.demo)
 
 
 @app.callback(invoke_without_command=True)

@@ -34,15 +34,16 @@ def list_(as_json: Json = False) -> None:
 
 
 def verify(
-    names: Annotated[list[str] | None, typer.Argument(help="What to verify; everything if nothing is named.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="What to verify: names, or run folders; everything if nothing is named.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Prove in this install that every fast, cached or cut form equals the written-out one; exit code 1 if not."""
     from rich.console import Console
     from rich.progress import track
-    from rich.table import Table
 
-    from ..verify import proofs
+    from ..verify import proofs, show
 
     checks = proofs(names or ())
     errors, shown = Console(stderr=True), []
@@ -56,18 +57,5 @@ def verify(
             json.dumps({"holds": not failed, "proofs": [proof.plain() for proof in shown]}, indent=1, allow_nan=False)
         )
         raise typer.Exit(bool(failed))
-    table = Table(box=None, pad_edge=False)
-    for heading in ("", "subject", "statement", "samples", "worst", "bound"):
-        number = heading in ("samples", "worst", "bound")
-        table.add_column(heading, justify="right" if number else "left", no_wrap=number)
-    for proof in shown:
-        mark = "[green]✓[/]" if proof.holds else "[bold red]✗[/]"
-        numbers = (str(proof.samples), f"{proof.error:.1e}", f"{proof.bound:.0e}")
-        table.add_row(mark, proof.subject, proof.statement, *numbers)
-    Console().print(table)
-    for proof in failed:
-        Console().print(f"[bold red]{proof.subject}, {proof.statement}:[/] ", end="")
-        print(proof.worst)
-    verdict = f"{len(shown) - len(failed)} of {len(shown)} statements hold"
-    Console().print(f"[bold red]{verdict}[/]" if failed else f"[bold green]{verdict}[/]")
+    show(shown, Console())
     raise typer.Exit(bool(failed))

@@ -32,6 +32,11 @@ class Decoder(Trunk):
         if config.tied:
             self.head.weight = self.front.table.weight
 
+    def stream(self, tokens: Tensor, where: Where) -> Tensor:
+        """What the head is applied to."""
+        x, _ = super().mix(self.front.embed(tokens, where), where)
+        return x
+
     def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         stream, state = super().mix(x, where, state)
         return self.head(stream), state

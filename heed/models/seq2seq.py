@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, Self
 
 from pydantic import model_validator
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..core.config import Flag
 from ..core.contract import NOTHING, Given, Mixer, Where
@@ -70,6 +70,15 @@ class Seq2seq(Mixer[States]):
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         return self.decoder(x, where, state)
+
+    @property
+    def head(self) -> nn.Linear:
+        """From the decoder's stream to scores of the next token."""
+        return self.decoder.head
+
+    def stream(self, tokens: Tensor, where: Where) -> Tensor:
+        """What the head is applied to."""
+        return self.decoder.stream(tokens, where)
 
     def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         """From bare target embeddings on."""

@@ -53,6 +53,16 @@ class Cosine(Schedule):
         return self.floor + (1 - self.floor) * (1 + cos(pi * min(1.0, step / steps))) / 2
 
 
+class Linear(Schedule):
+    """Falls along a line to a share of the peak."""
+
+    kind: Literal["linear"] = "linear"
+    floor: Share = 0.0
+
+    def after(self, step: int, steps: int) -> float:
+        return 1 - (1 - self.floor) * min(1.0, step / steps)
+
+
 class InverseSqrt(Schedule):
     """Falls with the root of time: √(warmup / step) (Vaswani et al. 2017, sec. 5.3)."""
 
@@ -78,7 +88,7 @@ class Tail(Config):
     every: Size = 50
 
 
-SCHEDULES: tuple[type[Schedule], ...] = (Cosine, InverseSqrt, Constant)
+SCHEDULES: tuple[type[Schedule], ...] = (Cosine, Linear, InverseSqrt, Constant)
 AVERAGES: tuple[type[Config], ...] = (Ema, Tail)
 AnySchedule: TypeAlias = Annotated[Schedule, OneOf(lambda: SCHEDULES)]
 AnyAverage: TypeAlias = Annotated[Ema | Tail, OneOf(lambda: AVERAGES)]

@@ -82,8 +82,7 @@ def text_map(weights: Matrix, rows: Sequence[str], columns: Sequence[str], width
         for row, line in zip(figure.rows, figure.weights, strict=True):
             text.append(_fitted(row, head))
             for place in band:
-                block, style = SHADES[_step(line[place], figure.top)]
-                text.append(block * _breadth(figure.columns[place]), style)
+                text.append_text(_block(line[place] / figure.top, _breadth(figure.columns[place])))
             text.append("\n")
     text.append_text(_legend(figure.top, head))
     return text
@@ -108,8 +107,11 @@ def _breadth(name: str) -> int:
     return LEAST if length <= LEAST else length + 1
 
 
-def _step(weight: float, top: float) -> int:
-    return min(int(weight / top * len(SHADES)), len(SHADES) - 1)
+def _block(share: float, breadth: int) -> Text:
+    """A share of the largest weight as shade; the gap after a word stays empty."""
+    block, style = SHADES[min(int(share * len(SHADES)), len(SHADES) - 1)]
+    gap = breadth > LEAST
+    return Text(block * (breadth - gap), style).append(" " * gap, "default")
 
 
 def _legend(top: float, indent: int) -> Text:
@@ -192,17 +194,15 @@ def _part(name: str, figures: Sequence[Figure]) -> Iterator[str]:
 
 def _drawing(figure: Figure) -> Iterator[str]:
     """An SVG: labels above and at the left, one square per weight, as strong as its share of the largest."""
-    left = _pixels(figure.rows) + GAP
-    upright = max(cell_len(_printable(name)) for name in figure.columns) <= LEAST
-    above = (CELL if upright else _pixels(figure.columns)) + GAP
+    left, above = _pixels(figure.rows) + GAP, max(CELL, _pixels(figure.columns)) + GAP
     broad, high = CELL * len(figure.columns), CELL * len(figure.rows)
     name = escape(f"{figure.title}. {figure.words}")
     yield f'<svg role="img" aria-label="{name}" width="{left + broad}" height="{above + high}">'
     for place, label in enumerate(figure.columns):
         x, y = left + CELL * place + CELL // 2, above - GAP
-        if upright:
+        if cell_len(_printable(label)) <= LEAST:
             yield f'<text x="{x}" y="{y}" text-anchor="middle">{_shown(label)}</text>'
-        else:
+        else:  # a word stands on its end
             yield f'<text transform="translate({x + 4} {y}) rotate(-90)">{_shown(label)}</text>'
     for place, label in enumerate(figure.rows):
         y = above + CELL * place + CELL // 2 + 4

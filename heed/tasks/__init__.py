@@ -8,7 +8,6 @@ from ..core.config import OneOf
 from .base import Batch as Batch
 from .base import Corpus as Corpus
 from .base import Item as Item
-from .base import Loss as Loss
 from .base import Task as Task
 from .causal import Causal as Causal
 from .feed import Feed as Feed

@@ -5,12 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.nn import functional as F
+from torch import Tensor, nn
 
 from ..core.config import Config
 from ..core.contract import Mixer, Where
@@ -18,6 +17,7 @@ from ..core.errors import InputError
 from ..core.stamps import Span
 from ..data.base import Examples
 from ..decode import AnyWay, Greedy
+from ..parts.loss import NO_LABEL, Loss, cross_entropy, headed_cross_entropy
 from ..text import Tokenizer
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 AnyModel: TypeAlias = "Mixer[Any]"
 Ids: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"
 Item: TypeAlias = "tuple[Ids, ...]"  # an encoded example: token ids, special ones included
-
-NO_LABEL = -100  # stands where nothing is to be predicted
 
 
 @dataclass(frozen=True)
@@ -82,25 +80,22 @@ class Batch:
         return type(self)(self.inputs.to(device), self.labels.to(device), source, self.tokens)
 
 
-@dataclass(frozen=True)
-class Loss:
-    """Sums over tokens, never means: the mean over a step is known only when all its parts are there."""
+@runtime_checkable
+class Headed(Protocol):
+    """A model that gives its stream before the head: then the scores need never be held at once."""
 
-    total: Tensor  # what is minimised
-    nats: Tensor  # plain cross-entropy, for reports
+    @property
+    def head(self) -> nn.Linear: ...
+
+    def stream(self, tokens: Tensor, where: Where) -> Tensor: ...
 
 
-def cross_entropy(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Loss:
-    """-Σ_t Σ_v q_t(v) log p_t(v), with q = (1-ε) · onehot + ε / V (Szegedy et al. 2016), over real labels."""
-    scores, labels = scores.flatten(0, -2), labels.flatten()
-    if not smoothing:
-        nats = F.cross_entropy(scores, labels, ignore_index=NO_LABEL, reduction="sum")
-        return Loss(nats, nats.detach())
-    log = scores.log_softmax(-1)
-    real = labels != NO_LABEL
-    nats = -(log.gather(1, labels.clamp(min=0)[:, None])[:, 0] * real).sum()
-    spread = -(log.mean(-1) * real).sum()
-    return Loss((1 - smoothing) * nats + smoothing * spread, nats.detach())
+def next_token_loss(model: AnyModel, batch: Batch, where: Where, smoothing: float = 0.0) -> Loss:
+    """How badly the model predicts the labels of a batch."""
+    tokens = batch.inputs.tokens
+    if isinstance(model, Headed):
+        return headed_cross_entropy(model.stream(tokens, where), model.head, batch.labels, smoothing)
+    return cross_entropy(model(tokens, where)[0], batch.labels, smoothing)
 
 
 class Corpus(ABC):

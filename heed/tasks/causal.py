@@ -12,8 +12,9 @@ from ..core.config import Size
 from ..core.contract import NOTHING, Given
 from ..core.errors import ConfigError
 from ..data.base import Examples
+from ..parts.loss import Loss
 from ..text import Tokenizer
-from .base import AnyModel, Batch, Corpus, Ids, Item, Loss, Task, cross_entropy, some
+from .base import AnyModel, Batch, Corpus, Ids, Item, Task, next_token_loss, some
 from .ready import Ask, Notify, Ready, Scores
 
 AT_ONCE = 1000  # texts that are encoded together
@@ -33,8 +34,7 @@ class Causal(Task):
         return Batch.shifted([tokens for (tokens,) in items])
 
     def loss(self, model: AnyModel, batch: Batch) -> Loss:
-        scores, _ = model(batch.inputs.tokens, batch.inputs.where)
-        return cross_entropy(scores, batch.labels)
+        return next_token_loss(model, batch, batch.inputs.where)
 
     def must_fit(self, model: AnyModel) -> None:
         if not model.streams:

@@ -15,8 +15,9 @@ from ..core.contract import Given, Where
 from ..core.errors import ConfigError, InputError, MissingExtra
 from ..core.state import Seen
 from ..data.base import Example, Examples
+from ..parts.loss import Loss
 from ..text import Tokenizer
-from .base import AnyModel, Batch, Corpus, Item, Loss, Padded, Task, cross_entropy, some
+from .base import AnyModel, Batch, Corpus, Item, Padded, Task, next_token_loss, some
 from .ready import Ask, Notify, Ready, Scores
 
 ROUND = 8192  # examples of an endless source that are encoded and sorted together
@@ -45,8 +46,8 @@ class Translate(Task):
         return Batch.shifted([target for _, target in items], Padded.of([source for source, _ in items]))
 
     def loss(self, model: AnyModel, batch: Batch) -> Loss:
-        scores, _ = model(batch.inputs.tokens, batch.inputs.where.give(memory=self.memory(model, batch.source)))
-        return cross_entropy(scores, batch.labels, self.smoothing if model.training else 0.0)
+        where = batch.inputs.where.give(memory=self.memory(model, batch.source))
+        return next_token_loss(model, batch, where, self.smoothing if model.training else 0.0)
 
     def memory(self, model: AnyModel, source: Padded | None) -> Seen:
         """The encoded source."""

@@ -109,8 +109,10 @@ class Trainer:
         torch.manual_seed(self.settings.seed + group.rank)  # equal weights, but every process drops other channels
         self.optimizer = adamw(self.model, self.settings.optimizer)
         self.average = Average(self.model, self.settings.average, self.settings.steps)
-        self.progress = Progress(processes=group.size)
-        self.watch, self._stopper, self.stopped = Watch(), Stopper(), False
+        self.progress, self.stopped = Progress(processes=group.size), False
+        self.watch, self._stopper, self._tally = Watch(), Stopper(), Tally(group.device)
+        self._feed, self._objective = self._fed(Place()), self._wrapped()
+        self._metrics: Metrics | None = None
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Take up a training where a checkpoint left it."""
@@ -120,7 +122,7 @@ class Trainer:
                 f"the checkpoint was written by {progress.processes} processes, now there are {self.group.size}; "
                 "go on with as many as before"
             )
-        self.progress = progress
+        self.progress, self._feed = progress, self._fed(Place(progress.round, progress.batch))
         own.fill(self.model, tensors["model"])
         remind(self.optimizer, self.model, tensors["optimizer"])
         self.average.restore(tensors["average"], progress.averaged)
@@ -136,14 +138,11 @@ class Trainer:
     def fit(self) -> Progress:
         """Train until done."""
         settings, before = self.settings, self.progress
-        place = Place(before.round, before.batch)
-        self._feed = Feed(self._train, self.task.cost, settings.batch, settings.seed, place)
-        self._objective = self._wrapped()
-        self._metrics = Metrics(self.run, before.step, tensorboard=settings.tensorboard) if self.group.leads else None
-        self._tally = Tally(self.group.device)
+        if self.group.leads:
+            self._metrics = Metrics(self.run, before.step, tensorboard=settings.tensorboard)
         with self._stopper.listening(), self.voice.counting("training", settings.steps, before.step):
             while not self.done:
-                self._step()
+                self.step()
                 if self._due(settings.log):
                     self._report()
                 if self._due(settings.evaluate):
@@ -156,8 +155,11 @@ class Trainer:
     def _due(self, every: int) -> bool:
         return self.progress.step % every == 0 or self.progress.step == self.settings.steps
 
-    def _step(self) -> None:
-        """The gradient of the mean over all tokens of a batch, however it is cut; clipped; then the optimizer."""
+    def step(self) -> float:
+        """The gradient of the mean over all tokens of a batch, however it is cut; clipped; then the optimizer.
+
+        Gives the number of tokens.
+        """
         with self.watch.on("data"):
             batches = self._batches(next(self._feed))
         place, step = self._feed.place, self.progress.step + 1
@@ -175,6 +177,7 @@ class Trainer:
         self.stopped = asked > 0
         taken = self.average.taken
         self.progress = replace(self.progress, step=step, round=place.round, batch=place.batch, averaged=taken)
+        return tokens
 
     def _batches(self, items: Sequence[Item]) -> list[Batch]:
         """This process's rows, in as many pieces as gradients are accumulated over."""
@@ -260,6 +263,9 @@ class Trainer:
     def _write(self, numbers: dict[str, float]) -> None:
         if self._metrics is not None:
             self._metrics.write(self.progress.step, numbers)
+
+    def _fed(self, place: Place) -> Feed:
+        return Feed(self._train, self.task.cost, self.settings.batch, self.settings.seed, place)
 
     def _wrapped(self) -> nn.Module:
         objective = Objective(self.task, self.model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from .proof import Proof as Proof
+from .base import Proof as Proof
+from .base import show as show
 from .proof import proofs as proofs
 from .proof import subjects as subjects

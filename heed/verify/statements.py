@@ -1,21 +1,23 @@
-"""Statements about parts: the fast forms of `attend` equal the written-out one, configurations survive a file."""
+"""Statements: the fast forms of `attend` equal the written-out one, looking changes nothing, cuts change nothing."""
 
 from __future__ import annotations
 
 import json
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import tomli_w
 import torch
 from torch import Tensor
 
 from ..core.config import Config, kind_of
-from ..core.contract import Where
-from ..core.laws import Finding
-from ..core.trials import slopes
+from ..core.contract import Given, Mixer, Where
+from ..core.laws import BOUND, Finding
+from ..core.trials import distance, slopes
 from ..mixers.attention import SAMPLE_MASKS
 from ..parts.attend import attend, written_out
+from ..parts.look import look, points
 from ..parts.masks import Causal, Mask, Segments, Sight, Window
 from ..parts.scores import ScoreConfig, pool
 
@@ -30,6 +32,37 @@ def round_trips(sample: Config) -> Finding:
         kind.load(read) == sample for read in (data, json.loads(json.dumps(data)), tomllib.loads(tomli_w.dumps(data)))
     )
     return Finding("config round trip", 0.0 if same else 1.0, 0.0, "equal" if same else "comes back different")
+
+
+def looking(mixer: Mixer[Any], x: Tensor, where: Where) -> Finding:
+    """The output with every point watched, against the output with none: equal to the last bit."""
+    if not points(mixer):
+        return Finding("looking changes nothing", 0.0, 0.0, "has no points to look at")
+    with torch.no_grad():
+        plain, _ = mixer(x, where)
+        with look(mixer) as seen:
+            watched, _ = mixer(x, where)
+    shown = sum(bool(tensors) for tensors in seen.values())
+    error = float((plain - watched).abs().max()) if shown else float("inf")
+    return Finding("looking changes nothing", error, 0.0, f"{shown} points shown")
+
+
+def over_ids(model: Mixer[Any], tokens: Tensor, given: Given) -> Finding:
+    """A model over token ids: one call, against two, and against one with ids in its padding that do not exist."""
+    rows, length = tokens.shape
+    some, first = length - 2, length // 2
+    late = torch.arange(length) >= some
+    with torch.no_grad():
+        whole, _ = model(tokens, Where.run(rows, length).beside(given))
+        short, _ = model(tokens[:, :some], Where.run(rows, some).beside(given))
+        ragged = Where.ragged([some] * rows, width=length)
+        padded, _ = model(tokens.masked_fill(late, -100), ragged.beside(given))
+        error = distance(short, padded[:, :some])
+        if model.streams:
+            begun, state = model(tokens[:, :first], Where.run(rows, first), model.start(rows, given))
+            rest, _ = model(tokens[:, first:], Where.run(rows, length - first, start=first), state)
+            error = max(error, distance(whole, torch.cat((begun, rest), 1)))
+    return Finding("ids", error, BOUND, "over token ids")
 
 
 def fused() -> list[Finding]:

@@ -83,11 +83,9 @@ def test_equal_scores_of_one_row_do_not_change_another() -> None:
 def test_the_least_and_the_largest_draw_choose_a_token_that_was_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = torch.tensor([[-torch.inf, 0.1, -torch.inf, 0.3, -torch.inf]])
     for number, token in ((0.0, 1), (1 - 2.0**-53, 3)):
-        with monkeypatch.context() as patch:
-            patch.setattr(
-                torch, "rand", lambda count, number=number, **_: torch.full((count,), number, dtype=torch.float64)
-            )
-            assert Drawn(Sample(), [0])(scores).tolist() == [token]
+        draw = Drawn(Sample(), [0])
+        monkeypatch.setattr(draw, "_uniform", lambda number=number: torch.tensor([[number]], dtype=torch.float64))
+        assert draw(scores).tolist() == [token]
 
 
 def test_the_smallest_set_that_has_the_probability() -> None:

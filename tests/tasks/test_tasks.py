@@ -8,14 +8,13 @@ from math import log
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional as F
 
 from heed.core.errors import ConfigError, InputError
 from heed.data import Dates, Example, Examples
 from heed.decode import Beam, Sample
 from heed.models import Decoder, Encoder, Plan, Transformer
 from heed.tasks import Ask, Batch, Causal, Feed, Place, Translate, bucketed
-from heed.tasks.base import Item, cross_entropy
+from heed.tasks.base import Item
 from heed.tasks.translate import agreement
 from heed.text import Byte, Char, Tokenizer
 
@@ -42,19 +41,6 @@ PAIRS = Some(*((f"{'x' * (n % 7 + 1)}{n}", f"{n}{'y' * (n % 5)}") for n in range
 @pytest.fixture
 def tokenizer() -> Tokenizer:
     return Char().train(text for pair in PAIRS for text in pair)
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_cross_entropy_is_torchs(smoothing: float) -> None:
-    scores, labels = torch.randn(3, 5, 7, dtype=torch.float64), torch.randint(7, (3, 5))
-    labels[0, 3:] = labels[2, :] = -100
-    wanted = F.cross_entropy(
-        scores.flatten(0, 1), labels.flatten(), ignore_index=-100, reduction="sum", label_smoothing=smoothing
-    )
-    plain = F.cross_entropy(scores.flatten(0, 1), labels.flatten(), ignore_index=-100, reduction="sum")
-    loss = cross_entropy(scores, labels, smoothing)
-    assert torch.allclose(loss.total, wanted, rtol=1e-14)
-    assert torch.allclose(loss.nats, plain, rtol=1e-14)
 
 
 @pytest.mark.parametrize("task", [Translate(), Causal(context=9)])
@@ -150,7 +136,7 @@ def test_scores_of_a_language_model(tokenizer: Tokenizer) -> None:
 def test_agreement() -> None:
     found = agreement(["the cat sat on the mat", "Yes"], ["the cat sat on the mat", "yes"], "kept")
     assert found["exact"] == 50
-    assert found["bleu"] > 70
+    assert float(found["bleu"]) > 70
     assert "case:mixed" in str(found["signature"])
     assert agreement(["YES"], ["yes"], "ignored")["exact"] == 100
 

@@ -16,7 +16,7 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from heed.core.config import Config
 from heed.core.errors import ConfigError, InputError
-from heed.text import AnyTokenizer, Bpe, Byte, Char, Tokenizer, TokenizerConfig, Word
+from heed.text import AnyTokenizer, Bpe, Byte, Char, Tokenizer, TokenizerConfig, Word, pieces
 from heed.text.pieces import byte_alphabet
 
 TEXTS = ["The cat sat on the mat, said the cat.", "敏捷的棕色狐狸跳过懒狗。敏捷的", "🎉👩‍👩‍👧 ça été"] * 3
@@ -111,6 +111,22 @@ def test_frequent_pairs_are_joined() -> None:
     assert tokenizer.tokens(tokenizer.encode("hello hello")) == ["hello", "␣hello"]
     assert 260 < tokenizer.size < 300  # there is nothing more to join
     assert Bpe(size=262).train(["hello hello hello"]).size == 262
+
+
+LAYOUT = "a\n\n\nb  \n c\n\n  \n\tb\n b\n"
+
+
+@pytest.mark.parametrize("kind", [Byte(), Char(), Word(), Bpe(size=290)], ids=repr)
+@settings(deadline=None)
+@given(text=st.text("ab. \n\t\r\u0301你", max_size=40))
+def test_a_long_text_has_the_ids_of_a_short_one(kind: TokenizerConfig, text: str) -> None:
+    """Long texts are cut, but only where no piece reaches across: not within white space, which makes pieces, too."""
+    tokenizer = kind.train([LAYOUT] * 5)
+    whole = tokenizer.encode(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "LONG", 1)
+        assert "".join(pieces.cut(text)) == text
+        assert tokenizer.encode(text) == whole
 
 
 # --- streams ---

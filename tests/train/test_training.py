@@ -16,7 +16,7 @@ from torch import nn
 
 from heed.core.errors import ConfigError, InputError, RunError
 from heed.runs import Recipe, find, load
-from heed.runs.training import AdamW, Constant, Cosine, Ema, InverseSqrt, Tail
+from heed.runs.training import AdamW, Constant, Cosine, Ema, InverseSqrt, Linear, Tail
 from heed.show.voice import Silent
 from heed.train import train
 from heed.train.average import Average
@@ -52,8 +52,8 @@ def test_two_processes_train_like_one(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(code)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script]
-    subprocess.run([*launch, tmp_path / "two"], check=True, env=environment, capture_output=True, timeout=120)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    subprocess.run([*launch, str(tmp_path / "two")], check=True, env=environment, capture_output=True, timeout=120)
     trained(tmp_path / "one", "model.dropout=0.0")
     for what in ("loss", "valid_loss"):
         one, two = metrics(tmp_path / "one", what), metrics(tmp_path / "two", what)
@@ -68,6 +68,8 @@ def test_schedules() -> None:
     assert cosine.factor(10, 110) == 1.0
     assert cosine.factor(60, 110) == pytest.approx(0.55)
     assert cosine.factor(110, 110) == pytest.approx(0.1)
+    line = Linear(warmup=10, floor=0.2)
+    assert [line.factor(step, 110) for step in (5, 10, 60, 110)] == pytest.approx([0.5, 1.0, 0.6, 0.2])
     root = InverseSqrt(warmup=400)
     assert root.factor(400, 10_000) == 1.0
     assert root.factor(1600, 10_000) == pytest.approx(0.5)

@@ -1,0 +1,107 @@
+"""heed's training loop beside a plain one written by hand: the same model, the same batches, eager, two cores.
+
+The plain loop is what one writes without heed: batches ready in memory, mean cross-entropy, clipping, fused AdamW. Each
+side runs in a process of its own, as a user would run it, in turns.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from heed import Where
+from heed.parts.loss import NO_LABEL
+from heed.runs import Recipe, Run, find
+from heed.show.voice import Silent
+from heed.tasks import Batch, Corpus, Feed
+from heed.train import memory
+from heed.train.loop import Trainer
+from heed.train.parallel import Group
+
+from .measure import Figure
+from .report import Row, Target, compared
+
+WARM, STEPS = 5, 30
+RECIPES = {
+    "dates (encoder-decoder, 4,096 tokens a step)": ("dates", ()),
+    "stdlib (decoder, 2,048 tokens a step)": ("stdlib", ("data.bytes=2000000",)),
+}
+
+
+def rows(rounds: int | None) -> Iterator[Row]:
+    """For each recipe: time per token beside the plain loop, and the share of it that goes into data."""
+    for title, (name, changes) in RECIPES.items():
+        found: dict[Callable[..., tuple[float, float]], list[tuple[float, float]]] = {ours: [], plain: []}
+        for _ in range(rounds or 5):
+            for side, times in found.items():
+                with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:
+                    times.append(fresh.submit(side, name, changes).result())
+        mine, peer = ([seconds for seconds, _ in times] for times in found.values())
+        yield compared(f"{title}: seconds per token; peer: a plain loop", mine, peer, Target(1.0))
+        shares = Figure.of([share for _, share in found[ours]], "")
+        yield Row(f"{title}: share of the time that goes into data", shares, target=Target(0.05, of="heed"))
+
+
+def ours(name: str, changes: tuple[str, ...]) -> tuple[float, float]:
+    """Seconds per token of heed's loop, and how much of them is data."""
+    memory.keep()
+    run, corpus = _prepared(name, changes)
+    trainer = Trainer(run, corpus, None, Group(torch.device("cpu")), Silent())
+    for _ in range(WARM):
+        trainer.step()
+    trainer.watch.seconds.clear()
+    begun = perf_counter()
+    tokens = sum(trainer.step() for _ in range(STEPS))
+    return (perf_counter() - begun) / tokens, trainer.watch.seconds["data"] / trainer.watch.total
+
+
+def plain(name: str, changes: tuple[str, ...]) -> tuple[float, float]:
+    """Seconds per token of a loop written by hand, its batches collated beforehand."""
+    run, corpus = _prepared(name, changes)
+    recipe = run.recipe
+    torch.manual_seed(recipe.training.seed)
+    model: nn.Module = run.shape.build().train()
+    feed = Feed(corpus, recipe.task.cost, recipe.training.batch, recipe.training.seed)
+    batches = [recipe.task.batch(next(feed)) for _ in range(WARM + STEPS)]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    step = partial(_plain_step, model, optimizer, smoothing=0.1 if recipe.task.columns == ("source", "target") else 0.0)
+    for batch in batches[:WARM]:
+        step(batch)
+    begun = perf_counter()
+    for batch in batches[WARM:]:
+        step(batch)
+    return (perf_counter() - begun) / sum(batch.tokens for batch in batches[WARM:]), 0.0
+
+
+def _plain_step(model: Any, optimizer: torch.optim.Optimizer, batch: Batch, *, smoothing: float) -> float:
+    where: Where = batch.inputs.where
+    if batch.source is not None:
+        where = where.give(memory=model.read(batch.source.tokens, batch.source.where))
+    scores: Tensor = model(batch.inputs.tokens, where)[0]
+    loss = F.cross_entropy(
+        scores.flatten(0, 1), batch.labels.flatten(), ignore_index=NO_LABEL, label_smoothing=smoothing
+    )
+    optimizer.zero_grad(set_to_none=True)
+    torch.autograd.backward(loss)
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return float(loss)
+
+
+def _prepared(name: str, changes: tuple[str, ...]) -> tuple[Run, Corpus]:
+    recipe = Recipe.read(find(name), changes)
+    examples = recipe.data.split("train", recipe.task.columns)
+    texts = (examples[index] for index in range(min(len(examples), 2000)))
+    tokenizer = recipe.tokenizer.train(text for example in texts for text in example)
+    run = Run.create(Path(tempfile.mkdtemp()) / "run", recipe.sized(tokenizer.size), tokenizer)
+    return run, recipe.task.corpus(examples, tokenizer)

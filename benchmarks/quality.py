@@ -1,0 +1,167 @@
+"""What the shipped recipes reach: trained here and now, each beside what it is measured by.
+
+dates         `heed demo`: exact match on formats of training and on formats kept out of it, and the time it takes
+characters    tinyshakespeare beside a nanoGPT-style model, the same wall-clock time for both
+translation   Multi30k English to German
+
+The last two need data that heed does not ship: HEED_DATA names a folder with lm/tinyshakespeare.txt.gz and
+mt/multi30k.{train,valid,test2016}.en-de-fr.tsv.gz.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import tempfile
+from collections.abc import Iterator
+from math import cos, pi
+from pathlib import Path
+from time import perf_counter
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from heed.demo import demo
+from heed.runs import Recipe, find, load
+from heed.runs.score import evaluate
+from heed.show.voice import Voice
+from heed.train import train
+
+from .measure import Figure
+from .report import Row, Target
+
+STEPS, CONTEXT, ROWS, WIDTH, DEPTH, HEADS = 2000, 64, 12, 128, 4, 4  # nanoGPT's settings for a CPU
+MINUTES = 60
+
+
+def dates(rounds: int | None) -> Iterator[Row]:
+    """The demo, from beginning to end."""
+    begun = perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        report = demo(Path(folder) / "run", Voice())
+    seconds = perf_counter() - begun
+    yield Row("heed demo, all of it", Figure.exact(seconds, "s"), target=Target(240, of="heed"))
+    for name, least in (("valid", 99.0), ("test", 90.0)):
+        what = "formats of training, unseen dates" if name == "valid" else "formats kept out of training"
+        exact = Figure.exact(float(report.scores[name]["exact"]), "")
+        yield Row(f"exact match in percent, {what}", exact, target=Target(least, of="heed", floor=True))
+
+
+def translation(rounds: int | None) -> Iterator[Row]:
+    """Multi30k, English to German: the recipe as it is shipped."""
+    files = [f"data.{name}={_data(f'mt/multi30k.{file}.en-de-fr.tsv.gz')}" for name, file in SPLITS.items()]
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = train(Recipe.read(find("translation"), files), Path(folder) / "run", Voice())
+        scores = evaluate(outcome.run, splits=["test"])["test"]
+    minutes = outcome.progress.seconds / 60
+    yield Row("minutes of training", Figure.exact(minutes, ""), target=Target(MINUTES, of="heed"))
+    bleu = Figure.exact(float(scores["bleu"]), "")
+    yield Row(f"BLEU on test2016 ({scores['signature']})", bleu, target=Target(36, of="heed", floor=True))
+    yield Row("chrF on test2016", Figure.exact(float(scores["chrf"]), ""))
+
+
+SPLITS = {"train": "train", "valid": "valid", "test": "test2016"}
+
+
+def characters(rounds: int | None) -> Iterator[Row]:
+    """The peer runs its 2,000 steps; then the recipe gets as many steps as fit into the same time."""
+    path = _data("lm/tinyshakespeare.txt.gz")
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        text = file.read()
+    seconds, peer = nano(text)
+    changes = [f"data.train={path}"]
+    with tempfile.TemporaryDirectory() as folder:
+        probe = train(Recipe.read(find("characters"), [*changes, "training.steps=60"]), Path(folder) / "probe", Voice())
+        steps = int(60 * seconds / probe.progress.seconds)
+        recipe = Recipe.read(find("characters"), [*changes, f"training.steps={steps}"])
+        outcome = train(recipe, Path(folder) / "run", Voice())
+        run = load(outcome.run.path)
+        loss = float(run.score(recipe.data.split("valid", ("text",)))["loss"])
+    mine = outcome.progress.seconds
+    yield Row(
+        f"seconds of training, {steps} steps; peer: {STEPS:,} steps",
+        Figure.exact(mine, "s"),
+        Figure.exact(seconds, "s"),
+        Figure.exact(mine / seconds, "×"),
+        Target(1.03),
+    )
+    target = Target(1.75, of="heed")
+    yield Row("validation loss; peer: nanoGPT-style", Figure.exact(loss, ""), Figure.exact(peer, ""), target=target)
+
+
+def _data(name: str) -> Path:
+    folder = os.environ.get("HEED_DATA")
+    if folder is None or not (Path(folder) / name).is_file():
+        raise SystemExit(f"set HEED_DATA to a folder that holds {name}")
+    return (Path(folder) / name).resolve()
+
+
+class Nano(nn.Module):
+    """A GPT as in nanoGPT's settings for a CPU: learned positions, pre-norm, GELU, no biases, a tied head."""
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(vocabulary, WIDTH), nn.Embedding(CONTEXT, WIDTH)
+        self.blocks = nn.ModuleList(NanoBlock() for _ in range(DEPTH))
+        self.norm = nn.LayerNorm(WIDTH, bias=False)
+        for name, weight in self.named_parameters():
+            if weight.dim() > 1:
+                last = name.endswith(("out.weight", "down.weight"))
+                nn.init.normal_(weight, std=0.02 / (2 * DEPTH) ** 0.5 if last else 0.02)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.tokens(ids) + self.places.weight[: ids.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return F.linear(self.norm(x), self.tokens.weight)
+
+
+class NanoBlock(nn.Module):
+    """Attention and a feed-forward, each after a norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(WIDTH, bias=False), nn.LayerNorm(WIDTH, bias=False)
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH, bias=False), nn.Linear(WIDTH, WIDTH, bias=False)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH, bias=False), nn.Linear(4 * WIDTH, WIDTH, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(self.first(x)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        y: Tensor = x + self.down(F.gelu(self.up(self.second(x))))
+        return y
+
+
+def nano(text: str) -> tuple[float, float]:
+    """Seconds of training, evaluation not counted, and the loss over the whole validation text, the last tenth."""
+    torch.manual_seed(1337)
+    letters = {letter: index for index, letter in enumerate(sorted(set(text)))}
+    data = torch.tensor([letters[letter] for letter in text])
+    cut = int(0.9 * len(data))
+    seen, unseen = data[:cut], data[cut:]
+    model = Nano(len(letters))
+    matrices = [weight for weight in model.parameters() if weight.dim() > 1]
+    rest = [weight for weight in model.parameters() if weight.dim() < 2]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.99), fused=True)
+    begun = perf_counter()
+    for step in range(STEPS):
+        rate = step / 100 if step < 100 else 0.1 + 0.9 * 0.5 * (1 + cos(pi * (step - 100) / (STEPS - 100)))
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-3 * rate
+        starts = torch.randint(len(seen) - CONTEXT, (ROWS,)).tolist()
+        x = torch.stack([seen[start : start + CONTEXT] for start in starts])
+        y = torch.stack([seen[start + 1 : start + 1 + CONTEXT] for start in starts])
+        loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
+        optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    seconds = perf_counter() - begun
+    with torch.no_grad():
+        count = (len(unseen) - 1) // CONTEXT
+        x, y = (unseen[shift : shift + count * CONTEXT].view(count, CONTEXT) for shift in (0, 1))
+        pairs = zip(torch.split(x, 256), torch.split(y, 256), strict=True)
+        losses = [F.cross_entropy(model(a).flatten(0, 1), b.flatten(), reduction="sum") for a, b in pairs]
+    return seconds, float(sum(losses)) / (count * CONTEXT)

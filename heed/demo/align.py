@@ -1,0 +1,61 @@
+"""Which part of a source an encoder-decoder looks at while it writes each token of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..core.contract import Where
+from ..decode import generate
+from ..parts.look import look
+from ..show.heatmap import Figure
+from ..tasks.translate import Translator
+
+CROSS = "decoder.stack.blocks.*.cross.weights"  # the points of the cross-attentions, one per layer
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """The tokens of a source, the tokens that were written, and the weights of every cross-attention."""
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    weights: Tensor  # [layers, heads, target, source]
+
+    @property
+    def mean(self) -> Figure:
+        """Over all layers and heads."""
+        return self._figure("mean of all layers and heads", self.weights.mean((0, 1)))
+
+    def figures(self, part: str) -> Iterator[Figure]:
+        """The mean, then every head of every layer."""
+        yield self._figure("mean of all layers and heads", self.weights.mean((0, 1)), part)
+        for layer, heads in enumerate(self.weights, 1):
+            for head, weights in enumerate(heads, 1):
+                yield self._figure(f"layer {layer}, head {head}", weights, part)
+
+    def _figure(self, title: str, weights: Tensor, part: str = "") -> Figure:
+        return Figure(title, weights.tolist(), self.target, self.source, part)
+
+
+def align(ready: Translator, text: str) -> Alignment:
+    """How the model's own answer to a text came about.
+
+    The answer is written first, then read again in one call that shows all weights: row t of them is where the model
+    looked when it chose token t.
+    """
+    tokenizer, model = ready.tokenizer, ready.model
+    prompt, given, end = ready.prompt(text), ready.given([text]), tokenizer.need("end")
+    ((written,),) = generate(model, [prompt], limit=ready.enough([text]), end=end, given=given)
+    answer = [*written.tokens, end] if written.why == "end" else list(written.tokens)
+    inputs = torch.tensor([[*prompt, *answer[:-1]]], device=model.device)
+    with torch.no_grad(), look(model, CROSS) as seen:
+        model(inputs, Where.run(*inputs.shape, device=model.device).beside(given))
+    weights = torch.stack([shown[0] for (shown,) in seen.values()])  # [layers, heads, prompt and answer, source]
+    source = [*tokenizer.encode(text), end]
+    return Alignment(
+        tuple(tokenizer.tokens(source)), tuple(tokenizer.tokens(answer)), weights[:, :, len(prompt) - 1 :].cpu()
+    )

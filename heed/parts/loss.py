@@ -1,0 +1,88 @@
+"""Cross-entropy over a vocabulary: written out, and fused with the head so that the scores are never held at once.
+
+Large vocabularies make the scores the largest tensors of a step: [tokens, vocabulary], several times over. The fused
+form makes them a few rows at a time and takes the gradient while they are there, over real labels only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+NO_LABEL = -100  # stands where nothing is to be predicted
+HELD = 1 << 20  # scores held at once
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Sums over tokens, never means: the mean over a step is known only when all its parts are there."""
+
+    total: Tensor  # what is minimised
+    nats: Tensor  # plain cross-entropy, for reports
+
+
+def cross_entropy(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Loss:
+    """-Σ_t Σ_v q_t(v) log p_t(v), with q = (1-ε) · onehot + ε / V (Szegedy et al. 2016), over real labels."""
+    scores, labels = scores.flatten(0, -2), labels.flatten()
+    if not smoothing:
+        nats = F.cross_entropy(scores, labels, ignore_index=NO_LABEL, reduction="sum")
+        return Loss(nats, nats.detach())
+    log = scores.log_softmax(-1)
+    real = labels != NO_LABEL
+    nats = -(log.gather(1, labels.clamp(min=0)[:, None])[:, 0] * real).sum()
+    spread = -(log.mean(-1) * real).sum()
+    return Loss((1 - smoothing) * nats + smoothing * spread, nats.detach())
+
+
+def headed_cross_entropy(stream: Tensor, head: nn.Linear, labels: Tensor, smoothing: float = 0.0) -> Loss:
+    """`cross_entropy(head(stream), labels, smoothing)`, without holding the scores."""
+    if torch.is_autocast_enabled(stream.device.type) or torch.compiler.is_compiling():
+        return cross_entropy(head(stream), labels, smoothing)
+    given = (stream.flatten(0, -2), head.weight, head.bias, labels.flatten(), smoothing)
+    total, nats = _Headed.apply(*given)  # type: ignore[no-untyped-call]
+    return Loss(total, nats)
+
+
+class _Headed(torch.autograd.Function):
+    """Loss and gradient in one pass over the rows: ∂total/∂scores = p - (1-ε) · onehot - ε / V."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, stream: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float
+    ) -> tuple[Tensor, Tensor]:
+        rows = (labels != NO_LABEL).nonzero()[:, 0]
+        x, wanted, size = stream[rows], labels[rows], len(weight)
+        slope_x, slope_weight = torch.empty_like(x), torch.zeros_like(weight)
+        slope_bias = None if bias is None else torch.zeros_like(bias)
+        nats, spread = stream.new_zeros((), dtype=torch.float64), stream.new_zeros((), dtype=torch.float64)
+        step = max(16, HELD // size)
+        for begin in range(0, len(x), step):
+            part, label = x[begin : begin + step], wanted[begin : begin + step, None]
+            scores = F.linear(part, weight, bias)
+            level = scores.logsumexp(1, keepdim=True)
+            nats += (level - scores.gather(1, label)).sum()
+            spread += (level[:, 0] - scores.mean(1)).sum()
+            if any(ctx.needs_input_grad):
+                slope = scores.sub_(level).exp_().sub_(smoothing / size)
+                slope.scatter_add_(1, label, slope.new_full(label.shape, smoothing - 1))
+                torch.mm(slope, weight, out=slope_x[begin : begin + step])
+                slope_weight.addmm_(slope.T, part)
+                if slope_bias is not None:
+                    slope_bias += slope.sum(0)
+        ctx.save_for_backward(rows, slope_x, slope_weight, slope_bias)
+        ctx.tokens = len(stream)
+        ctx.mark_non_differentiable(nats)
+        return ((1 - smoothing) * nats + smoothing * spread).to(stream.dtype), nats
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        rows, slope_x, slope_weight, slope_bias = ctx.saved_tensors
+        stream = slope_x.new_zeros(ctx.tokens, slope_x.shape[1]).index_copy_(0, rows, slope_x * slope)
+        bias = None if slope_bias is None else slope_bias * slope
+        return stream, slope_weight * slope, bias, None, None

@@ -1,0 +1,225 @@
+"""Proofs on what a run has learnt: the laws and the ways of decoding, on the trained weights themselves in float64."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from ..core.contract import NOTHING, Given, Mixer, Where
+from ..core.errors import HeedError, InputError
+from ..core.laws import BOUND, LAWS, Case, Finding, Law
+from ..core.trials import distance
+from ..decode import stream
+from ..models import Decoder, Embedded, Encoder, Seq2seq
+from ..runs import Run
+from ..runs.folder import WEIGHTS
+from ..tasks import Ask, Ready
+from ..text import Bpe, Byte, Char
+from ..weights import own
+from .base import Check, compared
+from .statements import looking, over_ids
+
+TEXTS = 12  # that are answered
+TOKENS = 24  # of a prompt, and of an answer
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run to be verified, and its model in float64. Texts to answer are read when they are first needed."""
+
+    run: Run
+    model: Mixer[Any]
+
+    @classmethod
+    def open(cls, path: str) -> Self:
+        run = Run.open(path)
+        return cls(run, run.model().double().eval())
+
+    @cached_property
+    def ready(self) -> Ready:
+        return self.run.recipe.task.ready(self.model, self.run.tokenizer)
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The beginnings of some examples; if the data is not at hand any more, of texts made of random tokens."""
+        try:
+            texts = self._examples()
+        except (HeedError, OSError):
+            texts = self.run.tokenizer.decode_all(self.ids(TEXTS, TOKENS // 2).tolist())
+        return [self._short(text) for text in texts]
+
+    @property
+    def limit(self) -> int:
+        """Tokens of an answer: no more than the model was trained on, the prompt included."""
+        return max(1, min(TOKENS, self.ready.enough(self.texts) // 2))
+
+    def ids(self, rows: int, length: int) -> Tensor:
+        """Random tokens of the vocabulary."""
+        return torch.randint(self.run.tokenizer.size, (rows, length), generator=torch.Generator().manual_seed(0))
+
+    def given(self, rows: int, length: int) -> Given:
+        """What stands beside the tokens: for an encoder-decoder a source, encoded."""
+        if not isinstance(self.model, Seq2seq):
+            return NOTHING
+        with torch.no_grad():
+            return Given(memory=self.model.read(self.ids(rows, length).flip(0), Where.run(rows, length)))
+
+    def _examples(self) -> list[str]:
+        recipe = self.run.recipe
+        names = sorted(recipe.data.splits(), key=("valid", "test", "train").index)
+        examples = recipe.data.split(names[0], recipe.task.columns)
+        return [example[0] for example in islice(examples, TEXTS)]
+
+    def _short(self, text: str) -> str:
+        most = max(1, min(TOKENS, self.ready.enough([text]) // 2))
+        while len(self.run.tokenizer.encode(text)) > most:
+            text = text[: len(text) // 2]
+        return text
+
+
+def checks(path: str) -> Iterator[Check]:
+    """Every statement about a run folder."""
+    trained = Trained.open(path)
+    for statement, measure in STATEMENTS.items():
+        yield compared(path, statement, partial(_measured, statement, measure, trained))
+
+
+def _measured(statement: str, measure: Callable[[Trained], list[Finding]], trained: Trained) -> list[Finding]:
+    """A model may raise anything: that is a finding too."""
+    try:
+        return measure(trained)
+    except Exception as error:
+        return [Finding(statement, float("inf"), 0.0, f"raised {type(error).__name__}: {error}")]
+
+
+def _obeys(law: Law) -> Callable[[Trained], list[Finding]]:
+    return lambda trained: [law(Embedded(_shape(trained.model)), _case(trained))]
+
+
+def _shape(model: Mixer[Any]) -> Encoder | Decoder | Seq2seq:
+    if isinstance(model, Encoder | Decoder | Seq2seq):
+        return model
+    raise InputError(f"the laws know encoder, decoder and encoder-decoder, not {type(model).__name__}")
+
+
+def _case(trained: Trained) -> Case:
+    """Inputs as the weights know them: embeddings of tokens, and a source that the encoder read.
+
+    Random numbers of another size drive trained attention to where softmax is flat and digits cancel.
+    """
+    model = _shape(trained.model)
+    table = (model.decoder if isinstance(model, Seq2seq) else model).front.table
+    memory = trained.given(2, 4).memory
+    x = table(trained.ids(2, 7)).detach()
+    return Case(x, torch.zeros_like(x[:, :4]) if memory is None else memory.parts[0])
+
+
+def _looking(trained: Trained) -> list[Finding]:
+    where = Where.run(2, 7).beside(trained.given(2, 4))
+    return [looking(trained.model, trained.ids(2, 7), where)]
+
+
+def _over_ids(trained: Trained) -> list[Finding]:
+    return [over_ids(trained.model, trained.ids(2, length), trained.given(2, 5)) for length in (4, 7, 12)]
+
+
+def _decoding(trained: Trained) -> list[Finding]:
+    return [_decoded(trained, text) for text in trained.texts]
+
+
+def _decoded(trained: Trained, text: str) -> Finding:
+    """A greedy answer, written token by token, against one call with all of it: each token is the likeliest there.
+
+    Both log-probabilities are compared, and the written token's with the largest: a tie may be broken either way.
+    """
+    ready = trained.ready
+    prompt, given = ready.prompt(text), ready.given([text])
+    end = ready.tokenizer.need("end")
+    written = list(stream(trained.model, [prompt], limit=trained.limit, end=end, given=given))
+    tokens = [token.token for token in written]
+    every = torch.tensor([[*prompt, *tokens[:-1]]])
+    with torch.no_grad():
+        scores, _ = trained.model(every, Where.run(*every.shape).beside(given))
+    known = scores[0, len(prompt) - 1 :].log_softmax(-1)
+    chosen = known.gather(1, torch.tensor(tokens)[:, None])[:, 0]
+    told = torch.tensor([token.logprob for token in written], dtype=known.dtype)
+    error = max(distance(chosen, told), distance(known.amax(1), chosen))
+    return Finding("decoding", error, BOUND, f"{len(tokens)} tokens after {text!r}")
+
+
+def _batched(trained: Trained) -> list[Finding]:
+    """Texts answered together, against each alone: the same words with the same probability."""
+    ready, texts = trained.ready, trained.texts
+    ask = Ask(how=ready.task.decode, limit=trained.limit)
+    together = ready.answers(texts, ask)
+    found = []
+    for number, (text, batch) in enumerate(zip(texts, together, strict=True)):
+        (alone,) = ready.answers([text], ask, first=number)
+        if [answer.text for answer in batch] == [answer.text for answer in alone]:
+            scores = (torch.tensor([a.score for a in answers], dtype=torch.float64) for answers in (alone, batch))
+            found.append(Finding("batch", distance(*scores), BOUND, f"{batch[0].text!r} to {text!r}"))
+        else:
+            words = f"{text!r} is answered {batch[0].text!r} in a batch, {alone[0].text!r} alone"
+            found.append(Finding("batch", float("inf"), BOUND, words))
+    return found
+
+
+def _saved(trained: Trained) -> list[Finding]:
+    """The weights written and read again: every bit is the same, and what is tied in the model is still tied."""
+    run = trained.run
+    model = run.model()
+    with TemporaryDirectory() as folder:
+        own.write(model, Path(folder) / WEIGHTS)
+        again = own.read(run.shape.build, Path(folder))
+    with torch.device("meta"):
+        tied = _ties(run.shape.build())
+    held = again.state_dict()
+    other = [name for name, tensor in model.state_dict().items() if not torch.equal(tensor, held[name])]
+    if _ties(again) != tied or _ties(model) != tied:
+        return [Finding("saved", 1.0, 0.0, "weights that are one in the model are several when it is read")]
+    words = f"{', '.join(other)} came back different" if other else f"{len(held)} tensors, tied: {len(tied)}"
+    return [Finding("saved", float(len(other)), 0.0, words)]
+
+
+def _ties(model: nn.Module) -> set[frozenset[str]]:
+    """The names that share their weights."""
+    names: dict[int, set[str]] = {}
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(weight), set()).add(name)
+    return {frozenset(same) for same in names.values() if len(same) > 1}
+
+
+def _round_trip(trained: Trained) -> list[Finding]:
+    """Texts to ids and back. Words and tokenizers of other libraries promise less, and unknown characters are lost."""
+    config, tokenizer = trained.run.recipe.tokenizer, trained.run.tokenizer
+    if not isinstance(config, Byte | Char | Bpe) or config.lowercase:
+        return [Finding("round trip", 0.0, 0.0, "this tokenizer does not promise that texts come back as they were")]
+    found = []
+    for text in trained.texts:
+        ids = tokenizer.encode(text)
+        back, wanted = tokenizer.decode(ids), unicodedata.normalize("NFC", text)
+        if tokenizer.unknown in ids:
+            found.append(Finding("round trip", 0.0, 0.0, f"{text!r} holds characters that it does not know"))
+        else:
+            found.append(Finding("round trip", float(back != wanted), 0.0, f"{text!r} comes back as {back!r}"))
+    return found
+
+
+STATEMENTS: dict[str, Callable[[Trained], list[Finding]]] = {
+    **{law.__name__: _obeys(law) for law in LAWS},
+    "looking changes nothing": _looking,
+    "whole = cut = padded, over token ids": _over_ids,
+    "decoding with state = recomputing everything": _decoding,
+    "batch = one by one": _batched,
+    "saved = loaded": _saved,
+    "tokenizer round trip": _round_trip,
+}
