@@ -5,7 +5,7 @@ characters    tinyshakespeare beside a nanoGPT-style model, the same wall-clock 
 translation   Multi30k English to German
 
 The last two need data that heed does not ship: HEED_DATA names a folder with lm/tinyshakespeare.txt.gz and
-mt/multi30k.{train,valid,test2016}.en-de-fr.tsv.gz.
+mt/multi30k.{train,valid,test2016}.en-de-fr.tsv.gz. HEED_RUNS names a folder for the trained models; without it they go.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import gzip
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from math import cos, pi
 from pathlib import Path
 from time import perf_counter
@@ -38,8 +39,8 @@ MINUTES = 60
 def dates(rounds: int | None) -> Iterator[Row]:
     """The demo, from beginning to end."""
     begun = perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        report = demo(Path(folder) / "run", Voice())
+    with _runs() as folder:
+        report = demo(folder / "dates", Voice())
     seconds = perf_counter() - begun
     yield Row("heed demo, all of it", Figure.exact(seconds, "s"), target=Target(240, of="heed"))
     for name, least in (("valid", 99.0), ("test", 90.0)):
@@ -51,8 +52,8 @@ def dates(rounds: int | None) -> Iterator[Row]:
 def translation(rounds: int | None) -> Iterator[Row]:
     """Multi30k, English to German: the recipe as it is shipped."""
     files = [f"data.{name}={_data(f'mt/multi30k.{file}.en-de-fr.tsv.gz')}" for name, file in SPLITS.items()]
-    with tempfile.TemporaryDirectory() as folder:
-        outcome = train(Recipe.read(find("translation"), files), Path(folder) / "run", Voice())
+    with _runs() as folder:
+        outcome = train(Recipe.read(find("translation"), files), folder / "translation", Voice())
         scores = evaluate(outcome.run, splits=["test"])["test"]
     minutes = outcome.progress.seconds / 60
     yield Row("minutes of training", Figure.exact(minutes, ""), target=Target(MINUTES, of="heed"))
@@ -71,11 +72,11 @@ def characters(rounds: int | None) -> Iterator[Row]:
         text = file.read()
     seconds, peer = nano(text)
     changes = [f"data.train={path}"]
-    with tempfile.TemporaryDirectory() as folder:
-        probe = train(Recipe.read(find("characters"), [*changes, "training.steps=60"]), Path(folder) / "probe", Voice())
+    with _runs() as folder:
+        probe = train(Recipe.read(find("characters"), [*changes, "training.steps=60"]), folder / "probe", Voice())
         steps = int(60 * seconds / probe.progress.seconds)
         recipe = Recipe.read(find("characters"), [*changes, f"training.steps={steps}"])
-        outcome = train(recipe, Path(folder) / "run", Voice())
+        outcome = train(recipe, folder / "characters", Voice())
         run = load(outcome.run.path)
         loss = float(run.score(recipe.data.split("valid", ("text",)))["loss"])
     mine = outcome.progress.seconds
@@ -88,6 +89,14 @@ def characters(rounds: int | None) -> Iterator[Row]:
     )
     target = Target(1.75, of="heed")
     yield Row("validation loss; peer: nanoGPT-style", Figure.exact(loss, ""), Figure.exact(peer, ""), target=target)
+
+
+@contextmanager
+def _runs() -> Iterator[Path]:
+    """Where trained models go."""
+    kept = os.environ.get("HEED_RUNS")
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(kept or folder)
 
 
 def _data(name: str) -> Path:
