@@ -33,9 +33,8 @@ format: $(READY) ## format the code and fix what can be fixed safely
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-demo: $(READY) ## list the catalogue, then verify it on this machine
-	$(BIN)/heed list
-	$(BIN)/heed verify
+demo: $(READY) ## train a small Transformer to read dates, look into it and prove it (4 minutes)
+	$(BIN)/heed demo
 
 bench: $(READY) ## measure speed and memory
 	$(BIN)/python -m benchmarks

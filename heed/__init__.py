@@ -26,7 +26,7 @@ _WHERE = {  # public name -> module that holds it
 }
 _PACKAGES = (
     *("core", "text", "data", "show", "parts", "mixers", "models", "weights"),
-    *("decode", "tasks", "runs", "train", "verify"),
+    *("decode", "tasks", "runs", "train", "verify", "demo"),
 )
 
 __all__ = [*_WHERE, *_PACKAGES, "__version__"]  # noqa: PLE0604

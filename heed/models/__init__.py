@@ -13,6 +13,7 @@ from ..core.contract import Mixer
 from .block import Block as Block
 from .decoder import Decoder as Decoder
 from .embedded import Embedded as Embedded
+from .embedded import familiar as familiar
 from .encoder import Encoder as Encoder
 from .seq2seq import Seq2seq as Seq2seq
 from .shape import Plan as Plan

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from ..core.contract import NOTHING, Given, Mixer, Where
+from ..core.laws import Case
 from ..core.state import Spec, State
 from .decoder import Decoder
 from .encoder import Encoder
@@ -26,3 +28,22 @@ class Embedded(Mixer[State]):
 
     def forward(self, x: Tensor, where: Where, state: State | None = None) -> tuple[Tensor, State | None]:
         return self.model.mix(x, where, state)  # type: ignore[arg-type]  # a model's state is a tuple
+
+
+def familiar(model: Encoder | Decoder | Seq2seq, *, rows: int = 2, tokens: int = 7, source: int = 4) -> Case:
+    """Inputs as trained weights know them: embeddings of tokens and, for an encoder-decoder, a source that it read.
+
+    Random numbers of another size drive trained attention to where softmax is flat and digits cancel.
+    """
+    draw = torch.Generator().manual_seed(0)
+    table = (model.decoder if isinstance(model, Seq2seq) else model).front.table
+
+    def ids(length: int) -> Tensor:
+        return torch.randint(table.num_embeddings, (rows, length), generator=draw).to(table.weight.device)
+
+    with torch.no_grad():
+        x = table(ids(tokens)).double()
+        if not isinstance(model, Seq2seq):
+            return Case(x, torch.zeros_like(x[:, :source]))
+        where = Where.run(rows, source, device=table.weight.device)
+        return Case(x, model.read(ids(source), where).parts[0].double())

@@ -10,8 +10,8 @@ import tomli_w
 
 from ..core.atomic import replacing
 from ..core.contract import Mixer
-from ..core.laws import LAWS, Case, Finding
-from ..models import Decoder, Embedded, Encoder, Seq2seq
+from ..core.laws import LAWS, Finding
+from ..models import Decoder, Embedded, Encoder, Seq2seq, familiar
 from .folder import CARD, SCORES, Run, writing
 
 Table = Mapping[str, Mapping[str, Any]]
@@ -21,8 +21,7 @@ def laws(model: Mixer[Any]) -> list[Finding]:
     """The five laws of the contract, tried on these very weights in float64."""
     if not isinstance(model, Encoder | Decoder | Seq2seq):
         return []
-    width = model.decoder.config.width if isinstance(model, Seq2seq) else model.config.width
-    case = Case.make(width, rows=2, tokens=7, source=4)
+    case = familiar(model)
     return [law(Embedded(model), case) for law in LAWS]
 
 

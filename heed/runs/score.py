@@ -32,7 +32,7 @@ def evaluate(
         speaker.say(f"{name}: {examples.report()}")
         some = examples if first is None else First(examples, first)
         with speaker.counting(f"scoring {name}", len(some)):
-            found[name] = ready.score(some, ask, lambda done, _: speaker.at(done, ""))
+            found[name] = ready.score(some, ask, lambda done, _: speaker.at(done))
         if first is None and recipe.data == run.recipe.data:
             add_scores(run, name, found[name])
     return found

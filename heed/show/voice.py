@@ -42,10 +42,12 @@ class Voice:
         )
         with Progress(*columns, console=self.console) as self._progress:
             self._task = self._progress.add_task(title, total=total, completed=done, news="")
-            yield
-        self._progress = None
+            try:
+                yield
+            finally:
+                self._progress = None
 
-    def at(self, step: int, news: str) -> None:
+    def at(self, step: int, news: str = "") -> None:
         """This step is done."""
         if self._progress is not None:
             self._progress.update(self._task, completed=step, news=news)
@@ -54,7 +56,7 @@ class Voice:
         if now - self._spoke >= QUIET or step == self._total:
             self._spoke = now
             left = (now - self._started) / max(1, step - self._begun) * (self._total - step)
-            self.say(f"step {step} of {self._total} · {news} · {clock(left)} left")
+            self.say(" · ".join(filter(None, (f"{step} of {self._total}", news, f"{clock(left)} left"))))
 
 
 class Silent(Voice):
@@ -67,7 +69,7 @@ class Silent(Voice):
     def counting(self, title: str, total: int, done: int = 0) -> Iterator[None]:
         yield
 
-    def at(self, step: int, news: str) -> None:
+    def at(self, step: int, news: str = "") -> None:
         return
 
 

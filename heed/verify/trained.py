@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from ..core.contract import NOTHING, Given, Mixer, Where
 from ..core.errors import HeedError, InputError
-from ..core.laws import BOUND, LAWS, Case, Finding, Law
+from ..core.laws import BOUND, LAWS, Finding, Law
 from ..core.trials import distance
 from ..decode import stream
-from ..models import Decoder, Embedded, Encoder, Seq2seq
+from ..models import Decoder, Embedded, Encoder, Seq2seq, familiar
 from ..runs import Run
 from ..runs.folder import WEIGHTS
 from ..tasks import Ask, Ready
@@ -102,25 +102,13 @@ def _measured(statement: str, measure: Callable[[Trained], list[Finding]], train
 
 
 def _obeys(law: Law) -> Callable[[Trained], list[Finding]]:
-    return lambda trained: [law(Embedded(_shape(trained.model)), _case(trained))]
+    return lambda trained: [law(Embedded(model := _shape(trained.model)), familiar(model))]
 
 
 def _shape(model: Mixer[Any]) -> Encoder | Decoder | Seq2seq:
     if isinstance(model, Encoder | Decoder | Seq2seq):
         return model
     raise InputError(f"the laws know encoder, decoder and encoder-decoder, not {type(model).__name__}")
-
-
-def _case(trained: Trained) -> Case:
-    """Inputs as the weights know them: embeddings of tokens, and a source that the encoder read.
-
-    Random numbers of another size drive trained attention to where softmax is flat and digits cancel.
-    """
-    model = _shape(trained.model)
-    table = (model.decoder if isinstance(model, Seq2seq) else model).front.table
-    memory = trained.given(2, 4).memory
-    x = table(trained.ids(2, 7)).detach()
-    return Case(x, torch.zeros_like(x[:, :4]) if memory is None else memory.parts[0])
 
 
 def _looking(trained: Trained) -> list[Finding]:

@@ -11,14 +11,20 @@ from pydantic import Strict
 
 from heed.core.config import Config, OneOf, override, read_data
 from heed.core.errors import ConfigError
+from heed.data import SOURCES
+from heed.decode import WAYS
 from heed.mixers import MIXERS, Attention
-from heed.models import MODELS, Decoder, Seq2seq, transformer
+from heed.models import ARCHITECTURES, MODELS, Decoder, Seq2seq, transformer
 from heed.parts.feedforward import FEEDFORWARDS
 from heed.parts.masks import MASKS, Causal, Window
 from heed.parts.norms import NORMS
 from heed.parts.positions import POSITIONS, Rope
 from heed.parts.scores import SCORES
 from heed.parts.wiring import WIRINGS
+from heed.runs import Recipe, Training
+from heed.runs.training import AVERAGES, SCHEDULES
+from heed.tasks import TASKS
+from heed.text import TOKENIZERS
 
 EVERY: tuple[type[Config], ...] = (
     *MIXERS,
@@ -27,6 +33,15 @@ EVERY: tuple[type[Config], ...] = (
     *POSITIONS,
     *NORMS,
     *WIRINGS,
+    *ARCHITECTURES,
+    *TOKENIZERS,
+    *SOURCES,
+    *TASKS,
+    *WAYS,
+    *SCHEDULES,
+    *AVERAGES,
+    Training,
+    Recipe,
     *SCORES,
     *MODELS,
 )
