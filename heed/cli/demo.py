@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from .options import Json, Sets
-from .training import fresh
 
 
 def demo(
@@ -25,8 +24,9 @@ def demo(
 
     from ..demo import demo as tour
     from ..demo import tell
+    from ..train.start import free
 
-    report = tour(out or fresh(Path("runs") / "demo"), changes=changes or ())
+    report = tour(out or free(Path("runs", "demo")), changes=changes or ())
     if as_json:
         print(json.dumps(report.plain(), indent=1, ensure_ascii=False, allow_nan=False))
     else:

@@ -44,7 +44,7 @@ def train(
         outcome = go_on(resume, settings)
     else:
         path = find(recipe or "")
-        outcome = begin(Recipe.read(path, settings), out or fresh(Path("runs") / path.stem))
+        outcome = begin(Recipe.read(path, settings), out or Path("runs", path.stem), numbered=out is None)
     if as_json:
         found = {"run": str(outcome.run.path), "finished": outcome.finished, **asdict(outcome.progress)}
         print(json.dumps(found, indent=1))
@@ -97,12 +97,6 @@ def run(
         for piece in ready.stream(line, ask, first=number):
             print(piece, end="", flush=True)
         print()
-
-
-def fresh(path: Path) -> Path:
-    """This path, or the first of path-2, path-3 ... that is not there yet."""
-    names = (path.with_name(f"{path.name}-{number}") for number in count(2))
-    return next(name for name in (path, *islice(names, 10_000)) if not name.exists())
 
 
 def _answer(ready: Ready, lines: list[str], ask: Ask, first: int, *, as_json: bool) -> None:

@@ -42,11 +42,12 @@ def appearing(target: Path) -> Iterator[Path]:
 
 def _sync(path: Path) -> None:
     """Ask the disk to hold it. Some file systems refuse that for folders, which costs safety on power loss only."""
-    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError:
         if not path.is_dir():
             raise
-    finally:
-        os.close(descriptor)

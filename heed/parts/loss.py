@@ -48,6 +48,11 @@ def headed_cross_entropy(stream: Tensor, head: nn.Linear, labels: Tensor, smooth
     return Loss(total, nats)
 
 
+def precise(device: torch.device) -> torch.dtype:
+    """What sums over many tokens are kept in: float64 where the device has it."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 class _Headed(torch.autograd.Function):
     """Loss and gradient in one pass over the rows: ∂total/∂scores = p - (1-ε) · onehot - ε / V."""
 
@@ -59,7 +64,8 @@ class _Headed(torch.autograd.Function):
         x, wanted, size = stream[rows], labels[rows], len(weight)
         slope_x, slope_weight = torch.empty_like(x), torch.zeros_like(weight)
         slope_bias = None if bias is None else torch.zeros_like(bias)
-        nats, spread = stream.new_zeros((), dtype=torch.float64), stream.new_zeros((), dtype=torch.float64)
+        nats = stream.new_zeros((), dtype=precise(stream.device))
+        spread = torch.zeros_like(nats)
         step = max(16, HELD // size)
         for begin in range(0, len(x), step):
             part, label = x[begin : begin + step], wanted[begin : begin + step, None]

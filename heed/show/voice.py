@@ -40,8 +40,8 @@ class Voice:
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         )
-        with Progress(*columns, console=self.console) as self._progress:
-            self._task = self._progress.add_task(title, total=total, completed=done, news="")
+        with Progress(*columns, console=self.console) as bar:
+            self._progress, self._task = bar, bar.add_task(title, total=total, completed=done, news="")
             try:
                 yield
             finally:

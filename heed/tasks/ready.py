@@ -12,14 +12,13 @@ import torch
 from ..core.config import Config, Size, Text
 from ..core.contract import Given
 from ..data.base import Examples
-from ..decode import AnyWay, Beam, Begin, Greedy, Sample, Stop, Why, Written, generate, stream
+from ..decode import AnyWay, Beam, Begin, Greedy, Sample, Stop, Token, Why, Written, generate, stream
 from ..text import Tokenizer
 from .base import AnyModel, Corpus, Item, Task
 from .feed import bucketed
 
 TOGETHER = 64  # prompts that are answered in one batch
 BUDGET = 4096  # tokens that are scored in one batch
-NEVER = "\0"  # stands where no stop string is wanted: sources refuse texts that hold it
 
 T = TypeVar("T")
 
@@ -98,8 +97,22 @@ class Ready(ABC):
         if isinstance(ask.how, Beam):
             yield self.answers([text], ask, first=first)[0][0].text
             return
-        stop, tokens, shown = self._stop(ask), list[int](), ""
-        for token in self._write(stream, [text], ask, first):
+        written = self._write(stream, [text], ask, first)
+        stop = self._stop(ask)
+        yield from filter(None, self._told(written) if stop is None else self._told_until(stop, written))
+
+    def _told(self, written: Iterable[Token]) -> Iterator[str]:
+        """Pieces of text as soon as their characters are whole."""
+        pieces = self.tokenizer.stream()
+        for token in written:
+            if token.why != "end":
+                yield pieces.push(token.token)
+        yield pieces.rest()
+
+    def _told_until(self, stop: Stop, written: Iterable[Token]) -> Iterator[str]:
+        """Pieces of text as soon as they cannot become a stop string any more."""
+        tokens, shown = list[int](), ""
+        for token in written:
             if token.why != "end":
                 tokens.append(token.token)
             whole = self.tokenizer.decode(tokens)
@@ -124,15 +137,17 @@ class Ready(ABC):
             limit=ask.limit or self.enough(texts) + len(prefix),
             end=self.tokenizer.need("end"),
             given=self.given(texts),
-            stop=self._stop(ask) if ask.stop else None,
+            stop=self._stop(ask),
             allow=Begin([prefix] * len(texts)) if prefix else None,
         )
 
-    def _stop(self, ask: Ask) -> Stop:
-        return Stop(ask.stop or (NEVER,), self.tokenizer.decode)
+    def _stop(self, ask: Ask) -> Stop | None:
+        return Stop(ask.stop, self.tokenizer.decode) if ask.stop else None
 
     def _answer(self, written: Written, ask: Ask) -> Answer:
-        return Answer(self._stop(ask).text(written), written.score, len(written.tokens), written.why)
+        stop = self._stop(ask)
+        text = self.tokenizer.decode(written.tokens) if stop is None else stop.text(written)
+        return Answer(text, written.score, len(written.tokens), written.why)
 
 
 def cross_entropy_of(task: Task, model: AnyModel, batches: Iterable[Sequence[Item]]) -> tuple[float, int]:

@@ -32,6 +32,8 @@ class Progress:
     step: int = 0
     round: int = 0  # of the data
     batch: int = 0  # within the round
+    tokens: float = 0.0  # since the last report
+    nats: float = 0.0  # that they cost
     averaged: int = 0  # steps that the averaged weights are a mean of
     best: float | None = None  # validation loss of the weights that are kept
     best_step: int = 0

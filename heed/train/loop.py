@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from time import perf_counter
@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..core.contract import Mixer
 from ..core.errors import RunError
+from ..parts.loss import precise
 from ..runs.folder import WEIGHTS, Run
 from ..show.voice import Voice
 from ..tasks import Batch, Corpus, Feed, Item, Place, Task, bucketed, cross_entropy_of
@@ -25,7 +26,7 @@ from ..weights import own
 from .average import Average
 from .checkpoint import Checkpoint, Progress
 from .optim import adamw, memory, remind
-from .parallel import Group
+from .parallel import Group, draw_again, drawn
 from .record import Metrics
 
 
@@ -89,11 +90,20 @@ class Stopper:
 
 
 class Tally:
-    """Losses since the last report."""
+    """Tokens of all processes, and this one's losses, since the last report."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.nats = torch.zeros((), dtype=torch.float64, device=device)
-        self.tokens, self.begun = 0.0, perf_counter()
+    def __init__(self, device: torch.device, tokens: float = 0.0, nats: float = 0.0) -> None:
+        self.nats = torch.tensor(nats, dtype=precise(device), device=device)
+        self.tokens, self.begun, self.timed = tokens, perf_counter(), 0.0
+
+    @property
+    def speed(self) -> float:
+        """Tokens per second since the clock was last started."""
+        return (self.tokens - self.timed) / max(perf_counter() - self.begun, 1e-9)
+
+    def restart(self) -> None:
+        """Leave out what came between two steps."""
+        self.timed, self.begun = self.tokens, perf_counter()
 
 
 class Trainer:
@@ -113,6 +123,7 @@ class Trainer:
         self.watch, self._stopper, self._tally = Watch(), Stopper(), Tally(group.device)
         self._feed, self._objective = self._fed(Place()), self._wrapped()
         self._metrics: Metrics | None = None
+        self._news = ""
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Take up a training where a checkpoint left it."""
@@ -126,7 +137,8 @@ class Trainer:
         own.fill(self.model, tensors["model"])
         remind(self.optimizer, self.model, tensors["optimizer"])
         self.average.restore(tensors["average"], progress.averaged)
-        _set_generators(self.group, tensors["rng"])
+        draw_again(self.group, tensors["rng"])
+        self._tally = Tally(self.group.device, progress.tokens, progress.nats if self.group.leads else 0.0)
 
     @property
     def done(self) -> bool:
@@ -143,6 +155,7 @@ class Trainer:
         with self._stopper.listening(), self.voice.counting("training", settings.steps, before.step):
             while not self.done:
                 self.step()
+                self.voice.at(self.progress.step, self._news)
                 if self._due(settings.log):
                     self._report()
                 if self._due(settings.evaluate):
@@ -190,7 +203,7 @@ class Trainer:
     def _gradients(self, batches: Sequence[Batch], tokens: float) -> Tensor:
         """Backwards through every piece. Gives the cross-entropy of all of them."""
         self._objective.train()
-        lost = torch.zeros((), dtype=torch.float64, device=self.group.device)
+        lost = torch.zeros_like(self._tally.nats)
         for number, batch in enumerate(batches):
             with self._unsynced(number < len(batches) - 1):
                 with self._cast():
@@ -203,19 +216,22 @@ class Trainer:
         return self.settings.optimizer.lr * self.settings.schedule.factor(step, self.settings.steps)
 
     def _report(self) -> None:
-        tally, step = self._tally, self.progress.step
-        (nats,) = self.group.sum(float(tally.nats))
-        loss, speed = nats / tally.tokens, tally.tokens / (perf_counter() - tally.begun)
-        if not math.isfinite(loss):
-            raise RunError(
-                f"the loss is {loss} at step {step}: training has diverged. The checkpoints of {self.run.path} are "
-                "those from before; lower training.optimizer.lr or raise training.schedule.warmup, and start anew"
-            )
+        loss, speed, step = self._nats() / self._tally.tokens, self._tally.speed, self.progress.step
         data = self.watch.seconds["data"] / self.watch.total
         numbers = {"loss": loss, "lr": self._rate(step), "tokens_per_second": speed, "data_share": data}
         self._write({**numbers, "seconds": self.progress.seconds})
-        self.voice.at(step, f"loss {loss:.3f} · {speed:,.0f} tokens/s")
+        self._news = f"loss {loss:.3f} · {speed:,.0f} tokens/s"
         self._tally = Tally(self.group.device)
+
+    def _nats(self) -> float:
+        """The losses of all processes since the last report, which must be numbers."""
+        (nats,) = self.group.sum(float(self._tally.nats))
+        if math.isfinite(nats):
+            return nats
+        raise RunError(
+            f"the loss is not a number any more at step {self.progress.step}: training has diverged; what was saved in "
+            f"{self.run.path} is from before. Lower training.optimizer.lr or raise training.schedule.warmup, start anew"
+        )
 
     def _evaluate(self) -> None:
         """Score the averaged weights on the validation data, and keep them if they are the best so far."""
@@ -230,7 +246,7 @@ class Trainer:
             self.progress = replace(before, **found)
             self._write({"valid_loss": loss})
             self.voice.say(f"step {before.step}: validation loss {loss:.4f}{' (best so far)' if better else ''}")
-        self._tally.begun = perf_counter()
+        self._tally.restart()
 
     def _score(self, corpus: Corpus) -> float:
         """Nats per token."""
@@ -243,11 +259,8 @@ class Trainer:
     def _save(self) -> None:
         """A checkpoint of this step."""
         with self.watch.on("saving"):
-            rng = {
-                f"{kind}.{rank}": state
-                for kind, generator in _generators(self.group.device).items()
-                for rank, state in enumerate(self.group.gather(generator.get_state()))
-            }
+            self.progress = replace(self.progress, nats=self._nats(), tokens=self._tally.tokens)
+            rng = drawn(self.group)
             if self.group.leads:
                 parts = {
                     "model": own.tensors(self.model),
@@ -258,7 +271,7 @@ class Trainer:
                 Checkpoint(self.progress, parts).save(self.run)
                 if not (self.run.path / WEIGHTS).exists():  # stopped before the first evaluation
                     self.run.keep(self.model)
-        self._tally.begun = perf_counter()
+        self._tally.restart()
 
     def _write(self, numbers: dict[str, float]) -> None:
         if self._metrics is not None:
@@ -282,16 +295,3 @@ class Trainer:
         if self.settings.precision == "float32":
             return nullcontext()
         return torch.autocast(self.group.device.type, torch.bfloat16)
-
-
-def _generators(device: torch.device) -> dict[str, torch.Generator]:
-    """The sources of randomness that a step draws from."""
-    found = {"cpu": torch.default_generator}
-    if device.type == "cuda":
-        found["cuda"] = torch.cuda.default_generators[device.index or 0]
-    return found
-
-
-def _set_generators(group: Group, states: Mapping[str, Tensor]) -> None:
-    for kind, generator in _generators(group.device).items():
-        generator.set_state(states[f"{kind}.{group.rank}"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -11,6 +11,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
+
+from ..core.errors import ConfigError
 
 T = TypeVar("T")
 
@@ -48,6 +50,13 @@ class Group:
         distributed.all_gather(found, tensor.to(self.device))
         return [part.to(tensor.device) for part in found]
 
+    def agree(self, text: str) -> str:
+        """What the leading process says."""
+        said = [text]
+        if self.size > 1:
+            distributed.broadcast_object_list(said, device=self.device)
+        return said[0]
+
     def wait(self) -> None:
         """Until all are here."""
         if self.size > 1:
@@ -73,9 +82,28 @@ def group(device: str | None) -> Iterator[Group]:
         distributed.destroy_process_group()
 
 
+def drawn(processes: Group) -> dict[str, Tensor]:
+    """Where the random generators of every process are."""
+    states = {"cpu": torch.get_rng_state()}
+    if processes.device.type != "cpu":
+        states["device"] = torch.get_device_module(processes.device).get_rng_state()
+    every = {name: processes.gather(state) for name, state in states.items()}
+    return {f"{name}.{rank}": state for name, ranks in every.items() for rank, state in enumerate(ranks)}
+
+
+def draw_again(processes: Group, states: Mapping[str, Tensor]) -> None:
+    """Put this process's generators where they were."""
+    torch.set_rng_state(states[f"cpu.{processes.rank}"])
+    if processes.device.type != "cpu":
+        torch.get_device_module(processes.device).set_rng_state(states[f"device.{processes.rank}"])
+
+
 def _device(name: str | None) -> torch.device:
     if name is not None:
-        return torch.device(name)
+        try:
+            return torch.empty(0, device=name).device
+        except (RuntimeError, AssertionError) as error:
+            raise ConfigError(f"training.device is {name!r}, which is not here: {error}") from None
     found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if found is None:
         return torch.device("cpu")

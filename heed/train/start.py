@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, count, islice
 from pathlib import Path
+from typing import TypeAlias
+
+import torch
 
 from ..core.config import override
 from ..core.errors import ConfigError
 from ..data import Examples, Name
 from ..runs.card import laws, write_card
-from ..runs.folder import CONFIG, Run
+from ..runs.folder import CONFIG, Run, writing
 from ..runs.recipe import Recipe
 from ..show.voice import Silent, Voice, clock
 from ..tasks import Corpus
+from ..text import Tokenizer
 from . import memory
 from .checkpoint import Checkpoint, Progress, found
 from .loop import Trainer
 from .parallel import Group, group
+
+Corpora: TypeAlias = "dict[Name, Corpus]"
 
 SAMPLE = 50_000  # examples of an endless source that a tokenizer is made from
 
@@ -32,58 +38,85 @@ class Outcome:
     finished: bool
 
 
-def train(recipe: Recipe, out: Path | str, voice: Voice | None = None) -> Outcome:
-    """A new run in a new folder."""
+def train(recipe: Recipe, out: Path | str, voice: Voice | None = None, *, numbered: bool = False) -> Outcome:
+    """A new run in the folder `out`; with `numbered`, in the first of out, out-2, out-3 ... that is not there yet."""
     with group(recipe.training.device) as processes:
+        path = Path(processes.agree(str(free(Path(out)) if numbered else out)))
         speaker = _speaker(processes, voice)
-        if processes.leads:
-            examples = _examples(recipe, "train")
-            tokenizer = recipe.tokenizer.train(_texts(examples))
-            Run.create(out, recipe.sized(tokenizer.size), tokenizer)
-            speaker.say(f"tokenizer: {tokenizer.size:,} tokens")
+        corpora = _founded(recipe, path, speaker) if processes.leads else None
         processes.wait()
-        return _go(Run.open(out), processes, speaker, None)
+        run = Run.open(path)
+        return _go(run, corpora or _corpora(run.recipe, run.tokenizer, speaker), processes, speaker)
 
 
-def resume(path: Path | str, changes: Iterable[str] = (), voice: Voice | None = None) -> Outcome:
+def resume(path: Path | str, changes: Sequence[str] = (), voice: Voice | None = None) -> Outcome:
     """A run that was stopped, from its newest checkpoint, bit for bit as if it had not been.
 
     `changes` are overrides such as training.steps=9000; what the weights depend on cannot be changed.
     """
-    run = Run.open(path)
-    if changes := list(changes):
-        recipe = Recipe.load(override(run.data, changes))
-        for part in ("tokenizer", "task", "model"):
-            if recipe.dump()[part] != run.data[part]:
-                raise ConfigError(f"{part} cannot be changed in a run that goes on; start a new one")
+    device = Run.open(path).recipe.training.device
+    with group(device) as processes:
+        if processes.leads and changes:
+            _change(Run.open(path), changes)
+        processes.wait()
+        run, speaker = Run.open(path), _speaker(processes, voice)
+        corpora = _corpora(run.recipe, run.tokenizer, speaker)
+        return _go(run, corpora, processes, speaker, Checkpoint.load(run) if found(run) else None)
+
+
+def free(path: Path) -> Path:
+    """This path, or the first of path-2, path-3 ... that is not there yet."""
+    names = (path.with_name(f"{path.name}-{number}") for number in count(2))
+    return next(name for name in chain([path], names) if not name.exists())
+
+
+def _founded(recipe: Recipe, path: Path, voice: Voice) -> Corpora:
+    """Read the data and make the tokenizer; only when all of it fits together there is a folder."""
+    tokenizer = recipe.tokenizer.train(_texts(_examples(recipe, "train")))
+    whole = recipe.sized(tokenizer.size)
+    voice.say(f"tokenizer: {tokenizer.size:,} tokens")
+    with torch.device("meta"):
+        whole.task.must_fit(whole.model.sized(tokenizer.size).build())
+    corpora = _corpora(whole, tokenizer, voice)
+    Run.create(path, whole, tokenizer)
+    return corpora
+
+
+def _change(run: Run, changes: Sequence[str]) -> None:
+    recipe = Recipe.load(override(run.data, changes))
+    for part in ("tokenizer", "task", "model"):
+        if recipe.dump()[part] != run.recipe.dump()[part]:
+            raise ConfigError(f"{part} cannot be changed in a run that goes on; start a new one")
+    with writing(run.path / CONFIG):
         recipe.write(run.path / CONFIG)
-        run = Run.open(path)
-    with group(run.recipe.training.device) as processes:
-        checkpoint = Checkpoint.load(run) if found(run) else None  # killed before its first checkpoint: from the start
-        return _go(run, processes, _speaker(processes, voice), checkpoint)
 
 
-def _go(run: Run, processes: Group, voice: Voice, checkpoint: Checkpoint | None) -> Outcome:
-    memory.keep()
-    recipe = run.recipe
-    corpora: dict[Name, Corpus] = {}
-    for name in ("train", "valid"):
-        if name in recipe.data.splits():
-            examples = _examples(recipe, name)
-            corpora[name] = recipe.task.corpus(examples, run.tokenizer)
-            voice.say(f"{name}: {examples.report()}; {corpora[name].report()}")
-    if recipe.training.patience is not None and "valid" not in corpora:
+def _corpora(recipe: Recipe, tokenizer: Tokenizer, voice: Voice) -> Corpora:
+    """What is learnt from and, if there is any, what is validated on."""
+    there = recipe.data.splits()
+    if recipe.training.patience is not None and "valid" not in there:
         raise ConfigError("training.patience needs validation data; set data.valid or leave patience out")
+    found: Corpora = {}
+    for name in ("train", "valid"):
+        if name == "train" or name in there:
+            examples = _examples(recipe, name)
+            found[name] = recipe.task.corpus(examples, tokenizer)
+            voice.say(f"{name}: {examples.report()}; {found[name].report()}")
+    return found
+
+
+def _go(run: Run, corpora: Corpora, processes: Group, voice: Voice, checkpoint: Checkpoint | None = None) -> Outcome:
+    """From the beginning or, with a checkpoint, from there."""
+    memory.keep()
     trainer = Trainer(run, corpora["train"], corpora.get("valid"), processes, voice)
     if checkpoint is not None:
         trainer.resume(checkpoint)
-        voice.say(f"going on after step {checkpoint.progress.step} of {recipe.training.steps}")
+        voice.say(f"going on after step {checkpoint.progress.step} of {run.recipe.training.steps}")
     progress = trainer.fit()
-    finished = not trainer.stopped
-    if processes.leads and finished:
+    if processes.leads and not trainer.stopped:
         write_card(run, laws(run.model()))
     _tell(run, trainer, voice)
-    return Outcome(run, progress, finished)
+    return Outcome(run, progress, not trainer.stopped)
 
 
 def _tell(run: Run, trainer: Trainer, voice: Voice) -> None:
