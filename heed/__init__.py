@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 
 _WHERE = {  # public name -> module that holds it
     "Given": "core.contract",
+    "HeedError": "core.errors",
     "Mixer": "core.contract",
     "Where": "core.contract",
     "detach": "core.state",
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from .core.contract import Given as Given
     from .core.contract import Mixer as Mixer
     from .core.contract import Where as Where
+    from .core.errors import HeedError as HeedError
     from .core.state import detach as detach
     from .core.state import fork as fork
     from .core.state import nbytes as nbytes

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from io import TextIOWrapper
 from typing import Annotated
 
 import typer
 
+from .. import HeedError
 from . import catalogue, demo, training
 
 app = typer.Typer(
@@ -41,9 +43,13 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):  # a terminal that cannot show ✓ or · shows ?
             stream.reconfigure(errors="replace")
     try:
-        app()
-    except Exception as error:
-        if type(error).__module__ != "heed.core.errors":
-            raise
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # whoever read this has gone; nothing is left to be said
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except (HeedError, OSError) as error:
         print(f"heed: {error}", file=sys.stderr)
         sys.exit(2)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
-from .options import Json
+from .options import Json, print_json
 
 
 def list_(as_json: Json = False) -> None:
-    """What there is: mixers, positions, masks, scores, norms, wirings, models."""
+    """What there is: mixers and parts, models, tokenizers, data, tasks, ways of decoding."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -20,7 +19,7 @@ def list_(as_json: Json = False) -> None:
 
     found = list(entries())
     if as_json:
-        print(json.dumps([entry.plain() for entry in found], indent=1))
+        print_json([entry.plain() for entry in found])
         return
     for name in dict.fromkeys(entry.table for entry in found):
         rows = [entry for entry in found if entry.table == name]
@@ -53,9 +52,7 @@ def verify(
         shown.append(check())
     failed = [proof for proof in shown if not proof.holds]
     if as_json:
-        print(
-            json.dumps({"holds": not failed, "proofs": [proof.plain() for proof in shown]}, indent=1, allow_nan=False)
-        )
+        print_json({"holds": not failed, "proofs": [proof.plain() for proof in shown]})
         raise typer.Exit(bool(failed))
     show(shown, Console())
     raise typer.Exit(bool(failed))

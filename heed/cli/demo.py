@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .options import Json, Sets
+from .options import Json, Sets, print_json
 
 
 def demo(
@@ -28,7 +27,7 @@ def demo(
 
     report = tour(out or free(Path("runs", "demo")), changes=changes or ())
     if as_json:
-        print(json.dumps(report.plain(), indent=1, ensure_ascii=False, allow_nan=False))
+        print_json(report.plain())
     else:
         tell(report, Console())
     raise typer.Exit(not report.holds)

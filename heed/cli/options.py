@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
+from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -29,7 +32,7 @@ class Wish:
     beam: Annotated[int | None, typer.Option(help="Search with so many beams.")] = None
     length_penalty: Annotated[float | None, typer.Option(help="Of a beam search: log p / length^penalty.")] = None
     best: Annotated[int | None, typer.Option(help="Show so many answers of a beam search.")] = None
-    temperature: Annotated[float | None, typer.Option(help="Draw at random; below 1 bolder, above 1 wilder.")] = None
+    temperature: Annotated[float | None, typer.Option(help="Draw at random; below 1 surer, above 1 wilder.")] = None
     top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens.")] = None
     top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest tokens that make up p.")] = None
     min_p: Annotated[float | None, typer.Option(help="Draw from tokens at least p times as likely as the best.")] = None
@@ -43,43 +46,53 @@ class Wish:
         """Typed; contradictions are errors."""
         from ..tasks import Ask
 
-        searching = _given(beams=self.beam, length_penalty=self.length_penalty, best=self.best)
-        drawing = _given(top_k=self.top_k, top_p=self.top_p, min_p=self.min_p, seed=self.seed)
-        drawing |= _given(temperature=self.temperature or None)  # 0 is the limit: always the likeliest token
-        if searching and (drawing or self.repetition is not None):
-            raise typer.BadParameter("a beam search draws nothing at random: give --beam or --temperature, not both")
-        how = task.decode.dump()
-        if searching:
-            how = {**(how if how["kind"] == "beam" else {}), "kind": "beam", **searching}
-        elif drawing or self.repetition is not None or self.temperature == 0:
-            kept = how if how["kind"] == "sample" and self.temperature != 0 else {}
-            kind = "sample" if drawing or kept else "greedy"
-            how = {**kept, "kind": kind, **drawing, **_given(repetition=self.repetition)}
         rest = _given(limit=self.limit, stop=self.stop or None)
-        return Ask.load({"how": how, "prefix": self.prefix, **rest})
+        return Ask.load({"how": self._how(task.decode.dump()), "prefix": self.prefix, **rest})
+
+    def _how(self, usual: dict[str, Any]) -> dict[str, Any]:
+        """How tokens are chosen: the task's usual way, with what was asked for instead."""
+        searching = _given(beams=self.beam, length_penalty=self.length_penalty, best=self.best)
+        drawing = _given(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, min_p=self.min_p)
+        if searching and drawing:
+            raise typer.BadParameter(f"a beam search draws nothing at random: {_options(drawing)} cannot go with it")
+        if self.temperature == 0:  # the limit of ever surer draws: always the likeliest token
+            kind = "greedy"
+        else:
+            kind = "sample" if drawing else "beam" if searching else str(usual["kind"])
+        if kind == "beam" and self.repetition is not None:
+            raise typer.BadParameter("a beam search takes no --repetition; add --temperature 0 to write greedily")
+        more = {
+            "beam": searching,
+            "sample": {**drawing, **_given(seed=self.seed, repetition=self.repetition)},
+            "greedy": _given(repetition=self.repetition),
+        }
+        return {**(usual if usual["kind"] == kind else {}), "kind": kind, **more[kind]}
 
 
 def wishing(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the parameter `wish: Wish`, which gets an option for each of its fields."""
+    """A command with the parameter `wish: Wish`, which gets an option for each of its fields.
+
+    Typer reads options from a function's signature; so this writes one, and hands what it is given on as a Wish.
+    """
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.annotation is not Wish]
     hints = inspect.get_annotations(Wish, eval_str=True)
-    fields = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=getattr(Wish, name, None), annotation=hint)
-        for name, hint in hints.items()
+    named = inspect.Parameter.KEYWORD_ONLY
+    wishes = [
+        inspect.Parameter(field.name, named, default=field.default, annotation=hints[field.name])
+        for field in dataclasses.fields(Wish)
     ]
 
     @wraps(command)
     def run(**given: Any) -> None:
-        command(**{p.name: given[p.name] for p in own}, wish=Wish(**{name: given[name] for name in hints}))
+        command(**{p.name: given[p.name] for p in own}, wish=Wish(**{p.name: given[p.name] for p in wishes}))
 
-    positional = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
-    run.__signature__ = inspect.Signature([*positional, *fields])  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in [*own, *fields]}
+    run.__signature__ = inspect.Signature([*(p.replace(kind=named) for p in own), *wishes])  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in (*own, *wishes)}
     return run
 
 
-def file_settings(given: Iterable[str], *, alone: str) -> list[str]:
-    """`--data` as settings: PATH is the split `alone`, NAME=PATH is that split."""
+def named_files(given: Iterable[str], *, alone: str) -> dict[str, str]:
+    """`--data` by split: NAME=PATH is that split, PATH is the split `alone`. Paths become absolute."""
     found: dict[str, str] = {}
     for item in given:
         name, equals, path = item.partition("=")
@@ -87,10 +100,32 @@ def file_settings(given: Iterable[str], *, alone: str) -> list[str]:
             name, path = alone, item
         if name in found:
             raise typer.BadParameter(f"--data names two files for {name}: {found[name]} and {path}")
-        found[name] = path
-    paths = [f"data.{name}={json.dumps(path)}" for name, path in found.items()]  # quoted, whatever a path holds
+        found[name] = path if path.startswith("~") else str(Path(path).absolute())
+    return found
+
+
+def file_settings(files: Mapping[str, str]) -> list[str]:
+    """Files by split, as settings of a recipe."""
+    paths = [f"data.{name}={json.dumps(path, ensure_ascii=False)}" for name, path in files.items()]  # quoted for TOML
     return ["data.kind=files", *paths] if paths else []
+
+
+def print_json(data: Any, *, indent: int | None = 1) -> None:
+    """JSON that every reader takes: what is not a number is null, what is not ASCII is escaped."""
+    print(json.dumps(_finite(data), indent=indent, allow_nan=False), flush=True)
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, Mapping):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not isfinite(data) else data
 
 
 def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _options(names: Iterable[str]) -> str:
+    return ", ".join(f"--{name.replace('_', '-')}" for name in names)

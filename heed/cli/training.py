@@ -1,23 +1,26 @@
-"""Commands that make models and use them: train, eval, run, demo."""
+"""Commands that make models and use them: train, eval, run."""
 
 from __future__ import annotations
 
-import json
+import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from itertools import count, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from .options import Data, Json, Sets, Wish, file_settings, wishing
+from .options import Data, Json, Sets, Wish, file_settings, named_files, print_json, wishing
 
 if TYPE_CHECKING:
+    from io import BufferedReader
+
     from ..tasks import Ask, Ready, Scores
 
-TOGETHER = 64  # lines that are read before they are answered, if nobody waits for each
+TOGETHER = 64  # lines that are answered together, if so many are there
+CHUNK = 1 << 16  # bytes of the input that are read at once, at most
+STOPPED = 130  # the exit code of a program that Ctrl-C stopped
 
 Folder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as `heed train` makes them.")]
 
@@ -35,7 +38,7 @@ def train(
     from ..train import resume as go_on
     from ..train import train as begin
 
-    settings = [*file_settings(data or (), alone="train"), *(changes or ())]
+    settings = [*file_settings(named_files(data or (), alone="train")), *(changes or ())]
     if (recipe is None) == (resume is None):
         raise typer.BadParameter("name either a recipe to begin with or, with --resume, a run folder to go on with")
     if resume is not None:
@@ -45,11 +48,13 @@ def train(
     else:
         path = find(recipe or "")
         outcome = begin(Recipe.read(path, settings), out or Path("runs", path.stem), numbered=out is None)
-    if as_json:
-        found = {"run": str(outcome.run.path), "finished": outcome.finished, **asdict(outcome.progress)}
-        print(json.dumps(found, indent=1))
-    elif outcome.finished:
-        print(f'{outcome.run.path} is ready: heed eval {outcome.run.path}; heed run {outcome.run.path} "..."')
+    if outcome.leads and as_json:
+        print_json({"run": str(outcome.run.path), "finished": outcome.finished, **asdict(outcome.progress)})
+    elif outcome.leads and outcome.finished:
+        name = shlex.quote(str(outcome.run.path))
+        print(f'{name} is ready: heed eval {name}; heed run {name} "..."')
+    if not outcome.finished:
+        raise typer.Exit(STOPPED)
 
 
 @wishing
@@ -61,16 +66,16 @@ def evaluate(
     first: Annotated[int | None, typer.Option(min=1, help="Score only so many examples.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Score a trained model, and write the scores on its card."""
+    """Score a trained model. Scores on its own data, answered its usual way, are written on its card."""
     from ..runs import Run
     from ..runs.score import evaluate as score
 
     run = Run.open(folder)
-    settings = file_settings(data or (), alone="test")
-    splits = split or (["test"] if settings else [])
-    found = score(run, settings=settings, splits=splits, ask=wish.ask(run.recipe.task), first=first)
+    files = named_files(data or (), alone="test")
+    splits = split or list(files)
+    found = score(run, settings=file_settings(files), splits=splits, ask=wish.ask(run.recipe.task), first=first)
     if as_json:
-        print(json.dumps(found, indent=1))
+        print_json(found)
     else:
         _table(found)
 
@@ -87,36 +92,58 @@ def run(
 
     ready = load(folder)
     ask = wish.ask(ready.task)
-    lines = text or (line.rstrip("\r\n") for line in sys.stdin)
-    if as_json or wish.best or not (text or sys.stdin.isatty()):
-        for first, some in _groups(lines, TOGETHER):
-            _answer(ready, some, ask, first, as_json=as_json)
+    number = 0
+    for lines in [text] if text else _lines():
+        streams = len(lines) == 1 or sys.stdout.isatty()
+        if streams and not as_json and not wish.best:
+            for line in lines:
+                _stream(ready, line, ask, number)
+                number += 1
+            continue
+        for begin in range(0, len(lines), TOGETHER):
+            some = lines[begin : begin + TOGETHER]
+            _answer(ready, some, ask, number, as_json=as_json)
+            number += len(some)
+
+
+def _lines() -> Iterator[list[str]]:
+    """The lines of the input, as many at a time as are there."""
+    if sys.stdin is None:  # closed by whoever called
         return
-    for number, line in enumerate(lines):
-        print(ready.lead(line), end="", flush=True)
-        for piece in ready.stream(line, ask, first=number):
-            print(piece, end="", flush=True)
-        print()
+    source, done, rest = cast("BufferedReader", sys.stdin.buffer), 0, b""
+    while chunk := source.read1(CHUNK):
+        *whole, rest = (rest + chunk).split(b"\n")
+        if whole:
+            yield [_text(line, number) for number, line in enumerate(whole, done + 1)]
+            done += len(whole)
+    if rest:
+        yield [_text(rest, done + 1)]
+
+
+def _text(line: bytes, number: int) -> str:
+    try:
+        return line.removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter(
+            f"line {number} of the input is not UTF-8 at byte {error.start + 1}; convert it, with iconv for example"
+        ) from None
+
+
+def _stream(ready: Ready, line: str, ask: Ask, number: int) -> None:
+    print(ready.lead(line), end="", flush=True)
+    for piece in ready.stream(line, ask, first=number):
+        print(piece, end="", flush=True)
+    print(flush=True)
 
 
 def _answer(ready: Ready, lines: list[str], ask: Ask, first: int, *, as_json: bool) -> None:
     for line, best in zip(lines, ready.answers(lines, ask, first=first), strict=True):
         if as_json:
-            print(json.dumps({"text": line, "answers": [asdict(answer) for answer in best]}, ensure_ascii=False))
+            print_json({"text": line, "answers": [asdict(answer) for answer in best]}, indent=None)
         else:
             several = len(best) > 1
             for answer in best:
-                print(f"{answer.score:9.3f}  " * several + ready.lead(line) + answer.text)
-
-
-def _groups(lines: Iterable[str], size: int) -> Iterator[tuple[int, list[str]]]:
-    """So many lines at a time, with the number of the first."""
-    left = iter(lines)
-    for first in count(0, size):
-        some = list(islice(left, size))
-        if not some:
-            return
-        yield first, some
+                print(f"{answer.score:9.3f}  " * several + ready.lead(line) + answer.text, flush=True)
 
 
 def _table(found: Mapping[str, Scores]) -> None:

@@ -32,7 +32,8 @@ def appearing(target: Path) -> Iterator[Path]:
         yield fresh
         for file in fresh.iterdir():
             _sync(file)
-        if target.exists():  # written before under the same name, so its replacement is as good
+        _sync(fresh)
+        if target.exists():  # a folder cannot take the place of another in one move
             shutil.rmtree(target)
         fresh.replace(target)
         _sync(target.parent)
@@ -43,7 +44,7 @@ def appearing(target: Path) -> Iterator[Path]:
 def _sync(path: Path) -> None:
     """Ask the disk to hold it. Some file systems refuse that for folders, which costs safety on power loss only."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
         try:
             os.fsync(descriptor)
         finally:

@@ -32,6 +32,7 @@ Count = Annotated[int, Strict(), Ge(0)]
 Number = Annotated[float, Strict()]
 Positive = Annotated[float, Strict(), Gt(0)]
 Share = Annotated[float, Strict(), Ge(0), Lt(1)]  # a dropout rate
+Seed = Annotated[int, Strict(), Ge(0), Lt(2**62)]  # of a random generator; what is added to it still fits into 64 bits
 Fraction = Annotated[float, Strict(), Gt(0), Le(1)]
 Flag = Annotated[bool, Strict()]
 Text = Annotated[str, Strict()]
@@ -122,8 +123,10 @@ def read_data(path: Path) -> Data:
     try:
         text = path.read_text(encoding="utf-8")
         data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path} is not valid {path.suffix.lstrip('.') or 'json'}: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:  # also of text that is not UTF-8, or a number of a million digits
+        raise ConfigError(f"{path} is not valid {'TOML' if path.suffix == '.toml' else 'JSON'}: {error}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{path} holds a {type(data).__name__}; a configuration is a table of named values")
     return data
@@ -222,12 +225,10 @@ def _set(data: Data, place: str, value: Any) -> None:
     node: Any = data
     for step in path:
         node = _inside(node, step)
-        if isinstance(node, list):
-            node = node[_index(node, step, place)]
-        elif isinstance(node.setdefault(step, {}), dict | list):
-            node = node[step]
-        else:
-            raise ConfigError(f"{place}: {step} is {node[step]!r}, which has nothing inside to set")
+        inner = node[_index(node, step, place)] if isinstance(node, list) else node.setdefault(step, {})
+        if not isinstance(inner, dict | list):
+            raise ConfigError(f"{place}: {step} is {inner!r}, which has nothing inside to set")
+        node = inner
     node = _inside(node, last)
     if isinstance(node, list):
         node[_index(node, last, place)] = value

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from pydantic import field_validator
 
-from ..core.config import Count, Share, Size, Text, nearest
+from ..core.config import Seed, Share, Size, Text, nearest
 from ..core.errors import InputError, MissingExtra
 from .base import Example, Examples, Name, Source
 
@@ -188,7 +188,7 @@ class Dates(Source):
     round: Size = 65_536
     held: Size = 2_000  # examples in valid, and in test
     variety: Share = 0.1  # how much of training is written in small or capital letters or with wide spaces
-    seed: Count = 0
+    seed: Seed = 0
 
     @field_validator("languages")
     @classmethod

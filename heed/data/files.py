@@ -99,7 +99,7 @@ class Files(Source):
         # All that decides what is read is in the key, because a changed copy of a configuration brings its memory.
         key = (files, columns, self.format, self.columns, self.header, self.lines, self.bad_rows)
         if key not in self.read_before:
-            paths = [Path(path).expanduser() for path in ([files] if isinstance(files, str) else files)]
+            paths = [_path(path) for path in ([files] if isinstance(files, str) else files)]
             self.read_before[key] = self._read_anew(paths, columns)
         return self.read_before[key]
 
@@ -260,6 +260,13 @@ def _format(path: Path) -> Format:
             "and .gz after all but .parquet. Rename it, or set data.format"
         )
     return found
+
+
+def _path(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise InputError(f"there is no file {text}: nobody here has that name") from None
 
 
 def _must_be_a_file(path: Path) -> None:

@@ -1,7 +1,7 @@
 """Rows of text out of files, strictly: whatever is wrong is named by file and line.
 
-The csv and json readers of `datasets` do not say which line is wrong, so files are parsed here, line by line; parquet,
-whose rows have no lines, is read by pyarrow, which comes with `datasets`.
+Libraries that read csv and json by the table do not say which line is wrong, so files are parsed here, line by line;
+parquet, whose rows have no lines, is read by pyarrow.
 """
 
 from __future__ import annotations

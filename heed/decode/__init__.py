@@ -5,7 +5,7 @@ from __future__ import annotations
 from .allow import Allow, Begin, Choices
 from .beam import Beam
 from .loop import WAYS, AnyWay, generate, stream
-from .pick import PICKS, AnyPick, Greedy, Pick, Sample
+from .pick import PICKS, Greedy, Pick, Sample
 from .stop import Stop
 from .written import Token, Why, Written
 
@@ -13,7 +13,6 @@ __all__ = [
     "PICKS",
     "WAYS",
     "Allow",
-    "AnyPick",
     "AnyWay",
     "Beam",
     "Begin",

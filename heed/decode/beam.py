@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import torch
-from pydantic import model_validator
+from annotated_types import Ge, Le
+from pydantic import Strict, model_validator
 from torch import Tensor
 
-from ..core.config import Config, Flag, Number, Size
+from ..core.config import Config, Flag, Size
 from ..core.errors import InputError
 from .rows import Rows
 from .rules import Rules
 from .stop import kept
 from .written import Why, Written
+
+Penalty = Annotated[float, Strict(), Ge(-10), Le(10)]  # beyond, powers of a length leave what a float can hold
 
 
 class Beam(Config):
@@ -31,7 +34,7 @@ class Beam(Config):
 
     kind: Literal["beam"] = "beam"
     beams: Size = 5
-    length_penalty: Number = 1.0
+    length_penalty: Penalty = 1.0
     best: Size = 1  # answers per prompt, if there are as many
     early: Flag = True
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from ..core.config import Config, Count, Fraction, OneOf, Positive, Size
+from ..core.config import Config, Fraction, Positive, Seed, Size
 
 
 class Chooser(ABC):
@@ -64,7 +64,7 @@ class Sample(Pick):
     top_k: Size | None = None
     top_p: Fraction | None = None
     min_p: Fraction | None = None
-    seed: Count = 0
+    seed: Seed = 0
 
     FEW: ClassVar[int] = 256  # so many tokens mostly have the share `top_p`; sorting all of them is slow
 
@@ -179,4 +179,3 @@ class Repetition:
 
 
 PICKS: tuple[type[Pick], ...] = (Greedy, Sample)
-AnyPick: TypeAlias = Annotated[Pick, OneOf(lambda: PICKS)]

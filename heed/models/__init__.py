@@ -12,6 +12,7 @@ from ..core.config import OneOf
 from ..core.contract import Mixer
 from .block import Block as Block
 from .decoder import Decoder as Decoder
+from .embedded import AnyModel as AnyModel
 from .embedded import Embedded as Embedded
 from .embedded import familiar as familiar
 from .encoder import Encoder as Encoder

@@ -6,13 +6,14 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from ..core.abilities import Writes
 from ..core.config import Flag
 from ..core.contract import Where
 from .block import States
 from .trunk import Trunk
 
 
-class Decoder(Trunk):
+class Decoder(Trunk, Writes):
     """A trunk with a head: scores over the vocabulary for the token after each token."""
 
     class Config(Trunk.Config):
@@ -32,10 +33,13 @@ class Decoder(Trunk):
         if config.tied:
             self.head.weight = self.front.table.weight
 
-    def stream(self, tokens: Tensor, where: Where) -> Tensor:
-        """What the head is applied to."""
-        x, _ = super().mix(self.front.embed(tokens, where), where)
-        return x
+    def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Linear]:
+        stream, _ = super().mix(self.front.embed(tokens, where), where)
+        return stream, self.head
+
+    @property
+    def longest(self) -> int | None:
+        return None if self.front.position is None else self.front.position.longest
 
     def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         stream, state = super().mix(x, where, state)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import torch
 from torch import Tensor
 
@@ -12,11 +14,13 @@ from .decoder import Decoder
 from .encoder import Encoder
 from .seq2seq import Seq2seq
 
+AnyModel: TypeAlias = Encoder | Decoder | Seq2seq
+
 
 class Embedded(Mixer[State]):
     """A model from its bare embeddings on."""
 
-    def __init__(self, model: Encoder | Decoder | Seq2seq) -> None:
+    def __init__(self, model: AnyModel) -> None:
         super().__init__()
         self.model, self.reach = model, model.reach
 
@@ -30,7 +34,7 @@ class Embedded(Mixer[State]):
         return self.model.mix(x, where, state)  # type: ignore[arg-type]  # a model's state is a tuple
 
 
-def familiar(model: Encoder | Decoder | Seq2seq, *, rows: int = 2, tokens: int = 7, source: int = 4) -> Case:
+def familiar(model: AnyModel, *, rows: int = 2, tokens: int = 7, source: int = 4) -> Case:
     """Inputs as trained weights know them: embeddings of tokens and, for an encoder-decoder, a source that it read.
 
     Random numbers of another size drive trained attention to where softmax is flat and digits cancel.

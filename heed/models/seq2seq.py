@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 from torch import Tensor, nn
 
+from ..core.abilities import Reads, Writes
 from ..core.config import Flag
 from ..core.contract import NOTHING, Given, Mixer, Where
 from ..core.state import Seen, Spec
@@ -16,7 +17,7 @@ from .encoder import Encoder
 from .shape import Shape
 
 
-class Seq2seq(Mixer[States]):
+class Seq2seq(Mixer[States], Reads, Writes):
     """A Mixer over target tokens that is given the encoded source.
 
     memory = model.read(source, where_source)
@@ -71,14 +72,12 @@ class Seq2seq(Mixer[States]):
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         return self.decoder(x, where, state)
 
-    @property
-    def head(self) -> nn.Linear:
-        """From the decoder's stream to scores of the next token."""
-        return self.decoder.head
+    def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Linear]:
+        return self.decoder.apart(tokens, where)
 
-    def stream(self, tokens: Tensor, where: Where) -> Tensor:
-        """What the head is applied to."""
-        return self.decoder.stream(tokens, where)
+    @property
+    def longest(self) -> int | None:
+        return self.decoder.longest
 
     def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         """From bare target embeddings on."""

@@ -32,7 +32,7 @@ def cross_entropy(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Los
     if not smoothing:
         nats = F.cross_entropy(scores, labels, ignore_index=NO_LABEL, reduction="sum")
         return Loss(nats, nats.detach())
-    log = scores.log_softmax(-1)
+    log = scores.log_softmax(-1, dtype=torch.float32 if scores.dtype.itemsize < 4 else None)
     real = labels != NO_LABEL
     nats = -(log.gather(1, labels.clamp(min=0)[:, None])[:, 0] * real).sum()
     spread = -(log.mean(-1) * real).sum()
@@ -41,16 +41,12 @@ def cross_entropy(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Los
 
 def headed_cross_entropy(stream: Tensor, head: nn.Linear, labels: Tensor, smoothing: float = 0.0) -> Loss:
     """`cross_entropy(head(stream), labels, smoothing)`, without holding the scores."""
-    if torch.is_autocast_enabled(stream.device.type) or torch.compiler.is_compiling():
+    cast = torch.is_autocast_enabled(stream.device.type)
+    if cast or torch.compiler.is_compiling() or type(head) is not nn.Linear:  # an edited head is more than its weight
         return cross_entropy(head(stream), labels, smoothing)
-    given = (stream.flatten(0, -2), head.weight, head.bias, labels.flatten(), smoothing)
+    given = (stream.flatten(0, -2), head.weight, head.bias, labels.flatten(), smoothing, torch.is_grad_enabled())
     total, nats = _Headed.apply(*given)  # type: ignore[no-untyped-call]
     return Loss(total, nats)
-
-
-def precise(device: torch.device) -> torch.dtype:
-    """What sums over many tokens are kept in: float64 where the device has it."""
-    return torch.float32 if device.type == "mps" else torch.float64
 
 
 class _Headed(torch.autograd.Function):
@@ -58,13 +54,13 @@ class _Headed(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, stream: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float
+        ctx: Any, stream: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float, learns: bool
     ) -> tuple[Tensor, Tensor]:
         rows = (labels != NO_LABEL).nonzero()[:, 0]
         x, wanted, size = stream[rows], labels[rows], len(weight)
-        slope_x, slope_weight = torch.empty_like(x), torch.zeros_like(weight)
+        slope_x, slope_weight = torch.empty_like(x), torch.zeros_like(weight) if learns else weight
         slope_bias = None if bias is None else torch.zeros_like(bias)
-        nats = stream.new_zeros((), dtype=precise(stream.device))
+        nats = stream.new_zeros((), dtype=torch.float64)
         spread = torch.zeros_like(nats)
         step = max(16, HELD // size)
         for begin in range(0, len(x), step):
@@ -73,7 +69,7 @@ class _Headed(torch.autograd.Function):
             level = scores.logsumexp(1, keepdim=True)
             nats += (level - scores.gather(1, label)).sum()
             spread += (level[:, 0] - scores.mean(1)).sum()
-            if any(ctx.needs_input_grad):
+            if learns:
                 slope = scores.sub_(level).exp_().sub_(smoothing / size)
                 slope.scatter_add_(1, label, slope.new_full(label.shape, smoothing - 1))
                 torch.mm(slope, weight, out=slope_x[begin : begin + step])
@@ -91,4 +87,4 @@ class _Headed(torch.autograd.Function):
         rows, slope_x, slope_weight, slope_bias = ctx.saved_tensors
         stream = slope_x.new_zeros(ctx.tokens, slope_x.shape[1]).index_copy_(0, rows, slope_x * slope)
         bias = None if slope_bias is None else slope_bias * slope
-        return stream, slope_weight * slope, bias, None, None
+        return stream, slope_weight * slope, bias, None, None, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,8 @@ import tomli_w
 from ..core.atomic import replacing
 from ..core.contract import Mixer
 from ..core.laws import LAWS, Finding
-from ..models import Decoder, Embedded, Encoder, Seq2seq, familiar
+from ..models import AnyModel, Embedded, familiar
+from ..weights.folder import Folder
 from .folder import CARD, SCORES, Run, writing
 
 Table = Mapping[str, Mapping[str, Any]]
@@ -19,7 +21,7 @@ Table = Mapping[str, Mapping[str, Any]]
 
 def laws(model: Mixer[Any]) -> list[Finding]:
     """The five laws of the contract, tried on these very weights in float64."""
-    if not isinstance(model, Encoder | Decoder | Seq2seq):
+    if not isinstance(model, AnyModel):
         return []
     case = familiar(model)
     return [law(Embedded(model), case) for law in LAWS]
@@ -27,16 +29,16 @@ def laws(model: Mixer[Any]) -> list[Finding]:
 
 def add_scores(run: Run, name: str, scores: Mapping[str, float | str]) -> None:
     """Remember how the run scored on some data, and write it on the card."""
-    path = run.path / SCORES
+    path, every = run.path / SCORES, {**run.scores, name: dict(scores)}
     with writing(path), replacing(path) as fresh:
-        fresh.write_text(json.dumps({**run.scores, name: dict(scores)}, indent=1) + "\n", encoding="utf-8")
+        fresh.write_text(json.dumps(every, indent=1) + "\n", encoding="utf-8")
     write_card(run)
 
 
 def write_card(run: Run, findings: Sequence[Finding] | None = None) -> None:
     """README.md of the run folder. Findings that are not given stay as the card has them."""
     path = run.path / CARD
-    before = path.read_text("utf-8") if path.exists() else ""
+    before = path.read_text("utf-8", "replace") if path.exists() else ""
     text = _card(run, _kept(before) if findings is None else _lines(findings))
     with writing(path), replacing(path) as fresh:
         fresh.write_text(text, encoding="utf-8")
@@ -51,15 +53,18 @@ def _kept(card: str) -> str:
 
 
 def _lines(findings: Sequence[Finding]) -> str:
+    if not findings:
+        return ""
     rows = [f"| {f.law} | {'holds' if f.holds else 'FAILS'} | {f.error:.1e} | {f.bound:.0e} |" for f in findings]
     return "\n".join(["| law | verdict | worst | bound |", "|---|---|---|---|", *rows])
 
 
 def _card(run: Run, contract: str) -> str:
     recipe, model = run.recipe, run.shape
-    weights = sum(tensor.numel() for tensor in run.model().parameters())
+    weights = sum(tensor.numel() for tensor in Folder(run.path).weights.values())
     title = f"# {run.path.resolve().name}: {recipe.task.dump()['kind']} with a {model.dump()['kind']}"
-    use = f'heed run {run.path.name} "..."\nheed eval {run.path.name}'
+    name = shlex.quote(run.path.resolve().name)
+    use = f'heed run {name} "..."\nheed eval {name}'
     settings = tomli_w.dumps({"task": recipe.task.dump(), "training": recipe.training.dump()})
     parts = [
         f"{title}\n\nTrained with heed. {weights:,} weights, a vocabulary of {run.tokenizer.size:,} tokens.",

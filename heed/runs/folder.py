@@ -43,14 +43,19 @@ class Run:
     path: Path
 
     @classmethod
-    def create(cls, path: Path | str, recipe: Recipe, tokenizer: Tokenizer) -> Run:
-        """A new one. What is already there is never overwritten."""
-        run = cls(Path(path))
-        if run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir())):
+    def must_be_new(cls, path: Path) -> None:
+        """What is already there is never overwritten."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise RunError(
                 f"{path} already exists and is not empty; name another folder with --out, "
                 f"or go on with what is there: heed train --resume {path}"
             )
+
+    @classmethod
+    def create(cls, path: Path | str, recipe: Recipe, tokenizer: Tokenizer) -> Run:
+        """A new one."""
+        run = cls(Path(path))
+        cls.must_be_new(run.path)
         with writing(run.path):
             run.path.mkdir(parents=True, exist_ok=True)
             tokenizer.save(run.path / TOKENIZER)
@@ -89,9 +94,10 @@ class Run:
     def model(self) -> Mixer[Any]:
         """The model with the weights that training chose."""
         if not (self.path / WEIGHTS).is_file():
-            unfinished = (self.path / STATE).is_dir()
-            remedy = f"heed train --resume {self.path} goes on" if unfinished else "copy the folder again"
-            raise RunError(f"{self.path / WEIGHTS} is missing; {remedy}")
+            raise RunError(
+                f"{self.path / WEIGHTS} is missing: the training was stopped before its first evaluation, or the copy "
+                f"is not whole; heed train --resume {self.path} goes on"
+            )
         return own.read(self.shape.build, self.path)
 
     @property
@@ -103,6 +109,7 @@ class Run:
         """Write the weights to use, all of them or none."""
         with writing(self.path / WEIGHTS), replacing(self.path / WEIGHTS) as fresh:
             own.write(model, fresh)
+        (self.path / SCORES).unlink(missing_ok=True)  # they were of other weights
 
     def _read(self, read: Callable[[Path], T], name: str) -> T:
         path = self.path / name
@@ -119,8 +126,7 @@ def writing(path: Path) -> Iterator[None]:
     """Whatever the disk refuses, as one kind of error and with the path."""
     try:
         yield
+    except RunError:
+        raise
     except (OSError, SafetensorError) as error:
-        raise RunError(
-            f"{path} could not be written: {error}. What was saved before is as it was; make room, then go on with "
-            "heed train --resume"
-        ) from None
+        raise RunError(f"{path} could not be written: {error}. What was saved before is as it was") from None

@@ -31,9 +31,9 @@ class Recipe(Config):
 
 def find(name: str) -> Path:
     """The path of a recipe: a file of the user's, or the name of one that comes with heed."""
-    if Path(name).is_file():
-        return Path(name)
     shipped = {path.stem: path for path in SHIPPED.glob("*.toml")}
+    if name not in shipped and Path(name).is_file():
+        return Path(name)
     if name not in shipped:
         raise ConfigError(f"{name} is neither a file nor a recipe that comes with heed{nearest(name, shipped)}")
     return shipped[name]

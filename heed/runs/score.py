@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..core.config import nearest, override
-from ..core.errors import InputError
+from ..core.errors import InputError, RunError
 from ..data import Example, Examples, Name
 from ..show.voice import Voice
 from ..tasks import Ask, Scores
@@ -23,19 +23,30 @@ def evaluate(
     first: int | None = None,
     voice: Voice | None = None,
 ) -> dict[str, Scores]:
-    """Scores by split, also written on the run's card. `settings` may name other data, `first` scores only so many."""
+    """Scores by split. `settings` may name other data, `first` scores only so many.
+
+    Scores of the whole of the run's own data, answered in its usual way, are also written on its card.
+    """
     recipe = Recipe.load(override(run.data, settings)) if settings else run.recipe
     ready, speaker = recipe.task.ready(run.model(), run.tokenizer), voice or Voice()
     found: dict[str, Scores] = {}
     for name in _chosen(recipe, splits):
         examples = recipe.data.split(name, recipe.task.columns)
-        speaker.say(f"{name}: {examples.report()}")
         some = examples if first is None else First(examples, first)
+        speaker.say(f"{name}: {some.report()}")
         with speaker.counting(f"scoring {name}", len(some)):
             found[name] = ready.score(some, ask, lambda done, _: speaker.at(done))
-        if first is None and recipe.data == run.recipe.data:
-            add_scores(run, name, found[name])
+        if first is None and not settings and ask in (None, Ask(how=recipe.task.decode)):
+            _remember(run, name, found[name], speaker)
     return found
+
+
+def _remember(run: Run, name: str, scores: Scores, voice: Voice) -> None:
+    """Write them on the card. If that cannot be done, they are still worth showing."""
+    try:
+        add_scores(run, name, scores)
+    except RunError as error:
+        voice.say(f"the scores could not be written down: {error}")
 
 
 class First(Examples):
@@ -60,4 +71,7 @@ def _chosen(recipe: Recipe, wanted: Iterable[str]) -> list[Name]:
     for name in (names := list(wanted)):
         if name not in there:
             raise InputError(f"there is no split {name!r} in this data{nearest(name, there)}")
-    return [name for name in there if (name in names if names else name != "train")]
+    chosen = [name for name in there if (name in names if names else name != "train")]
+    if not chosen:
+        raise InputError("there is no validation or test data to score on; give some with --data FILE")
+    return chosen

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from math import cos, pi
 from typing import Annotated, Literal, TypeAlias
 
-from ..core.config import Config, Count, Flag, Fraction, OneOf, Positive, Share, Size, Text
+from ..core.config import Config, Count, Flag, Fraction, OneOf, Positive, Seed, Share, Size, Text
 
 
 class AdamW(Config):
@@ -26,12 +26,13 @@ class Schedule(Config):
 
     def factor(self, step: int, steps: int) -> float:
         """What the learning rate is multiplied by in this step, the first being 1, the last being `steps`."""
-        rise = min(1.0, step / self.warmup) if self.warmup else 1.0
-        return rise * self.after(max(0, step - self.warmup), max(1, steps - self.warmup))
+        if step <= self.warmup:
+            return step / self.warmup
+        return self.after(step - self.warmup, max(1, steps - self.warmup) + 1)  # the end comes after the last step
 
     @abstractmethod
     def after(self, step: int, steps: int) -> float:
-        """The factor so many steps after the warm-up, of so many."""
+        """The factor so many steps after the warm-up, when the fall takes so many."""
 
 
 class Constant(Schedule):
@@ -109,7 +110,7 @@ class Training(Config):
     log: Size = 50  # steps between two lines of metrics
     patience: Size | None = None  # stop after so many evaluations without a better loss
     keep: Literal["best", "last"] = "best"  # which weights model.safetensors holds in the end
-    seed: Count = 0
+    seed: Seed = 0
     device: Text | None = None  # None: an accelerator if there is one
     precision: Literal["float32", "bfloat16"] = "float32"  # of what is multiplied, not of the weights
     compile: Flag = False

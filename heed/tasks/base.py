@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from ..core.abilities import Writes
 from ..core.config import Config
 from ..core.contract import Mixer, Where
 from ..core.errors import InputError
@@ -80,21 +81,11 @@ class Batch:
         return type(self)(self.inputs.to(device), self.labels.to(device), source, self.tokens)
 
 
-@runtime_checkable
-class Headed(Protocol):
-    """A model that gives its stream before the head: then the scores need never be held at once."""
-
-    @property
-    def head(self) -> nn.Linear: ...
-
-    def stream(self, tokens: Tensor, where: Where) -> Tensor: ...
-
-
 def next_token_loss(model: AnyModel, batch: Batch, where: Where, smoothing: float = 0.0) -> Loss:
     """How badly the model predicts the labels of a batch."""
     tokens = batch.inputs.tokens
-    if isinstance(model, Headed):
-        return headed_cross_entropy(model.stream(tokens, where), model.head, batch.labels, smoothing)
+    if isinstance(model, Writes):
+        return headed_cross_entropy(*model.apart(tokens, where), batch.labels, smoothing)
     return cross_entropy(model(tokens, where)[0], batch.labels, smoothing)
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from math import exp, log
+from math import log
 from typing import ClassVar, Literal
 
 import numpy as np
 
+from ..core.abilities import Reads, Writes
 from ..core.config import Size
 from ..core.contract import NOTHING, Given
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, InputError
 from ..data.base import Examples
 from ..parts.loss import Loss
 from ..text import Tokenizer
 from .base import AnyModel, Batch, Corpus, Ids, Item, Task, next_token_loss, some
-from .ready import Ask, Notify, Ready, Scores
+from .ready import Ask, Notify, Ready, Scores, perplexity, room
 
 AT_ONCE = 1000  # texts that are encoded together
 
@@ -37,9 +39,9 @@ class Causal(Task):
         return next_token_loss(model, batch, batch.inputs.where)
 
     def must_fit(self, model: AnyModel) -> None:
-        if not model.streams:
+        if isinstance(model, Reads) or not (isinstance(model, Writes) and model.streams):
             raise ConfigError(
-                f"a language model must not look ahead, {type(model).__name__} does; "
+                f"a language model must score the next token from those before it, {type(model).__name__} does not; "
                 "use model.kind=decoder with a mask that looks back only"
             )
 
@@ -68,15 +70,27 @@ class Writer(Ready):
     def given(self, texts: Sequence[str]) -> Given:
         return NOTHING
 
+    @property
+    def together(self) -> int:
+        """One by one if the model has a last position: then how much can be written depends on the prompt."""
+        return super().together if room(self.model) == sys.maxsize else 1
+
     def enough(self, texts: Sequence[str]) -> int:
-        return self.task.context
+        longest = max(len(self.prompt(text)) for text in texts)
+        if longest >= room(self.model):
+            raise InputError(
+                f"the text has {longest} tokens, the model has places for {room(self.model)}; give a shorter one"
+            )
+        return min(self.task.context, room(self.model) - longest)
 
     def score(self, examples: Examples, ask: Ask | None = None, notify: Notify | None = None) -> Scores:
+        if ask not in (None, Ask(how=self.task.decode)):
+            raise InputError("the scores of a language model need no answers: leave --beam, --temperature ... out")
         corpus = self.task.corpus(examples, self.tokenizer)
         nats, tokens = self.nats(corpus)
         return {
             "loss": nats / tokens,
-            "perplexity": exp(min(nats / tokens, 700.0)),
+            "perplexity": perplexity(nats, tokens),
             "bits_per_byte": nats / log(2) / corpus.bytes,
             "tokens": tokens,
             "bytes": corpus.bytes,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import exp
 from typing import TypeAlias, TypeVar
 
 import torch
 
+from ..core.abilities import Writes
 from ..core.config import Config, Size, Text
 from ..core.contract import Given
 from ..data.base import Examples
@@ -45,8 +48,18 @@ class Answer:
     why: Why
 
 
+def room(model: AnyModel) -> int:
+    """How many tokens a model can place."""
+    return model.longest or sys.maxsize if isinstance(model, Writes) else sys.maxsize
+
+
 class Ready(ABC):
     """A model with its tokenizer and its task."""
+
+    @property
+    def together(self) -> int:
+        """How many texts are answered in one batch."""
+        return TOGETHER
 
     def __init__(self, task: Task, model: AnyModel, tokenizer: Tokenizer) -> None:
         self.task, self.model, self.tokenizer = task, model.eval(), tokenizer
@@ -83,8 +96,8 @@ class Ready(ABC):
         if not isinstance(ask.how, Sample):  # texts of similar lengths go together; a sample's seed counts the texts
             order.sort(key=lambda place: len(texts[place]))
         found: dict[int, list[Answer]] = {}
-        for begin in range(0, len(texts), TOGETHER):
-            places = order[begin : begin + TOGETHER]
+        for begin in range(0, len(texts), self.together):
+            places = order[begin : begin + self.together]
             written = self._write(generate, [texts[place] for place in places], ask, first + begin)
             found |= zip(places, ([self._answer(one, ask) for one in best] for best in written), strict=True)
             if notify is not None:
@@ -148,6 +161,11 @@ class Ready(ABC):
         stop = self._stop(ask)
         text = self.tokenizer.decode(written.tokens) if stop is None else stop.text(written)
         return Answer(text, written.score, len(written.tokens), written.why)
+
+
+def perplexity(nats: float, tokens: int) -> float:
+    """exp(nats / tokens), as large as a float can be."""
+    return exp(min(nats / tokens, 700.0))
 
 
 def cross_entropy_of(task: Task, model: AnyModel, batches: Iterable[Sequence[Item]]) -> tuple[float, int]:

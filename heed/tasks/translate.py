@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import exp
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal
+from unicodedata import normalize
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from ..core.abilities import Reads, Writes
 from ..core.config import Share, Size
-from ..core.contract import Given, Where
+from ..core.contract import Given
 from ..core.errors import ConfigError, InputError, MissingExtra
 from ..core.state import Seen
 from ..data.base import Example, Examples
 from ..parts.loss import Loss
 from ..text import Tokenizer
 from .base import AnyModel, Batch, Corpus, Item, Padded, Task, next_token_loss, some
-from .ready import Ask, Notify, Ready, Scores
+from .ready import Ask, Notify, Ready, Scores, perplexity, room
 
 ROUND = 8192  # examples of an endless source that are encoded and sorted together
-
-
-@runtime_checkable
-class Reads(Protocol):
-    """A model that reads a source before it writes."""
-
-    def read(self, source: Tensor, where: Where) -> Seen: ...
 
 
 class Translate(Task):
@@ -52,15 +45,15 @@ class Translate(Task):
     def memory(self, model: AnyModel, source: Padded | None) -> Seen:
         """The encoded source."""
         if not isinstance(model, Reads) or source is None:
-            raise ConfigError(
-                f"to translate, a model must read a source first, {type(model).__name__} does not; "
-                "use model.kind=seq2seq or model.kind=transformer"
-            )
+            raise InputError("to translate, a model and a source to read are needed")
         return model.read(source.tokens, source.where)
 
     def must_fit(self, model: AnyModel) -> None:
-        if not isinstance(model, Reads):
-            self.memory(model, None)
+        if not (isinstance(model, Reads) and isinstance(model, Writes) and model.streams):
+            raise ConfigError(
+                f"to translate, a model must read a source first, then write looking back only; {type(model).__name__} "
+                "does not: use model.kind=seq2seq or model.kind=transformer"
+            )
 
     def cost(self, item: Item) -> int:
         source, target = item
@@ -90,16 +83,18 @@ class Translator(Ready):
             return Given(memory=self.task.memory(self.model, self._sources(texts)))
 
     def enough(self, texts: Sequence[str]) -> int:
-        return self.task.longest
+        return min(self.task.longest, room(self.model))
 
     def score(self, examples: Examples, ask: Ask | None = None, notify: Notify | None = None) -> Scores:
-        nats, tokens = self.nats(self.task.corpus(examples, self.tokenizer))
-        pairs = list(examples)
+        corpus = self.task.corpus(examples, self.tokenizer)
+        nats, tokens = self.nats(corpus)
+        pairs = [pair for pair, fits in zip(examples, corpus.fits, strict=True) if fits]
         written = self.answers([source for source, _ in pairs], ask, notify=notify)
         return {
             "loss": nats / tokens,
-            "perplexity": exp(min(nats / tokens, 700.0)),
+            "perplexity": perplexity(nats, tokens),
             **agreement([best[0].text for best in written], [target for _, target in pairs], self.task.case),
+            "left_out": corpus.left_out,
         }
 
     def _sources(self, texts: Sequence[str]) -> Padded:
@@ -107,7 +102,7 @@ class Translator(Ready):
         for text, ids in zip(texts, sources, strict=True):
             if len(ids) >= self.task.longest:
                 raise InputError(
-                    f"the text {text[:40]!r}... has {len(ids)} tokens, the model was trained on at most "
+                    f"the text {text[:40]!r} has {len(ids)} tokens, the model was trained on at most "
                     f"{self.task.longest - 1} (task.longest); cut it into sentences"
                 )
         padded = Padded.of([np.array([*ids, end], np.int32) for ids in sources])
@@ -122,6 +117,7 @@ def agreement(written: Sequence[str], wanted: Sequence[str], case: Literal["kept
     except ImportError:
         raise MissingExtra.of("sacrebleu", "train") from None
     lower = case == "ignored"
+    written, wanted = ([normalize("NFC", text) for text in texts] for texts in (written, wanted))
     bleu, chrf = BLEU(lowercase=lower), CHRF(lowercase=lower)
     equal = [a.lower() == b.lower() if lower else a == b for a, b in zip(written, wanted, strict=True)]
     return {
@@ -139,13 +135,14 @@ class Pairs(Corpus):
     def __init__(self, examples: Examples, tokenizer: Tokenizer, longest: int) -> None:
         self._examples, self._tokenizer, self._longest = examples, tokenizer, longest
         self._begin, self._end = tokenizer.need("begin"), tokenizer.need("end")
-        self.left_out = 0
+        self.fits: list[bool] = []  # whether an example is short enough, in their order
         self._items = [] if examples.endless else some(self._encoded(examples), self.report())
 
     def round(self, number: int, seed: int) -> list[Item]:
         if self._examples.endless:
             size = min(ROUND, len(self._examples))
-            return self._encoded(self._examples[index] for index in range(number * size, (number + 1) * size))
+            some_of_them = (self._examples[index] for index in range(number * size, (number + 1) * size))
+            return some(self._encoded(some_of_them), self.report())
         order = np.random.default_rng((seed, number, 0)).permutation(len(self._items))
         return [self._items[place] for place in order]
 
@@ -161,10 +158,15 @@ class Pairs(Corpus):
         sources, targets = zip(*examples, strict=True) if (examples := list(examples)) else ((), ())
         read = self._tokenizer.encode_all(sources)
         written = self._tokenizer.encode_all(targets)
-        items: list[Item] = [
+        fits = [max(len(x), len(y)) < self._longest for x, y in zip(read, written, strict=True)]
+        self.fits += fits
+        return [
             (np.array([*x, self._end], np.int32), np.array([self._begin, *y, self._end], np.int32))
-            for x, y in zip(read, written, strict=True)
-            if max(len(x), len(y)) < self._longest
+            for x, y, short in zip(read, written, fits, strict=True)
+            if short
         ]
-        self.left_out += len(read) - len(items)
-        return items
+
+    @property
+    def left_out(self) -> int:
+        """Pairs that are too long."""
+        return self.fits.count(False)

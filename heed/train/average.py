@@ -34,9 +34,9 @@ class Average:
             case Ema(decay=decay):  # early on over fewer steps, so that the first weights are soon forgotten
                 return 1 - min(decay, (1 + self.taken) / (10 + self.taken))
             case Tail(share=share, every=every):
-                first = self._steps - int(share * self._steps)
+                first = self._steps - max(1, int(share * self._steps))
                 due = step == self._steps or (step > first and (step - first) % every == 0)
-                return 1 / (self.taken + 1) if due else 0.0
+                return 1 / -((first - step) // every) if due else 0.0  # the first of the tail starts the mean anew
         return 0.0
 
     @contextmanager

@@ -49,7 +49,7 @@ class Checkpoint:
     progress: Progress
     tensors: Mapping[str, Mapping[str, Tensor]]  # one group for each of PARTS
 
-    def save(self, run: Run) -> Path:
+    def save(self, run: Run) -> None:
         """Into the run's folder, then remove what is older than the one before."""
         place = run.path / STATE / f"{self.progress.step:08d}"
         with writing(place), appearing(place) as fresh:
@@ -60,19 +60,18 @@ class Checkpoint:
             sizes = {file.name: file.stat().st_size for file in fresh.iterdir()}
             text = json.dumps({**asdict(self.progress), "sizes": sizes}, indent=1)
             (fresh / PROGRESS).write_text(text, encoding="utf-8")
-        for old in found(run)[:-KEPT]:
-            shutil.rmtree(old)
-        return place
+        for old in (*found(run)[:-KEPT], *place.parent.glob(".*.new")):  # also what a killed process left
+            shutil.rmtree(old, ignore_errors=True)
 
     @classmethod
-    def load(cls, run: Run) -> Checkpoint:
-        """The newest one, which must be whole."""
+    def load(cls, run: Run) -> Checkpoint | None:
+        """The newest one, which must be whole; None if the run was stopped before its first."""
         places = found(run)
         if not places:
-            raise RunError(f"{run.path} holds no checkpoint to go on from: {run.path / STATE} is empty or missing")
+            return None
         try:
             return _load(places[-1])
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
             earlier = f"remove it to go on from {places[-2]}" if places[1:] else "there is no earlier one"
             raise RunError(f"the checkpoint {places[-1]} is damaged ({error}); {earlier}") from None
 
@@ -80,7 +79,8 @@ class Checkpoint:
 def found(run: Run) -> list[Path]:
     """The checkpoints of a run, oldest first."""
     folder = run.path / STATE
-    return sorted(path for path in folder.iterdir() if path.name.isdecimal()) if folder.is_dir() else []
+    names = (path for path in folder.iterdir() if path.name.isdecimal()) if folder.is_dir() else ()
+    return sorted(names, key=lambda path: int(path.name))
 
 
 def _load(place: Path) -> Checkpoint:

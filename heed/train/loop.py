@@ -18,7 +18,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..core.contract import Mixer
 from ..core.errors import RunError
-from ..parts.loss import precise
 from ..runs.folder import WEIGHTS, Run
 from ..show.voice import Voice
 from ..tasks import Batch, Corpus, Feed, Item, Place, Task, bucketed, cross_entropy_of
@@ -68,8 +67,8 @@ class Watch:
 class Stopper:
     """Ctrl-C or a polite kill asks for a stop after the step; a second Ctrl-C stops at once."""
 
-    def __init__(self) -> None:
-        self.asked = False
+    def __init__(self, voice: Voice) -> None:
+        self.asked, self._voice = False, voice
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -81,20 +80,22 @@ class Stopper:
             yield
         finally:
             for number, handler in before.items():
-                signal.signal(number, handler)
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
+        self._voice.say("stopping after this step, to save it; Ctrl-C again stops at once")
 
 
 class Tally:
     """Tokens of all processes, and this one's losses, since the last report."""
 
     def __init__(self, device: torch.device, tokens: float = 0.0, nats: float = 0.0) -> None:
-        self.nats = torch.tensor(nats, dtype=precise(device), device=device)
-        self.tokens, self.begun, self.timed = tokens, perf_counter(), 0.0
+        self.nats = torch.tensor(nats, dtype=torch.float64, device=device)
+        self.norm = torch.zeros_like(self.nats)  # of all gradients together: not a number if one of them is not
+        self.tokens, self.timed, self.begun = tokens, tokens, perf_counter()
 
     @property
     def speed(self) -> float:
@@ -120,7 +121,7 @@ class Trainer:
         self.optimizer = adamw(self.model, self.settings.optimizer)
         self.average = Average(self.model, self.settings.average, self.settings.steps)
         self.progress, self.stopped = Progress(processes=group.size), False
-        self.watch, self._stopper, self._tally = Watch(), Stopper(), Tally(group.device)
+        self.watch, self._stopper, self._tally = Watch(), Stopper(voice), Tally(group.device)
         self._feed, self._objective = self._fed(Place()), self._wrapped()
         self._metrics: Metrics | None = None
         self._news = ""
@@ -152,12 +153,13 @@ class Trainer:
         settings, before = self.settings, self.progress
         if self.group.leads:
             self._metrics = Metrics(self.run, before.step, tensorboard=settings.tensorboard)
+        self._tally.restart()
         with self._stopper.listening(), self.voice.counting("training", settings.steps, before.step):
             while not self.done:
                 self.step()
-                self.voice.at(self.progress.step, self._news)
                 if self._due(settings.log):
                     self._report()
+                self.voice.at(self.progress.step, self._news)
                 if self._due(settings.evaluate):
                     self._evaluate()
                 self.progress = replace(self.progress, seconds=before.seconds + self.watch.total)
@@ -180,14 +182,14 @@ class Trainer:
             mine = sum(batch.tokens for batch in batches)
             tokens, asked = self.group.sum(mine, self._stopper.asked)
             self._tally.nats += self._gradients(batches, tokens)
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
+            self._tally.norm += nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
             for weights in self.optimizer.param_groups:
                 weights["lr"] = self._rate(step)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
             self.average.update(step)
         self._tally.tokens += tokens
-        self.stopped = asked > 0
+        self.stopped = asked > 0 or (self.group.size == 1 and self._stopper.asked)
         taken = self.average.taken
         self.progress = replace(self.progress, step=step, round=place.round, batch=place.batch, averaged=taken)
         return tokens
@@ -224,20 +226,25 @@ class Trainer:
         self._tally = Tally(self.group.device)
 
     def _nats(self) -> float:
-        """The losses of all processes since the last report, which must be numbers."""
-        (nats,) = self.group.sum(float(self._tally.nats))
-        if math.isfinite(nats):
-            return nats
-        raise RunError(
-            f"the loss is not a number any more at step {self.progress.step}: training has diverged; what was saved in "
-            f"{self.run.path} is from before. Lower training.optimizer.lr or raise training.schedule.warmup, start anew"
-        )
+        """The losses of all processes since the last report, which must be numbers, like all gradients."""
+        nats, norm = self.group.sum(float(self._tally.nats), float(self._tally.norm))
+        self._must_be_a_number(nats + norm)
+        return nats
+
+    def _must_be_a_number(self, value: float) -> None:
+        """Nothing is saved of a training that has diverged."""
+        if not math.isfinite(value):
+            raise RunError(
+                f"at step {self.progress.step} the loss is not a number any more: training has diverged. What was saved in "
+                f"{self.run.path} is from before; lower training.optimizer.lr or raise training.schedule.warmup"
+            )
 
     def _evaluate(self) -> None:
         """Score the averaged weights on the validation data, and keep them if they are the best so far."""
         before = self.progress
         with self.watch.on("evaluation"), self.average.applied():
             loss = None if self._valid is None else self._score(self._valid)
+            self._must_be_a_number(loss or self._nats())
             better = loss is None or before.best is None or loss < before.best
             if self.group.leads and (better or self.settings.keep == "last"):
                 self.run.keep(self.model)
@@ -270,7 +277,8 @@ class Trainer:
                 }
                 Checkpoint(self.progress, parts).save(self.run)
                 if not (self.run.path / WEIGHTS).exists():  # stopped before the first evaluation
-                    self.run.keep(self.model)
+                    with self.average.applied():
+                        self.run.keep(self.model)
         self._tally.restart()
 
     def _write(self, numbers: dict[str, float]) -> None:

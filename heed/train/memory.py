@@ -11,16 +11,17 @@ import sys
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of mallopt(3)
 LARGEST = 2**31 - 1
+OLD = 32 << 20  # the most that older versions take as a threshold for mmap
 
 
-def keep() -> bool:
-    """Let the allocator keep what is freed. True if this C library can be told so."""
+def keep() -> None:
+    """Let the allocator keep what is freed, if this C library can be told so."""
     if not sys.platform.startswith("linux"):
-        return False
-    library = ctypes.CDLL(None)
+        return
     try:
-        tell = library.mallopt
+        tell = ctypes.CDLL(None).mallopt
     except AttributeError:  # musl
-        return False
-    settings = {M_MMAP_THRESHOLD: LARGEST, M_TRIM_THRESHOLD: LARGEST, M_TOP_PAD: 64 << 20}
-    return all(tell(ctypes.c_int(name), ctypes.c_int(value)) for name, value in settings.items())
+        return
+    tell(M_MMAP_THRESHOLD, LARGEST) or tell(M_MMAP_THRESHOLD, OLD)
+    tell(M_TRIM_THRESHOLD, LARGEST)
+    tell(M_TOP_PAD, 64 << 20)

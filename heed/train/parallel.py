@@ -72,6 +72,8 @@ def group(device: str | None) -> Iterator[Group]:
     """The processes that torchrun started, or this one alone."""
     size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     place = _device(device)
+    if place.type != "cpu":
+        torch.accelerator.set_device_index(place.index)
     if size == 1:
         yield Group(place)
         return
@@ -94,17 +96,25 @@ def drawn(processes: Group) -> dict[str, Tensor]:
 def draw_again(processes: Group, states: Mapping[str, Tensor]) -> None:
     """Put this process's generators where they were."""
     torch.set_rng_state(states[f"cpu.{processes.rank}"])
-    if processes.device.type != "cpu":
-        torch.get_device_module(processes.device).set_rng_state(states[f"device.{processes.rank}"])
+    here = f"device.{processes.rank}"
+    if processes.device.type != "cpu" and here in states:  # not there if it was trained on a CPU before
+        torch.get_device_module(processes.device).set_rng_state(states[here])
 
 
 def _device(name: str | None) -> torch.device:
-    if name is not None:
-        try:
-            return torch.empty(0, device=name).device
-        except (RuntimeError, AssertionError) as error:
-            raise ConfigError(f"training.device is {name!r}, which is not here: {error}") from None
+    """The device that is named, or an accelerator that can do all, or the CPU; one of its own for each process."""
+    try:
+        device = torch.device(name or _best())
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"training.device is {name!r}, which is not here: {error}") from None
+    if device.type == "mps":
+        raise ConfigError("training.device is mps, which has no float64, but position codes need it; use cpu")
+    if device.type != "cpu" and device.index is None:
+        return torch.device(device.type, int(os.environ.get("LOCAL_RANK", "0")))
+    return device
+
+
+def _best() -> str:
     found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    if found is None:
-        return torch.device("cpu")
-    return torch.device(found.type, int(os.environ.get("LOCAL_RANK", "0")))
+    return "cpu" if found is None or found.type == "mps" else found.type

@@ -20,7 +20,7 @@ class Metrics:
     def __init__(self, run: Run, step: int, *, tensorboard: bool = False) -> None:
         self._path = run.path / METRICS
         self._forget_after(step)
-        self._board = _board(run) if tensorboard else None
+        self._board = _board(run, step) if tensorboard else None
 
     def write(self, step: int, numbers: Mapping[str, float]) -> None:
         """Add a line."""
@@ -55,9 +55,9 @@ def _short(value: float) -> float:
     return value if isinstance(value, int) else float(f"{value:.6g}")
 
 
-def _board(run: Run) -> SummaryWriter:
+def _board(run: Run, step: int) -> SummaryWriter:
     try:
         from torch.utils.tensorboard.writer import SummaryWriter
     except ImportError:
         raise MissingExtra.of("tensorboard", "tensorboard") from None
-    return SummaryWriter(str(run.path / "tensorboard"))
+    return SummaryWriter(str(run.path / "tensorboard"), purge_step=step + 1)

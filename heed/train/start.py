@@ -20,7 +20,7 @@ from ..show.voice import Silent, Voice, clock
 from ..tasks import Corpus
 from ..text import Tokenizer
 from . import memory
-from .checkpoint import Checkpoint, Progress, found
+from .checkpoint import Checkpoint, Progress
 from .loop import Trainer
 from .parallel import Group, group
 
@@ -35,7 +35,8 @@ class Outcome:
 
     run: Run
     progress: Progress
-    finished: bool
+    finished: bool  # False if somebody stopped it
+    leads: bool  # whether this process speaks for all
 
 
 def train(recipe: Recipe, out: Path | str, voice: Voice | None = None, *, numbered: bool = False) -> Outcome:
@@ -52,16 +53,19 @@ def train(recipe: Recipe, out: Path | str, voice: Voice | None = None, *, number
 def resume(path: Path | str, changes: Sequence[str] = (), voice: Voice | None = None) -> Outcome:
     """A run that was stopped, from its newest checkpoint, bit for bit as if it had not been.
 
-    `changes` are overrides such as training.steps=9000; what the weights depend on cannot be changed.
+    `changes` are overrides such as training.steps=9000; tokenizer, task and model stay as they are.
     """
-    device = Run.open(path).recipe.training.device
-    with group(device) as processes:
-        if processes.leads and changes:
-            _change(Run.open(path), changes)
+    run = Run.open(path)
+    recipe = _changed(run, changes)
+    with group(recipe.training.device) as processes:
+        speaker = _speaker(processes, voice)
+        corpora = _corpora(recipe, run.tokenizer, speaker)
+        checkpoint = Checkpoint.load(run)
+        if processes.leads and changes:  # only now that nothing was wrong with them
+            with writing(run.path / CONFIG):
+                recipe.write(run.path / CONFIG)
         processes.wait()
-        run, speaker = Run.open(path), _speaker(processes, voice)
-        corpora = _corpora(run.recipe, run.tokenizer, speaker)
-        return _go(run, corpora, processes, speaker, Checkpoint.load(run) if found(run) else None)
+        return _go(Run.open(path), corpora, processes, speaker, checkpoint)
 
 
 def free(path: Path) -> Path:
@@ -72,6 +76,7 @@ def free(path: Path) -> Path:
 
 def _founded(recipe: Recipe, path: Path, voice: Voice) -> Corpora:
     """Read the data and make the tokenizer; only when all of it fits together there is a folder."""
+    Run.must_be_new(path)
     tokenizer = recipe.tokenizer.train(_texts(_examples(recipe, "train")))
     whole = recipe.sized(tokenizer.size)
     voice.say(f"tokenizer: {tokenizer.size:,} tokens")
@@ -82,13 +87,15 @@ def _founded(recipe: Recipe, path: Path, voice: Voice) -> Corpora:
     return corpora
 
 
-def _change(run: Run, changes: Sequence[str]) -> None:
+def _changed(run: Run, changes: Sequence[str]) -> Recipe:
+    """The run's recipe with these settings, which must leave alone what the weights depend on."""
     recipe = Recipe.load(override(run.data, changes))
     for part in ("tokenizer", "task", "model"):
         if recipe.dump()[part] != run.recipe.dump()[part]:
             raise ConfigError(f"{part} cannot be changed in a run that goes on; start a new one")
-    with writing(run.path / CONFIG):
-        recipe.write(run.path / CONFIG)
+    if recipe.training.average != run.recipe.training.average:
+        raise ConfigError("training.average cannot be changed in a run that goes on: its mean is of another kind")
+    return recipe
 
 
 def _corpora(recipe: Recipe, tokenizer: Tokenizer, voice: Voice) -> Corpora:
@@ -113,10 +120,10 @@ def _go(run: Run, corpora: Corpora, processes: Group, voice: Voice, checkpoint: 
         trainer.resume(checkpoint)
         voice.say(f"going on after step {checkpoint.progress.step} of {run.recipe.training.steps}")
     progress = trainer.fit()
-    if processes.leads and not trainer.stopped:
-        write_card(run, laws(run.model()))
+    if processes.leads:
+        write_card(run, () if trainer.stopped else laws(run.model()))
     _tell(run, trainer, voice)
-    return Outcome(run, progress, not trainer.stopped)
+    return Outcome(run, progress, not trainer.stopped, processes.leads)
 
 
 def _tell(run: Run, trainer: Trainer, voice: Voice) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
@@ -14,7 +14,7 @@ from ..core.errors import InputError, StateConsumed
 from ..core.laws import LAWS, Case, Finding, Law
 from ..core.state import Spec
 from ..mixers import MIXERS
-from ..models import MODELS, Decoder, Embedded, Encoder, Seq2seq
+from ..models import MODELS, AnyModel, Decoder, Embedded, Encoder, Seq2seq
 from ..parts.feedforward import FEEDFORWARDS
 from ..parts.scores import SCORES
 from . import trained
@@ -23,8 +23,6 @@ from .samples import WIDTH, samples
 from .statements import ATTEND, looking, over_ids, pooled, round_trips
 
 __all__ = ["STATEMENTS", "Proof", "proofs", "subjects"]
-
-AnyModel: TypeAlias = "Encoder | Decoder | Seq2seq"
 
 TABLES: tuple[type[Config], ...] = (*MIXERS, *FEEDFORWARDS, *MODELS)
 

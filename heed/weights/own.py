@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -33,9 +32,7 @@ def fill(model: nn.Module, held: Mapping[str, Tensor]) -> None:
 
 def read(build: Callable[[], M], folder: Path) -> M:
     """The model of a folder's model.safetensors, ready to use."""
-    with torch.device("meta"):
-        table = _names(build())
-    return restore(build, Folder(folder), table)
+    return restore(build, Folder(folder), _names)
 
 
 def _names(model: nn.Module) -> Table:

@@ -149,7 +149,7 @@ def export(model: nn.Module, table: Table) -> dict[str, Tensor]:
     return made
 
 
-def restore(build: Callable[[], M], folder: Folder, table: Table) -> M:
+def restore(build: Callable[[], M], folder: Folder, table: Table | Callable[[M], Table]) -> M:
     """The model in a checkpoint folder, ready to use, in the precision of its weights.
 
     It is built without memory first: sizes that only config.json claims cost nothing.
@@ -162,7 +162,7 @@ def restore(build: Callable[[], M], folder: Folder, table: Table) -> M:
     except (RuntimeError, OverflowError, TypeError) as error:  # torch, of sizes that no tensor can have
         raise WeightsError(f"{folder.path / CONFIG} describes a model that cannot be built: {error}") from None
     try:
-        load(model, folder.weights, table)
+        load(model, folder.weights, table if isinstance(table, tuple) else table(model))
     except WeightsError as error:
         raise WeightsError(f"{folder.path / WEIGHTS}: {error}") from None
     return model.eval()

@@ -6,16 +6,25 @@ import gzip
 import io
 import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from heed.cli import main
-from heed.core.errors import HeedError, RunError, WeightsError
-from heed.runs import load
-from tests.train.support import TINY, trained
+from heed.cli.options import Wish, file_settings, named_files
+from heed.core.config import override
+from heed.core.errors import HeedError, InputError, RunError, WeightsError
+from heed.decode import Beam, Greedy, Sample
+from heed.runs import load, score
+from heed.show.voice import Silent
+from heed.tasks import Ask, Translate
+from heed.tasks.causal import Writer
+from heed.train import train
+from tests.train.support import TINY, language_model, trained
 
 SMALL = [word for change in TINY for word in ("--set", change)]
 TRAINING = [word for change in TINY if change.startswith("training") for word in ("--set", change)]
@@ -29,9 +38,9 @@ Heed = Callable[..., tuple[int, str, str]]
 def heed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Heed:
     """What a command prints and its exit code."""
 
-    def call(*words: str | Path, lines: str = "") -> tuple[int, str, str]:
+    def call(*words: str | Path, lines: bytes = b"") -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["heed", *map(str, words)])
-        monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines), "utf-8"))
         capsys.readouterr()
         with pytest.raises(SystemExit) as stop:
             main()
@@ -71,7 +80,7 @@ def test_train_eval_and_run(heed: Heed, tmp_path: Path) -> None:
     code, told, _ = heed("run", out, "word 3", "word 4", "--limit", "5")
     assert code == 0
     assert len(told.splitlines()) == 2
-    assert heed("run", out, "--limit", "5", lines="word 3\nword 4\n")[1] == told
+    assert heed("run", out, "--limit", "5", lines=b"word 3\nword 4\n")[1] == told
 
 
 def test_a_language_model_of_a_text(heed: Heed, tmp_path: Path) -> None:
@@ -83,21 +92,22 @@ def test_a_language_model_of_a_text(heed: Heed, tmp_path: Path) -> None:
     assert code == 0, said
     told = heed("run", tmp_path / "out", "all work", "--temperature", "0.8", "--limit", "20", "--seed", "3")[1]
     assert told.startswith("all work")
-    again = heed("run", tmp_path / "out", "--temperature", "0.8", "--limit", "20", "--seed", "3", lines="all work\n")[1]
+    again = heed("run", tmp_path / "out", "--temperature", "0.8", "--limit", "20", "--seed", "3", lines=b"all work\n")[
+        1
+    ]
     assert again == told
     scores = json.loads(heed("eval", tmp_path / "out", "--json")[1])["valid"]
     assert scores["bits_per_byte"] > 0
 
 
 def test_answers_for_machines(heed: Heed, run: Path) -> None:
-    code, told, _ = heed(
-        "run", run, "--json", "--beam", "3", "--best", "2", "--limit", "6", lines="3 mai 2024\n1.2.2003\n"
-    )
+    wish = ("--beam", "3", "--best", "2", "--limit", "6")
+    code, told, _ = heed("run", run, "--json", *wish, lines=b"3 mai 2024\r\n1.2.2003")
     assert code == 0
     answers = [json.loads(line) for line in told.splitlines()]
     assert [answer["text"] for answer in answers] == ["3 mai 2024", "1.2.2003"]
     assert all(len(answer["answers"]) == 2 for answer in answers)
-    assert heed("run", run, lines="")[:2] == (0, "")
+    assert heed("run", run)[:2] == (0, "")
 
 
 def test_resume_after_the_end_changes_nothing(heed: Heed, run: Path, tmp_path: Path) -> None:
@@ -124,7 +134,17 @@ BAD = {
         ("eval", "{run}", "--split", "tset"),
         "there is no split 'tset' in this data; did you mean test?",
     ),
-    "beams and chance": (("run", "{run}", "x", "--beam", "2", "--temperature", "1"), "give --beam or --temperature"),
+    "beams and chance": (("run", "{run}", "x", "--beam", "2", "--top-p", "0.5"), "--top-p cannot go with it"),
+    "beams and repetition": (("run", "{run}", "x", "--beam", "2", "--repetition", "2"), "takes no --repetition"),
+    "a probability above 1": (("run", "{run}", "x", "--top-p", "2"), "top_p"),
+    "no beams": (("run", "{run}", "x", "--beam", "0"), "beams"),
+    "an empty stop string": (("run", "{run}", "x", "--stop", ""), "stop strings must be"),
+    "a penalty beyond reason": (("run", "{run}", "x", "--length-penalty", "1000"), "length_penalty"),
+    "a seed of 65 bits": (("run", "{run}", "x", "--temperature", "1", "--seed", str(2**64)), "seed"),
+    "a text where a folder belongs": (("run", "word " * 100), "File name too long"),
+    "a setting inside a number": (("train", "dates", "--set", "model.width.x=1"), "nothing inside to set"),
+    "a device that is not here": (("train", "dates", "--set", "training.device=gpu"), "training.device is 'gpu'"),
+    "nobody's home": (("train", "characters", "--data", "~nobody9/x.txt"), "nobody here has that name"),
     "more answers than beams": (("run", "{run}", "x", "--beam", "2", "--best", "3"), "best"),
     "a negative temperature": (("run", "{run}", "x", "--temperature", "-1"), "temperature"),
     "no tokens at all": (("run", "{run}", "x", "--limit", "0"), "limit"),
@@ -144,6 +164,91 @@ def test_bad_input_is_a_message_not_a_traceback(case: str, heed: Heed, run: Path
     assert wanted in " ".join(said.replace("│", " ").split())
     assert not told
     assert "Traceback" not in said
+
+
+def test_zero_temperature_is_greedy_and_a_seed_alone_changes_nothing() -> None:
+    for more in (Wish(temperature=0.0), Wish(temperature=0.0, seed=1), Wish(temperature=0.0, top_k=3), Wish(seed=4)):
+        assert more.ask(Translate()).how == Greedy()
+    assert Wish(seed=4).ask(Translate(decode=Beam())).how == Beam()
+    assert Wish(top_k=4, seed=2).ask(Translate(decode=Beam())).how == Sample(top_k=4, seed=2)
+    assert Wish(best=2).ask(Translate(decode=Beam(beams=7))).how == Beam(beams=7, best=2)
+
+
+def test_input_that_is_no_text(heed: Heed, run: Path) -> None:
+    code, _, said = heed("run", run, lines=b"1 mai 2024\n\xff\n")
+    assert code == 2
+    assert "line 2 of the input is not UTF-8 at byte 1" in " ".join(said.replace("│", " ").split())
+
+
+def test_a_pair_that_is_too_long_is_counted_not_fatal(heed: Heed, run: Path, tmp_path: Path) -> None:
+    (tmp_path / "some.tsv").write_text("1 mai 2024\t2024-05-01\n" + "1" * 99 + "\t2024-05-01\n")
+    found = json.loads(heed("eval", run, "--data", tmp_path / "some.tsv", "--json", "--limit", "9")[1])["test"]
+    assert (found["pairs"], found["left_out"]) == (1, 1)
+
+
+def test_eval_scores_the_split_that_was_given(heed: Heed, run: Path, tmp_path: Path) -> None:
+    (tmp_path / "v.tsv").write_text("1 mai 2024\t2024-05-01\n")
+    card = (run / "README.md").read_text()
+    said = heed("eval", run, "--data", f"valid={tmp_path / 'v.tsv'}", "--json", "--limit", "3")[1]
+    assert json.loads(said).keys() == {"valid"}
+    assert (run / "README.md").read_text() == card  # other data, another way of answering
+
+
+def test_a_wrong_change_leaves_the_run_as_it_was(heed: Heed, run: Path) -> None:
+    before = (run / "config.json").read_bytes()
+    assert heed("train", "--resume", run, "--data", "nowhere.tsv")[0] == 2
+    assert (run / "config.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ['a "b".tsv', "a=b.tsv", "é.tsv", "😀.tsv", "a\\b.tsv"])
+def test_paths_hold_anything(name: str) -> None:
+    found = override({}, file_settings(named_files([name], alone="train")))["data"]
+    assert Path(found["train"]) == Path(name).absolute()
+
+
+def test_scores_are_shown_even_if_they_cannot_be_written(
+    heed: Heed, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise RunError("read-only")
+
+    monkeypatch.setattr(score, "add_scores", full)
+    code, told, said = heed("eval", run, "--json")
+    assert code == 0
+    assert json.loads(told).keys() == {"valid", "test"}
+    assert "could not be written down: read-only" in said
+
+
+def test_what_is_not_a_number_is_null(heed: Heed, tmp_path: Path) -> None:
+    train(language_model(), tmp_path / "run", Silent())
+    weights = load_file(tmp_path / "run" / "model.safetensors")
+    save_file({name: tensor * float("nan") for name, tensor in weights.items()}, tmp_path / "run" / "model.safetensors")
+    told = heed("eval", tmp_path / "run", "--json", "--split", "valid")[1]
+    assert json.loads(told, parse_constant=pytest.fail)["valid"]["loss"] is None
+    assert heed("eval", tmp_path / "run", "--beam", "3")[0] == 2  # scores of a language model need no answers
+
+
+def test_a_reader_that_leaves_hears_no_complaint() -> None:
+    process = subprocess.Popen([sys.executable, "-m", "heed", "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait() in (0, 1)
+    process.stderr.close()
+
+
+def test_a_model_with_a_last_position_writes_up_to_it(tmp_path: Path) -> None:
+    places = ("model.position.kind=learned", "model.position.length=24")
+    train(language_model(*places), tmp_path / "run", Silent())
+    model = load(tmp_path / "run")
+    assert isinstance(model, Writer)
+    ask = Ask(how=Sample(temperature=5.0, seed=1))
+    assert len(model.tokenizer.encode(model.generate("x" * 20, ask))) <= 4
+    first, _ = model.answers(["x" * 20, "y"], ask)
+    assert first[0].text == model.generate("x" * 20, ask)
+    with pytest.raises(InputError, match="has 24 tokens, the model has places for 24"):
+        model.generate("x" * 24)
 
 
 BROKEN: dict[str, Callable[[Path], object]] = {

@@ -7,15 +7,19 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from safetensors.torch import save_file
+import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from heed.core.errors import ConfigError, RunError
 from heed.runs import Run, load
+from heed.runs.score import evaluate
+from heed.show.voice import Silent
 from heed.train import checkpoint
 from tests.train.support import metrics, recipe, resumed, same_run, trained
 
@@ -41,7 +45,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, saves: int, how: Callable[[], No
 
 @pytest.mark.parametrize("average", AVERAGES)
 def test_stopped_and_resumed_is_never_stopped(average: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    changes = (*AVERAGES[average], "training.accumulate=2")
+    changes = (*AVERAGES[average], "training.accumulate=2", "training.log=2")  # half a report is remembered too
     trained(tmp_path / "whole", *changes)
     with monkeypatch.context() as patch:  # the disk is full at the second checkpoint, after step 6
         stop_after(patch, len(checkpoint.PARTS) + 1, lambda: (_ for _ in ()).throw(OSError(errno.ENOSPC, "no space")))
@@ -91,11 +95,14 @@ def test_a_polite_stop_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
         [sys.executable, "-c", code, tmp_path / "cut"], stderr=subprocess.PIPE, text=True, env=one_thread()
     )
     written = tmp_path / "cut" / "metrics.jsonl"
+    deadline = time.monotonic() + 60
     while not written.exists() or len(written.read_text().splitlines()) < 4:
         assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=60)
-    assert process.returncode == 0
+    assert process.returncode == 0  # of Python; the command says 130
     assert f"heed train --resume {tmp_path / 'cut'}" in told
     (place,) = checkpoint.found(Run(tmp_path / "cut"))[-1:]
     steps = int(place.name) + 2
@@ -113,11 +120,33 @@ def test_metrics_beyond_the_checkpoint_are_told_again(tmp_path: Path) -> None:
     assert metrics(tmp_path / "run", "loss")[3][1] != 1
 
 
+def test_a_tail_starts_anew_when_there_are_more_steps(tmp_path: Path) -> None:
+    """The mean is over the last steps of the longer training, not over two tails."""
+    tail = AVERAGES["tail"]
+    trained(tmp_path / "run", *tail, "training.schedule.kind=constant")
+    resumed(tmp_path / "run", "training.steps=20")
+    last = load_file(tmp_path / "run" / "state" / "00000020" / "average.safetensors")
+    trained(tmp_path / "whole", *tail, "training.schedule.kind=constant", "training.steps=20")
+    whole = load_file(tmp_path / "whole" / "state" / "00000020" / "average.safetensors")
+    assert all(torch.equal(last[name], whole[name]) for name in whole)
+
+
+def test_scores_of_other_weights_are_forgotten(tmp_path: Path) -> None:
+    run = trained(tmp_path / "run").run
+    evaluate(run, voice=Silent())
+    assert run.scores.keys() == {"valid", "test"}
+    resumed(tmp_path / "run", "training.steps=7")
+    assert not run.scores
+    assert "None yet" in (run.path / "README.md").read_text()
+
+
 def test_what_cannot_go_on_says_why(tmp_path: Path) -> None:
     run = tmp_path / "run"
     trained(run, "training.save=2")
     with pytest.raises(ConfigError, match="model cannot be changed in a run that goes on"):
         resumed(run, "model.encoder.width=32", "model.decoder.width=32")
+    with pytest.raises(ConfigError, match="training.average cannot be changed"):
+        resumed(run, "training.average.kind=ema")
     newest = checkpoint.found(Run(run))[-1]
     whole = (newest / "optimizer.safetensors").read_bytes()
     (newest / "optimizer.safetensors").write_bytes(whole[:-10])

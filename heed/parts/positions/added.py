@@ -40,7 +40,8 @@ class Learned(Adds):
 
     def __init__(self, config: Config, width: int) -> None:
         super().__init__()
-        self.length, self.offset = config.length, config.offset
+        self.longest = self.length = config.length
+        self.offset = config.offset
         self.table = nn.Parameter(torch.empty(config.length + config.offset, width))
         nn.init.normal_(self.table, std=0.02)  # small beside the tokens, as in BERT and GPT-2
 
@@ -109,7 +110,8 @@ class Unit(Adds):
 
     def __init__(self, config: Config, width: int) -> None:
         super().__init__()
-        self.length, self.width = config.length, width
+        self.longest = self.length = config.length
+        self.width = width
 
     def code(self, position: Tensor) -> Tensor:
         must_fit(position, self.length, f"a unit code of length {self.length}", "give the config a greater length")

@@ -57,6 +57,8 @@ class RelativeConfig(PositionConfig):
 class Adds(nn.Module, ABC):
     """A code that is added to the input of the first layer: x_t + code(position of t)."""
 
+    longest: int | None = None  # positions it has a code for; None = any number
+
     @abstractmethod
     def code(self, position: Tensor) -> Tensor:
         """One vector per token. [B, T] -> [B, T, width]"""

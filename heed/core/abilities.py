@@ -1,0 +1,31 @@
+"""What a model may offer beside the contract. A model says so by its bases, so that nobody has to guess."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor, nn
+
+from .contract import Where
+from .state import Seen
+
+
+class Reads(ABC):
+    """A model that reads a source before it writes."""
+
+    @abstractmethod
+    def read(self, source: Tensor, where: Where) -> Seen:
+        """The source, encoded: the memory that is given when the target is written."""
+
+
+class Writes(ABC):
+    """A model whose outputs are scores of the next token."""
+
+    @abstractmethod
+    def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Linear]:
+        """The stream, and the head that makes it scores: a loss need not hold all scores at once."""
+
+    @property
+    @abstractmethod
+    def longest(self) -> int | None:
+        """How many tokens have a place; None = any number."""
