@@ -235,7 +235,7 @@ class Trainer:
         """Nothing is saved of a training that has diverged."""
         if not math.isfinite(value):
             raise RunError(
-                f"at step {self.progress.step} the loss is not a number any more: training has diverged. What was saved in "
+                f"at step {self.progress.step} the loss is not a number: training has diverged. What was saved in "
                 f"{self.run.path} is from before; lower training.optimizer.lr or raise training.schedule.warmup"
             )
 

@@ -110,9 +110,8 @@ def _device(name: str | None) -> torch.device:
         raise ConfigError(f"training.device is {name!r}, which is not here: {error}") from None
     if device.type == "mps":
         raise ConfigError("training.device is mps, which has no float64, but position codes need it; use cpu")
-    if device.type != "cpu" and device.index is None:
-        return torch.device(device.type, int(os.environ.get("LOCAL_RANK", "0")))
-    return device
+    numbered = device.type == "cpu" or ":" in str(device)
+    return device if numbered else torch.device(device.type, int(os.environ.get("LOCAL_RANK", "0")))
 
 
 def _best() -> str:

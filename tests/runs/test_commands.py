@@ -92,10 +92,8 @@ def test_a_language_model_of_a_text(heed: Heed, tmp_path: Path) -> None:
     assert code == 0, said
     told = heed("run", tmp_path / "out", "all work", "--temperature", "0.8", "--limit", "20", "--seed", "3")[1]
     assert told.startswith("all work")
-    again = heed("run", tmp_path / "out", "--temperature", "0.8", "--limit", "20", "--seed", "3", lines=b"all work\n")[
-        1
-    ]
-    assert again == told
+    wish = ("--temperature", "0.8", "--limit", "20", "--seed", "3")
+    assert heed("run", tmp_path / "out", *wish, lines=b"all work\n")[1] == told
     scores = json.loads(heed("eval", tmp_path / "out", "--json")[1])["valid"]
     assert scores["bits_per_byte"] > 0
 
