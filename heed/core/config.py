@@ -126,7 +126,7 @@ def read_data(path: Path) -> Data:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # also of text that is not UTF-8, or a number of a million digits
-        raise ConfigError(f"{path} is not valid {'TOML' if path.suffix == '.toml' else 'JSON'}: {error}") from None
+        raise ConfigError(f"{path} is not valid {'toml' if path.suffix == '.toml' else 'json'}: {error}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{path} holds a {type(data).__name__}; a configuration is a table of named values")
     return data

@@ -119,6 +119,10 @@ class Leaf(ABC):
     def rebuild(self, tensors: Sequence[Tensor]) -> Self:
         """A leaf of the same kind around other tensors."""
 
+    def select(self, rows: Tensor) -> Self:
+        """These rows, copied."""
+        return self.rebuild([t.index_select(0, rows.to(t.device)) for t in self.tensors()])
+
 
 class Cell(Leaf):
     """A fixed amount of memory per row: the matrix of a retention, the sums of an RWKV."""
@@ -171,6 +175,13 @@ class Log(Leaf):
 
     def rebuild(self, tensors: Sequence[Tensor]) -> Self:
         return type(self)(tensors[0], tensors[1], *tensors[2:], cap=self.cap)
+
+    def select(self, rows: Tensor) -> Self:
+        """With its spare room where all rows are alike, so that the next token needs no second copy."""
+        if not self._span.run or self._span.padded or self._free is not None or not rows.numel():
+            return super().select(rows)
+        held = tuple(t.index_select(0, rows.to(t.device)) for t in self._held)
+        return self._carry(held, self._length, None, self._span)
 
     def read(self) -> tuple[Seen, Log]:
         """Look without adding."""
@@ -240,7 +251,7 @@ class Log(Leaf):
         room = wanted if self.cap is None else min(wanted, self.cap + 1)
         return tuple(_grown(held, self._length, room) for held in self._held)
 
-    def _carry(self, held: tuple[Tensor, ...], length: int, free: int | None, span: Span) -> Log:
+    def _carry(self, held: tuple[Tensor, ...], length: int, free: int | None, span: Span) -> Self:
         log = type(self).__new__(type(self))
         log._held, log._length, log._free, log._span, log.cap = held, length, free, span, self.cap
         return log
@@ -282,22 +293,23 @@ def leaves(state: State | None) -> Iterator[Leaf]:
 def select(state: S, rows: Tensor | Sequence[int]) -> S:
     """These rows, in this order, repeated if named twice: reorders beams, drops finished rows. A copy."""
     index = rows if isinstance(rows, Tensor) else torch.tensor(rows, dtype=torch.long)
-    return cast(S, _map(state, lambda t: t.index_select(0, index.to(t.device)), spend=False))
+    return cast(S, _map(state, lambda leaf: leaf.select(index), spend=False))
 
 
 def fork(state: S) -> S:
     """A copy that lives on its own: pass one of the two, keep the other."""
-    return cast(S, _map(state, torch.clone, spend=False))
+    return cast(S, _map(state, _each(torch.clone), spend=False))
 
 
 def detach(state: S) -> S:
     """The same values without their gradients; the given handle is used up."""
-    return cast(S, _map(state, torch.detach, spend=True))
+    return cast(S, _map(state, _each(torch.detach), spend=True))
 
 
 def to(state: S, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> S:
     """Moved to a device, floating parts in another dtype; the given handle is used up."""
-    return cast(S, _map(state, lambda t: t.to(device, dtype if t.is_floating_point() else t.dtype), spend=True))
+    moved = _each(lambda t: t.to(device, dtype if t.is_floating_point() else t.dtype))
+    return cast(S, _map(state, moved, spend=True))
 
 
 def nbytes(state: State | None) -> int:
@@ -345,7 +357,12 @@ def _named(size: int) -> str:
     return size.name if isinstance(size, Dim) else str(size)
 
 
-def _map(state: State, change: Callable[[Tensor], Tensor], *, spend: bool) -> State:
+def _each(change: Callable[[Tensor], Tensor]) -> Callable[[Leaf], Leaf]:
+    """A change of tensors as a change of leaves."""
+    return lambda leaf: leaf.rebuild([change(t) for t in leaf.tensors()])
+
+
+def _map(state: State, change: Callable[[Leaf], Leaf], *, spend: bool) -> State:
     if isinstance(state, tuple):
         parts: list[State] = [_map(part, change, spend=spend) for part in state]
         return tuple(parts) if type(state) is tuple else type(state)(*parts)  # type: ignore[arg-type]  # a named tuple
@@ -353,7 +370,7 @@ def _map(state: State, change: Callable[[Tensor], Tensor], *, spend: bool) -> St
         raise StateConsumed
     if spend:
         state.spend()
-    return state.rebuild([change(t) for t in state.tensors()])
+    return cast(State, change(state))  # a leaf of the same kind
 
 
 def _seen(tensors: Sequence[Tensor], span: Span) -> Seen:

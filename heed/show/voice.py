@@ -18,7 +18,7 @@ class Voice:
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True)
         self._progress: Progress | None = None
-        self._task, self._total, self._begun, self._started, self._spoke = TaskID(0), 0, 0, 0.0, 0.0
+        self._title, self._task, self._total, self._begun, self._started, self._spoke = "", TaskID(0), 0, 0, 0.0, 0.0
 
     def say(self, text: str) -> None:
         """One line, as it is."""
@@ -27,7 +27,7 @@ class Voice:
     @contextmanager
     def counting(self, title: str, total: int, done: int = 0) -> Iterator[None]:
         """So many steps are to come, some of them done."""
-        self._total, self._begun, self._started = total, done, monotonic()
+        self._title, self._total, self._begun, self._started = title, total, done, monotonic()
         self._spoke = self._started
         if not self.console.is_terminal:
             yield
@@ -56,7 +56,7 @@ class Voice:
         if now - self._spoke >= QUIET or step == self._total:
             self._spoke = now
             left = (now - self._started) / max(1, step - self._begun) * (self._total - step)
-            self.say(" · ".join(filter(None, (f"{step} of {self._total}", news, f"{clock(left)} left"))))
+            self.say(" · ".join(filter(None, (f"{self._title}: {step} of {self._total}", news, f"{clock(left)} left"))))
 
 
 class Silent(Voice):

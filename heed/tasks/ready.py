@@ -12,8 +12,9 @@ from typing import TypeAlias, TypeVar
 import torch
 
 from ..core.abilities import Writes
-from ..core.config import Config, Size, Text
+from ..core.config import Config, Size, Text, kind_of
 from ..core.contract import Given
+from ..core.errors import InputError
 from ..data.base import Examples
 from ..decode import AnyWay, Beam, Begin, Greedy, Sample, Stop, Token, Why, Written, generate, stream
 from ..text import Tokenizer
@@ -63,6 +64,17 @@ class Ready(ABC):
 
     def __init__(self, task: Task, model: AnyModel, tokenizer: Tokenizer) -> None:
         self.task, self.model, self.tokenizer = task, model.eval(), tokenizer
+
+    def translate(self, texts: Sequence[str], ask: Ask | None = None) -> list[str]:
+        """The best target for each source, if that is what the model was trained for."""
+        raise self._cannot("translate")
+
+    def generate(self, text: str = "", ask: Ask | None = None) -> str:
+        """What the model writes after this text, if that is what it was trained for."""
+        raise self._cannot("generate")
+
+    def _cannot(self, what: str) -> InputError:
+        return InputError(f"this model cannot {what}: its task is {kind_of(type(self.task))}")
 
     @abstractmethod
     def prompt(self, text: str) -> list[int]:

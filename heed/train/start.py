@@ -36,7 +36,7 @@ class Outcome:
     run: Run
     progress: Progress
     finished: bool  # False if somebody stopped it
-    leads: bool  # whether this process speaks for all
+    leads: bool = True  # whether this process speaks for all
 
 
 def train(recipe: Recipe, out: Path | str, voice: Voice | None = None, *, numbered: bool = False) -> Outcome:

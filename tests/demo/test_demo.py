@@ -68,7 +68,7 @@ def test_it_leaves_a_run_with_scores_and_a_picture(shown: tuple[Report, str]) ->
     picture = report.picture.read_text(encoding="utf-8")
     assert picture.count("<svg") == 3 * (1 + 2 * 2)  # of three examples the mean, and two heads in two layers
     assert picture.count("<h2>") == 3
-    assert "step 3 of 3" in said
+    assert "training: 3 of 3" in said
     assert "tokenizer round trip" in said
     assert set(report.seconds) == {"training", "scoring", "looking", "proving"}
 

@@ -70,7 +70,7 @@ def test_train_eval_and_run(heed: Heed, tmp_path: Path) -> None:
     assert json.loads(told)["finished"] is True
     assert "28 examples" in said  # the others are kept for validation, and that is said too
     assert "2 pairs" in said
-    code, told, _ = heed("eval", out, "--json", "--beam", "2", "--limit", "8")
+    code, told, _ = heed("eval", out, "--json")
     assert code == 0
     assert {"bleu", "exact", "loss", "signature"} <= json.loads(told)["valid"].keys()
     assert "| valid | bleu |" in (out / "README.md").read_text()

@@ -162,6 +162,8 @@ def test_prefixes_and_stops(tokenizer: Tokenizer) -> None:
     cut = ready.generate("x", ask.model_copy(update={"stop": (text[4:6],)}))
     assert cut == text[: text.index(text[4:6])]
     assert ready.generate("") is not None  # no text at all is a prompt too
+    with pytest.raises(InputError, match="this model cannot translate: its task is causal"):
+        ready.translate(["x"])
 
 
 def test_what_does_not_fit_is_said(tokenizer: Tokenizer) -> None:

@@ -122,7 +122,7 @@ def test_metrics_beyond_the_checkpoint_are_told_again(tmp_path: Path) -> None:
 
 def test_a_tail_starts_anew_when_there_are_more_steps(tmp_path: Path) -> None:
     """The mean is over the last steps of the longer training, not over two tails."""
-    tail = AVERAGES["tail"]
+    tail = ("training.average.kind=tail", "training.average.share=0.4", "training.average.every=3")
     trained(tmp_path / "run", *tail, "training.schedule.kind=constant")
     resumed(tmp_path / "run", "training.steps=20")
     last = load_file(tmp_path / "run" / "state" / "00000020" / "average.safetensors")
