@@ -1,6 +1,6 @@
 """heed's training loop beside a plain one written by hand: the same model, the same batches, eager, two cores.
 
-The plain loop is what one writes without heed: batches ready in memory, mean cross-entropy, clipping, fused AdamW. Each
+The plain loop is what one writes without heed, over the same batches: mean cross-entropy, clipping, fused AdamW. Each
 side runs in a process of its own, as a user would run it, in turns.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,7 +32,8 @@ from .measure import Figure
 from .report import Row, Target, compared
 
 WARM = 5
-RECIPES = {  # a recipe, changes, and steps: of dates more than a round, so that drawing and encoding the next one counts
+# A recipe, changes, and steps: of dates more than a round, so that drawing and encoding the next one counts.
+RECIPES: dict[str, tuple[str, tuple[str, ...], int]] = {
     "dates (encoder-decoder, 1,536 tokens a step)": ("dates", (), 150),
     "stdlib (decoder, 2,048 tokens a step)": ("stdlib", ("data.bytes=2000000",), 40),
 }
@@ -68,21 +68,24 @@ def ours(name: str, changes: tuple[str, ...], steps: int) -> tuple[float, float]
 
 
 def plain(name: str, changes: tuple[str, ...], steps: int) -> tuple[float, float]:
-    """Seconds per token of a loop written by hand, its batches collated beforehand."""
+    """Seconds per token of a loop written by hand."""
     with TemporaryDirectory() as folder:
         run, corpus = _prepared(name, changes, Path(folder))
         recipe, model = run.recipe, run.shape.build().train()
     feed = Feed(corpus, recipe.task.cost, recipe.training.batch, recipe.training.seed)
-    batches = [recipe.task.batch(next(feed)) for _ in range(WARM + steps)]
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     smoothing = recipe.task.smoothing if isinstance(recipe.task, Translate) else 0.0
-    step = partial(_plain_step, model, optimizer, smoothing=smoothing)
-    for batch in batches[:WARM]:
-        step(batch)
+
+    def step() -> int:
+        batch = recipe.task.batch(next(feed))
+        _plain_step(model, optimizer, batch, smoothing=smoothing)
+        return batch.tokens
+
+    for _ in range(WARM):
+        step()
     begun = perf_counter()
-    for batch in batches[WARM:]:
-        step(batch)
-    return (perf_counter() - begun) / sum(batch.tokens for batch in batches[WARM:]), 0.0
+    tokens = sum(step() for _ in range(steps))
+    return (perf_counter() - begun) / tokens, 0.0
 
 
 def _plain_step(model: Any, optimizer: torch.optim.Optimizer, batch: Batch, *, smoothing: float) -> float:

@@ -41,8 +41,10 @@ def cross_entropy(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Los
 
 def headed_cross_entropy(stream: Tensor, head: nn.Linear, labels: Tensor, smoothing: float = 0.0) -> Loss:
     """`cross_entropy(head(stream), labels, smoothing)`, without holding the scores."""
+    small = labels.numel() * head.out_features <= HELD  # all scores fit at once: nothing is gained
     cast = torch.is_autocast_enabled(stream.device.type)
-    if cast or torch.compiler.is_compiling() or type(head) is not nn.Linear:  # an edited head is more than its weight
+    edited = type(head) is not nn.Linear  # such a head is more than its weight
+    if small or cast or edited or torch.compiler.is_compiling():
         return cross_entropy(head(stream), labels, smoothing)
     given = (stream.flatten(0, -2), head.weight, head.bias, labels.flatten(), smoothing, torch.is_grad_enabled())
     total, nats = _Headed.apply(*given)  # type: ignore[no-untyped-call]
