@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ..core.atomic import replacing
@@ -56,8 +57,13 @@ def _short(value: float) -> float:
 
 
 def _board(run: Run, step: int) -> SummaryWriter:
-    try:
-        from torch.utils.tensorboard.writer import SummaryWriter
-    except ImportError:
-        raise MissingExtra.of("tensorboard", "tensorboard") from None
+    must_be_there()
+    from torch.utils.tensorboard.writer import SummaryWriter
+
     return SummaryWriter(str(run.path / "tensorboard"), purge_step=step + 1)
+
+
+def must_be_there() -> None:
+    """Raise unless TensorBoard is installed."""
+    if find_spec("tensorboard") is None:
+        raise MissingExtra.of("tensorboard", "tensorboard")

@@ -23,6 +23,7 @@ from . import memory
 from .checkpoint import Checkpoint, Progress
 from .loop import Trainer
 from .parallel import Group, group
+from .record import must_be_there
 
 Corpora: TypeAlias = "dict[Name, Corpus]"
 
@@ -103,6 +104,8 @@ def _corpora(recipe: Recipe, tokenizer: Tokenizer, voice: Voice) -> Corpora:
     there = recipe.data.splits()
     if recipe.training.patience is not None and "valid" not in there:
         raise ConfigError("training.patience needs validation data; set data.valid or leave patience out")
+    if recipe.training.tensorboard:
+        must_be_there()
     found: Corpora = {}
     for name in ("train", "valid"):
         if name == "train" or name in there:
