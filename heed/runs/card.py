@@ -81,9 +81,9 @@ def _card(run: Run, contract: str) -> str:
 def _scores(table: Table) -> str:
     if not table:
         return "None yet: `heed eval` measures them and writes them here."
-    rows = [
-        f"| {name} | {key} | {value:,.4g} |" if isinstance(value, int | float) else f"| {name} | {key} | {value} |"
-        for name, scores in table.items()
-        for key, value in scores.items()
-    ]
+    rows = [f"| {name} | {key} | {_cell(value)} |" for name, scores in table.items() for key, value in scores.items()]
     return "\n".join(["| on | what | value |", "|---|---|---|", *rows])
+
+
+def _cell(value: float | str) -> str:
+    return f"`{value.replace('|', ' ')}`" if isinstance(value, str) else f"{value:,.4g}"

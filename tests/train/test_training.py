@@ -191,6 +191,7 @@ def test_half_precision_with_smooth_labels(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of the compiler itself
 def test_compiled_training_is_the_same(tmp_path: Path) -> None:
     """Fused operations round differently in the last digits of float32."""
     for flag in ("false", "true"):
