@@ -5,7 +5,6 @@ Texts are brought to Unicode NFC first, so that é is one character however it w
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Iterator
 
@@ -35,7 +34,12 @@ def may_be_cut(tokenizer: Tokenizer) -> bool:
 
 
 def _is_in(part: object, table: tuple[object, ...]) -> bool:
-    return pickle.dumps(part) in {pickle.dumps(known) for known in table}  # the library's parts have no `==`
+    return _written(part) in {_written(known) for known in table}  # the library's parts have no `==`
+
+
+def _written(part: object) -> object:
+    """A part as the library writes it down."""
+    return None if part is None else part.__getstate__()
 
 
 # --- normalisation ---

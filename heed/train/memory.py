@@ -1,7 +1,7 @@
 """Memory that is freed stays with the process: a training asks for the same large tensors in every step.
 
-glibc gives every large block back to the system at once, and the next step pays for it page by page: about a third of
-the time of a step on a CPU (`python -m benchmarks throughput` measures it). Other C libraries are left as they are.
+glibc gives every large block back to the system at once, and the next step pays for it page by page. Other C libraries
+are left as they are.
 """
 
 from __future__ import annotations
