@@ -25,6 +25,7 @@ from ..parts.masks import (
     Whole,
     Window,
 )
+from ..parts.norms import RMSNorm
 from ..parts.positions import RELATIVE, AnyRelative, NoPosition, Relative
 
 
@@ -55,7 +56,10 @@ class Attention(Headed[Log]):
 
         @classmethod
         def samples(cls) -> tuple[MixerConfig, ...]:
-            heads = (cls(), cls(kv_heads=1), cls(kv_heads=2, bias=False), cls(heads=3, head_size=5, scale=0.3))
+            heads = (
+                *(cls(), cls(kv_heads=1), cls(kv_heads=2, bias=False), cls(heads=3, head_size=5, scale=0.3)),
+                cls(key_bias=False, head_norm=RMSNorm(), clip=0.5),
+            )
             masks = tuple(cls(mask=mask) for mask in SAMPLE_MASKS)
             positions = tuple(cls(position=code) for kind in RELATIVE for code in kind.samples())
             both = (
@@ -78,7 +82,7 @@ class Attention(Headed[Log]):
     def forward(self, x: Tensor, where: Where, state: Log | None = None) -> tuple[Tensor, Log | None]:
         x = where.blank(x)
         query, key = self.position.turn(self.queries(x), where), self.position.turn(self.keys(x), where)
-        seen, state = remember(state, where, key, self.values(x))
+        seen, state = remember(state, where, key, self.position.turn_value(self.values(x), where))
         key, value = seen.parts
         query, key = self.position.meet(query, key, where, seen)
         sight, bias = self.mask(where, seen), self.position.bias

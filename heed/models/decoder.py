@@ -7,8 +7,9 @@ from typing import Literal
 from torch import Tensor, nn
 
 from ..core.abilities import Writes
-from ..core.config import Flag
+from ..core.config import Flag, Positive
 from ..core.contract import Where
+from ..parts.heads import Scores
 from .block import States
 from .trunk import Trunk
 
@@ -20,14 +21,19 @@ class Decoder(Trunk, Writes):
         kind: Literal["decoder"] = "decoder"
         tied: Flag = True  # the head's weights are the embeddings (Press & Wolf 2017)
         head_bias: Flag = False
+        head_scale: Positive = 1.0  # of the stream, before the head (T5: width^-1/2)
+        cap: Positive | None = None  # scores are bent to stay within ±cap (Gemma 2)
+        narrowed: Flag = False  # narrow embeddings: the stream is narrowed before the head, too (OPT)
 
         def build(self) -> Decoder:
             return Decoder(self)
 
     def __init__(self, config: Config, table: nn.Embedding | None = None) -> None:
         super().__init__(config, table)
-        self.head = nn.Linear(config.width, config.tokens, bias=config.head_bias)
-        nn.init.normal_(self.head.weight, std=config.width**-0.5)
+        size = config.embedded if config.narrowed else config.width
+        self.narrow = nn.Linear(config.width, size, bias=False) if config.narrowed else None
+        self.head = _head(config, size)
+        nn.init.normal_(self.head.weight, std=size**-0.5)
         if config.head_bias:
             nn.init.zeros_(self.head.bias)
         if config.tied:
@@ -35,7 +41,7 @@ class Decoder(Trunk, Writes):
 
     def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Linear]:
         stream, _ = super().mix(self.front.embed(tokens, where), where)
-        return stream, self.head
+        return stream if self.narrow is None else self.narrow(stream), self.head
 
     @property
     def longest(self) -> int | None:
@@ -43,4 +49,10 @@ class Decoder(Trunk, Writes):
 
     def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         stream, state = super().mix(x, where, state)
-        return self.head(stream), state
+        return self.head(stream if self.narrow is None else self.narrow(stream)), state
+
+
+def _head(config: Decoder.Config, width: int) -> nn.Linear:
+    if config.head_scale == 1.0 and config.cap is None:
+        return nn.Linear(width, config.tokens, bias=config.head_bias)
+    return Scores(width, config.tokens, bias=config.head_bias, scale=config.head_scale, cap=config.cap)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..core.contract import Where
 from ..core.state import Seen
 from ..mixers import Attention, SomeMixers
+from ..parts.heads import SomeHeads, heads_of
 from ..parts.masks import Whole
 from .trunk import Trunk
 
@@ -19,9 +20,14 @@ class Encoder(Trunk):
     class Config(Trunk.Config):
         kind: Literal["encoder"] = "encoder"
         mixer: SomeMixers = (Attention.Config(mask=Whole()),)
+        heads: SomeHeads | None = None  # what it can be asked, beside its stream
 
         def build(self) -> Encoder:
             return Encoder(self)
+
+    def __init__(self, config: Config, table: nn.Embedding | None = None) -> None:
+        super().__init__(config, table)
+        self.heads = heads_of(config.heads, config.width, self.front.table)
 
     def read(self, tokens: Tensor, where: Where) -> Seen:
         """The stream of these tokens, stamped, to be given to a decoder."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import cast
+from typing import Self, cast
 
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from ..core.config import Config as Tree
-from ..core.config import Share, Size
+from ..core.config import Count, Flag, Share, Size
 from ..core.contract import NOTHING, Given, Mixer, MixerConfig, Reach, Where
 from ..core.state import Spec, State
 from ..mixers import Attention, Cross, SomeMixers
-from ..parts.feedforward import AnyFeedForward, FeedForward
+from ..parts.feedforward import FeedForward, SomeFeedForwards
 from ..parts.norms import AnyNorm, LayerNorm
 from ..parts.wiring import AnyWiring, PreNorm
 from .block import Block, States
@@ -26,46 +27,78 @@ class Stack(Mixer[States]):
         depth: Size
         mixer: SomeMixers = (Attention.Config(),)
         cross: Cross.Config | None = None
-        feedforward: AnyFeedForward = FeedForward.Config()
+        feedforward: SomeFeedForwards = (FeedForward.Config(),)
         norm: AnyNorm = LayerNorm()
         wiring: AnyWiring = PreNorm()
         dropout: Share = 0.0
+        order: tuple[Count, ...] | None = None  # which block stands at each depth (ALBERT: few, again and again)
+        one_position: Flag = False  # all blocks share the position code of the first (T5)
 
-        def mixer_of(self, layer: int) -> MixerConfig:
-            """The mixers are tiled over the depth."""
-            mixers = self.mixer if isinstance(self.mixer, tuple) else (self.mixer,)
-            return mixers[layer % len(mixers)]
+        @model_validator(mode="after")
+        def _whole_order(self) -> Self:
+            if self.order is not None and (len(self.order) != self.depth or set(self.order) != set(range(self.blocks))):
+                raise ValueError(f"order must name the blocks 0 to n for each of {self.depth} layers, not {self.order}")
+            return self
+
+        @property
+        def blocks(self) -> int:
+            """Blocks with weights of their own."""
+            return self.depth if self.order is None else max(self.order, default=-1) + 1
+
+        def mixer_of(self, block: int) -> MixerConfig:
+            """The mixers are tiled over the blocks."""
+            return tiled(self.mixer, block)
+
+        def feedforward_of(self, block: int) -> MixerConfig:
+            """So are the feed-forwards."""
+            return tiled(self.feedforward, block)
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.ends = config.wiring.ends(config.width, config.norm)
-        self.blocks = nn.ModuleList(_block(config, layer) for layer in range(config.depth))
-        self.reach = reduce(Reach.then, (block.reach for block in self._blocks()))
+        self.blocks = nn.ModuleList(_block(config, block) for block in range(config.blocks))
+        self.order = config.order or tuple(range(config.depth))
+        if config.one_position:
+            _share_position(self.layers)
+        self.reach = reduce(Reach.then, (block.reach for block in self.layers))
 
     def spec(self) -> Spec:
-        return tuple(block.spec() for block in self._blocks())
+        return tuple(block.spec() for block in self.layers)
 
     def start(self, rows: int, given: Given = NOTHING) -> States:
         self.must_stream()
-        return tuple(block.start(rows, given) for block in self._blocks())
+        return tuple(block.start(rows, given) for block in self.layers)
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         x = self.ends.enter(x)
         after: list[State | None] = []
-        for block, before in zip(self.blocks, (None,) * len(self.blocks) if state is None else state, strict=True):
-            x, kept = block(x, where, before)
+        for block, before in zip(self.layers, (None,) * len(self.order) if state is None else state, strict=True):
+            x, kept = block(x, where, cast("States | None", before))
             after.append(kept)
         return self.ends.leave(x), None if state is None else tuple(kept for kept in after if kept is not None)
 
-    def _blocks(self) -> list[Block]:
-        return [cast(Block, block) for block in self.blocks]
+    @property
+    def layers(self) -> list[Block]:
+        """The block at each depth."""
+        return [cast(Block, self.blocks[index]) for index in self.order]
 
 
-def _block(config: Stack.Config, layer: int) -> Block:
+def tiled(configs: MixerConfig | tuple[MixerConfig, ...], block: int) -> MixerConfig:
+    """One for all, or several in turn."""
+    several = configs if isinstance(configs, tuple) else (configs,)
+    return several[block % len(several)]
+
+
+def _share_position(blocks: list[Block]) -> None:
+    for block in blocks[1:]:
+        block.mixer.position = blocks[0].mixer.position
+
+
+def _block(config: Stack.Config, number: int) -> Block:
     width = config.width
-    mixer = config.mixer_of(layer).build(width)
+    mixer = config.mixer_of(number).build(width)
     cross = None if config.cross is None else config.cross.build(width)
-    feedforward = config.feedforward.build(width)
+    feedforward = config.feedforward_of(number).build(width)
     count = 2 if cross is None else 3
     block = Block(mixer, cross, feedforward, config.wiring.build(width, count, config.norm, config.dropout))
     for part in block.parts:

@@ -4,28 +4,42 @@ from __future__ import annotations
 
 from typing import Self
 
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from ..core.config import Flag, Size
-from ..core.contract import NOTHING, Given, Mixer, Where
+from ..core.contract import Where
 from ..core.errors import ConfigError
-from ..core.state import Spec
-from ..parts.fronts import Tokens, embedding
+from ..parts.fronts import Narrow, Tokens, embedding
 from ..parts.norms import AnyNorm
 from ..parts.positions import AnyAdded
 from .block import States
+from .body import Body
 from .shape import Shape, agreed
 from .stack import Stack
 
 
-class Trunk(Mixer[States]):
-    """Tokens in, stream out. A Mixer over token ids."""
+class Trunk(Body):
+    """Tokens in, stream out. A Mixer over token ids [B, T], or over ids with further fields [B, T, 1 + fields]."""
+
+    front: Tokens
 
     class Config(Stack.Config, Shape):
         vocabulary: Size | None = None  # None: as many as the tokenizer has
         position: AnyAdded | None = None  # what is added to the embeddings
         scaled: Flag = False  # embeddings times √width
         front_norm: AnyNorm | None = None
+        narrow: Narrow | None = None  # embeddings narrower than the stream
+        segments: Size | None = None  # a second field: which segment a token is of (BERT's sentences A and B)
+        boxes: Size | None = None  # four more fields: where on a page a token stands (LayoutLM), from 0 to boxes - 1
+
+        @model_validator(mode="after")
+        def _fields_unscaled(self) -> Self:
+            if self.scaled and (self.segments or self.boxes):
+                raise ValueError(
+                    "scaled multiplies all that is embedded, segments and boxes too; leave one of them out"
+                )
+            return self
 
         @property
         def tokens(self) -> int:
@@ -37,29 +51,28 @@ class Trunk(Mixer[States]):
         def sized(self, vocabulary: int) -> Self:
             return self.model_copy(update={"vocabulary": agreed(self.vocabulary, vocabulary)})
 
+        @property
+        def embedded(self) -> int:
+            """Channels of an embedding."""
+            return self.width if self.narrow is None else self.narrow.size
+
     def __init__(self, config: Config, table: nn.Embedding | None = None) -> None:
-        super().__init__()
+        super().__init__(config, _tokens(config, table))
         self.config = config
-        self.front = Tokens(
-            table if table is not None else embedding(config.tokens, config.width),
-            config.width**0.5 if config.scaled else 1.0,
-            None if config.position is None else config.position.build(config.width),
-            None if config.front_norm is None else config.front_norm.build(config.width),
-            config.dropout,
-        )
-        self.stack = Stack(config)
-        self.reach = self.stack.reach
-
-    def spec(self) -> Spec:
-        return self.stack.spec()
-
-    def start(self, rows: int, given: Given = NOTHING) -> States:
-        self.must_stream()
-        return self.stack.start(rows, given)
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         return self.mix(self.front.embed(x, where), where, state)
 
-    def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        """From bare embeddings on: what is differentiable in the input, and so what the laws are run on."""
-        return self.stack(self.front.place(x, where), where, state)
+
+def _tokens(config: Trunk.Config, table: nn.Embedding | None) -> Tokens:
+    position_width, norm_width = Narrow.widths(config.narrow, config.width)
+    return Tokens(
+        table if table is not None else embedding(config.tokens, config.embedded),
+        config.width**0.5 if config.scaled else 1.0,
+        None if config.position is None else config.position.build(position_width),
+        None if config.front_norm is None else config.front_norm.build(norm_width),
+        config.dropout,
+        narrow=None if config.narrow is None else config.narrow.build(config.width),
+        segments=config.segments,
+        boxes=config.boxes,
+    )

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias, get_args
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..core.config import Flag, OneOf, Share, Size
+from ..core.config import Flag, ManyOf, Share, Size
 from ..core.contract import Mixer, MixerConfig, Reach, Where
 from .dropout import Dropout
 from .norms import AnyNorm, LayerNorm
 
-Activation: TypeAlias = Literal["relu", "gelu", "gelu_tanh", "silu", "relu_squared"]
+Activation: TypeAlias = Literal[
+    "relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu", "relu_squared", "tanh", "sigmoid", "mish", "elu", "identity"
+]
 Nothing: TypeAlias = "tuple[()]"
 
 
@@ -30,10 +33,22 @@ def activate(name: Activation, x: Tensor) -> Tensor:
             return F.gelu(x)
         case "gelu_tanh":
             return F.gelu(x, approximate="tanh")
+        case "gelu_sigmoid":  # x·σ(1.702 x): the quick form of CLIP
+            return x * torch.sigmoid(1.702 * x)
         case "silu":
             return F.silu(x)
         case "relu_squared":
             return F.relu(x).square()
+        case "tanh":
+            return torch.tanh(x)
+        case "sigmoid":
+            return torch.sigmoid(x)
+        case "mish":
+            return F.mish(x)
+        case "elu":
+            return F.elu(x)
+        case "identity":
+            return x
 
 
 class FeedForward(Mixer[Nothing]):
@@ -109,4 +124,4 @@ class Gated(Mixer[Nothing]):
 
 
 FEEDFORWARDS: tuple[type[MixerConfig], ...] = (FeedForward.Config, Gated.Config)
-AnyFeedForward = Annotated[MixerConfig, OneOf(lambda: FEEDFORWARDS)]
+SomeFeedForwards = Annotated[MixerConfig | tuple[MixerConfig, ...], ManyOf(lambda: FEEDFORWARDS)]

@@ -22,10 +22,13 @@ class HeadedConfig(MixerConfig):
     kv_heads: Size | None = None  # as many as heads
     head_size: Size | None = None  # width / heads
     bias: Flag = True  # of query, key and value
+    key_bias: Flag | None = None  # of the key; None = as bias (Whisper has none: a softmax does not see it)
     out_bias: Flag | None = None  # of the output; None = as bias
     scale: Positive | None = None  # head_size^-1/2
     dropout: Share = 0.0  # of the weights
     norm: AnyNorm | None = None  # over the concatenated heads, before the output (SubLN, Wang et al. 2022)
+    head_norm: AnyNorm | None = None  # over each head of query and key (Dehghani et al. 2023; Qwen 3)
+    clip: Positive | None = None  # queries, keys and values are cut off at ±clip (MPT)
 
     @model_validator(mode="after")
     def _groups(self) -> Self:
@@ -58,19 +61,25 @@ class Headed(Mixer[S]):
         self.dropout = config.dropout
         inner, shared = self.heads * self.head_size, self.kv_heads * self.head_size
         self.query = nn.Linear(width, inner, bias=config.bias)
-        self.key = nn.Linear(width, shared, bias=config.bias)
+        self.key = nn.Linear(width, shared, bias=config.bias if config.key_bias is None else config.key_bias)
         self.value = nn.Linear(width, shared, bias=config.bias)
+        self.clip = config.clip
+        self.query_norm, self.key_norm = (
+            None if config.head_norm is None else config.head_norm.build(self.head_size) for _ in range(2)
+        )
         self.norm = None if config.norm is None else config.norm.build(inner)
         self.out = nn.Linear(inner, width, bias=config.bias if config.out_bias is None else config.out_bias)
         self.weights = Look()
 
     def queries(self, x: Tensor) -> Tensor:
         """[B, T, heads, head_size]"""
-        return self._split(self.query, x, self.heads)
+        query = self._split(self.query, x, self.heads)
+        return query if self.query_norm is None else self.query_norm(query)
 
     def keys(self, x: Tensor) -> Tensor:
         """[B, T, kv_heads, head_size]"""
-        return self._split(self.key, x, self.kv_heads)
+        key = self._split(self.key, x, self.kv_heads)
+        return key if self.key_norm is None else self.key_norm(key)
 
     def values(self, x: Tensor) -> Tensor:
         """[B, T, kv_heads, head_size]"""
@@ -84,6 +93,7 @@ class Headed(Mixer[S]):
 
     def _split(self, project: nn.Linear, x: Tensor, heads: int) -> Tensor:
         projected: Tensor = project(x)
+        projected = projected if self.clip is None else projected.clamp(-self.clip, self.clip)
         return projected.view(*x.shape[:2], heads, self.head_size)
 
     @property

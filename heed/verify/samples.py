@@ -52,8 +52,8 @@ def _decoders() -> tuple[Decoder.Config, ...]:
     hybrid = (Attention.Config(mask=Window(back=2)), Attention.Config(kv_heads=2, position=Rope.Config()))
     other = (
         plain.model_copy(update={"mixer": hybrid, "depth": 3}),
-        plain.model_copy(update={"feedforward": Gated.Config(), "scaled": True, "front_norm": LayerNorm()}),
-        plain.model_copy(update={"feedforward": FeedForward.Config(norm=LayerNorm()), "tied": False}),
+        plain.model_copy(update={"feedforward": (Gated.Config(),), "scaled": True, "front_norm": LayerNorm()}),
+        plain.model_copy(update={"feedforward": (FeedForward.Config(norm=LayerNorm()),), "tied": False}),
         plain.model_copy(update={"cross": Cross.Config(kv_heads=1), "head_bias": True}),
     )
     return (*wired, *normed, *placed, *other)

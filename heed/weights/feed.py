@@ -11,24 +11,16 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 import torch
-from pydantic import ConfigDict
 from torch import Tensor
 
-from ..core.config import Config
 from ..core.contract import Where
 from ..core.errors import ConfigError, WeightsError
 from ..models.stack import Stack
-from .folder import CONFIG, INPUTS, WEIGHTS, Folder
+from .family import Places, Theirs
+from .folder import CONFIG, INPUTS, Folder
+from .stored import WEIGHTS
 
 Outputs: TypeAlias = "dict[str, Tensor]"  # under the names of outputs.safetensors
-
-
-class Theirs(Config):
-    """The part of an authors' config.json that matters here; what else it holds is passed over."""
-
-    model_config = ConfigDict(extra="ignore")
-
-
 T = TypeVar("T", bound=Theirs)
 
 
@@ -42,7 +34,8 @@ def understood(folder: Folder, kind: type[T], given: dict[str, object] | None = 
 
 def must_hold(folder: Folder, width: int, depth: int) -> None:
     """Raise if config.json claims more than the weights can bear out: to build width and depth costs time."""
-    widest = max((max(tensor.shape, default=1) for tensor in folder.weights.values()), default=0)
+    tensors = folder.weights
+    widest = max((max(tensors.like(name).shape, default=1) for name in tensors), default=0)
     if width > widest or depth > len(folder.weights):
         raise WeightsError(
             f"{folder.path / CONFIG} claims {depth} layers of width {width}; {WEIGHTS} holds {len(folder.weights)} "
@@ -65,6 +58,7 @@ class Padded:
 
     real: Tensor  # [B, T] True = a token
     column: Tensor  # [B, T] which column comes to each place
+    places: Places = "columns"  # what a token's position is: the column it came from, or its rank among real tokens
 
     @classmethod
     def hiding(cls, folder: Folder, mask: str, tokens: Tensor) -> Padded:
@@ -80,16 +74,22 @@ class Padded:
         return cls.of(~padding)
 
     @classmethod
-    def of(cls, real: Tensor) -> Padded:
+    def showing(cls, folder: Folder, mask: str, tokens: Tensor, places: Places = "columns") -> Padded:
+        """By an input that is 1 at tokens, if there is such an input."""
+        shown = cls.hiding(folder, mask, tokens)
+        return cls.of(~shown.real if mask in folder.inputs else shown.real, places)
+
+    @classmethod
+    def of(cls, real: Tensor, places: Places = "columns") -> Padded:
         """From a mask that is True at tokens. [B, T]"""
-        return cls(real, (~real).byte().argsort(dim=1, stable=True))
+        return cls(real, (~real).byte().argsort(dim=1, stable=True), places)
 
     @property
     def where(self) -> Where:
-        """The stamps of the tokens at the front; a token's position is the column it came from."""
+        """The stamps of the tokens at the front."""
         rank = torch.arange(self.real.shape[1]).expand_as(self.real)
         order = torch.where(rank < self.real.sum(1, keepdim=True), rank, -1)
-        return Where(order, self.column.masked_fill(order < 0, 0))
+        return Where(order, (self.column if self.places == "columns" else rank).masked_fill(order < 0, 0))
 
     def front(self, x: Tensor) -> Tensor:
         """Real tokens to the front of their rows. [B, T, ...]"""
@@ -99,11 +99,17 @@ class Padded:
         """Every token to where it came from."""
         return _moved(x, self.column.argsort(1))
 
+    def pairs_back(self, weights: Tensor, keys: Padded | None = None) -> Tensor:
+        """Weights over keys (of the same or of another sequence) to where both came from. [B, H, T, N]"""
+        rows = _moved(weights.transpose(1, 2), self.column.argsort(1))  # [B, T, H, N]
+        columns = _moved(rows.movedim(3, 1), (keys or self).column.argsort(1))  # [B, N, T, H]
+        return columns.permute(0, 3, 2, 1)
+
 
 def streams(stack: Stack, x: Tensor, where: Where) -> list[Tensor]:
     """The stream before the first block and after each one."""
     made = [stack.ends.enter(x)]
-    for block in stack.blocks:
+    for block in stack.layers:
         made.append(block(made[-1], where)[0])
     return made
 

@@ -6,21 +6,20 @@ its path; sizes named in config.json are compared with the tensors before anythi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor
 
 from ..core.config import Data, nearest, read_data
 from ..core.errors import ConfigError, WeightsError
+from .checkpoint import Checkpoint
+from .stored import WEIGHTS, Held, Stored, opened
 
-CONFIG, WEIGHTS, INPUTS, OUTPUTS = "config.json", "model.safetensors", "inputs.safetensors", "outputs.safetensors"
-PLACEHOLDER = "_empty"  # stands in the weights of a mechanism that has none
+CONFIG, INPUTS, OUTPUTS = "config.json", "inputs.safetensors", "outputs.safetensors"
 
 
 @dataclass(frozen=True)
@@ -56,9 +55,14 @@ class Folder:
         return str(self.config["model_type"])
 
     @cached_property
-    def weights(self) -> dict[str, Tensor]:
+    def weights(self) -> Stored:
         """Parameters under their authors' names."""
-        return {name: tensor for name, tensor in _tensors(self.path / WEIGHTS).items() if name != PLACEHOLDER}
+        return Stored.of(self.path)
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Config and weights."""
+        return Checkpoint(self.path, self.config, self.weights)
 
     @cached_property
     def inputs(self) -> dict[str, Tensor]:
@@ -71,13 +75,13 @@ class Folder:
         path = self.path / OUTPUTS
         if not path.exists():
             return None
-        with _opened(path), safe_open(path, "pt") as file:
+        with opened(path), safe_open(path, "pt") as file:
             return tuple(sorted(file.keys()))
 
     @property
     def dtype(self) -> torch.dtype:
         """The precision to compute in: that of the weights or, where there are none, of the inputs."""
-        return _dtype(self.weights) or _dtype(self.inputs) or torch.float32
+        return self.weights.dtype or Held(self.inputs).dtype or torch.float32
 
     def wants(self, name: str) -> bool:
         """Whether an output is asked for; without outputs.safetensors, all of them are."""
@@ -95,7 +99,7 @@ class Folder:
         path = self.path / OUTPUTS
         if name not in (self.wanted or ()):
             raise WeightsError(f"{path} has no {name}{nearest(name, self.wanted or ())}")
-        with _opened(path), safe_open(path, "pt") as file:
+        with opened(path), safe_open(path, "pt") as file:
             tensor: Tensor = file.get_tensor(name)
             return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
 
@@ -114,21 +118,6 @@ class Folder:
         raise WeightsError(f"{self.path / CONFIG}: {name} is {value!r}; needed is a number above 0")
 
 
-def _dtype(tensors: dict[str, Tensor]) -> torch.dtype | None:
-    return next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), None)
-
-
 def _tensors(path: Path) -> dict[str, Tensor]:
-    with _opened(path), safe_open(path, "pt") as file:
+    with opened(path), safe_open(path, "pt") as file:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[None]:
-    """Whatever safetensors finds wrong, as one kind of error and with the path."""
-    if not path.is_file():
-        raise WeightsError(f"{path} is not a file; a folder to read needs it")
-    try:
-        yield
-    except (SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
-        raise WeightsError(f"{path} is not a whole safetensors file ({error}); copy it again") from None

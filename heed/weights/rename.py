@@ -27,7 +27,9 @@ from torch import Tensor, nn
 
 from ..core.config import nearest
 from ..core.errors import HeedError, WeightsError
-from .folder import CONFIG, WEIGHTS, Folder
+from .checkpoint import Checkpoint
+from .folder import Folder
+from .stored import Held, Tensors
 
 SHOWN = 40  # problems that a message lists; a checkpoint of another model has thousands
 EQUAL = 1e-6  # relative: what float32 leaves of two ways to compute the same constant
@@ -118,7 +120,7 @@ def load(model: nn.Module, tensors: Mapping[str, Tensor], table: Table) -> None:
     All that is missing, unknown, misshapen or tied in name only is listed in one error, before anything is changed. A
     model built under `torch.device("meta")` gets its memory here; weights that it ties stay tied.
     """
-    plan = _Plan(model, table)
+    plan, tensors = _Plan(model, table), tensors if isinstance(tensors, Tensors) else Held(tensors)
     problems = list(islice(plan.problems(tensors), SHOWN + 1))
     if problems:
         shown = "\n  - ".join(problems[:SHOWN])
@@ -128,7 +130,7 @@ def load(model: nn.Module, tensors: Mapping[str, Tensor], table: Table) -> None:
         for link in plan.links:
             if link.theirs in tensors:
                 for name, part in zip(link.ours, link.rule.split(tensors[link.theirs]), strict=True):
-                    plan.place(name, part)
+                    plan.place(name, part, keep=not isinstance(tensors, Held))
 
 
 def export(model: nn.Module, table: Table) -> dict[str, Tensor]:
@@ -136,35 +138,39 @@ def export(model: nn.Module, table: Table) -> dict[str, Tensor]:
 
     Nothing is copied that need not be: what is stored as it is shares its memory with the model.
     """
+    return dict(exported(model, table))
+
+
+def exported(model: nn.Module, table: Table) -> Iterator[tuple[str, Tensor]]:
+    """The same, one by one."""
     plan = _Plan(model, table)
-    made: dict[str, Tensor] = {}
     written: set[int] = set()
     for link in plan.links:
         parts = [plan.held[name] for name in link.ours]
         if not written.issuperset(map(id, parts)):
-            made[link.theirs] = link.rule.join([part.detach() for part in parts])
+            yield link.theirs, link.rule.join([part.detach() for part in parts])
         written.update(map(id, parts))
     for name, (constant, beside) in plan.constants.items():
-        made[name] = constant.value.to(plan.held[beside], copy=True)
-    return made
+        yield name, constant.value.to(plan.held[beside], copy=True)
 
 
-def restore(build: Callable[[], M], folder: Folder, table: Table | Callable[[M], Table]) -> M:
-    """The model in a checkpoint folder, ready to use, in the precision of its weights.
+def restore(build: Callable[[], M], checkpoint: Checkpoint | Folder, table: Table | Callable[[M], Table]) -> M:
+    """The model of a checkpoint, ready to use, in the precision of its weights.
 
-    It is built without memory first: sizes that only config.json claims cost nothing.
+    It is built without memory first: sizes that only its config claims cost nothing.
     """
+    held = checkpoint.checkpoint if isinstance(checkpoint, Folder) else checkpoint
     try:
         with torch.device("meta"):
-            model = build().to(folder.dtype)
+            model = build().to(held.tensors.dtype or torch.float32)
     except HeedError as error:
-        raise WeightsError(f"{folder.path / CONFIG}: {error}") from None
+        raise WeightsError(f"{held.place}: its config describes no model: {error}") from None
     except (RuntimeError, OverflowError, TypeError) as error:  # torch, of sizes that no tensor can have
-        raise WeightsError(f"{folder.path / CONFIG} describes a model that cannot be built: {error}") from None
+        raise WeightsError(f"{held.place}: its config describes a model that cannot be built: {error}") from None
     try:
-        load(model, folder.weights, table if isinstance(table, tuple) else table(model))
+        load(model, held.tensors, table if isinstance(table, tuple) else table(model))
     except WeightsError as error:
-        raise WeightsError(f"{folder.path / WEIGHTS}: {error}") from None
+        raise WeightsError(f"{held.place}: {error}") from None
     return model.eval()
 
 
@@ -217,34 +223,43 @@ class _Plan:
                 found[id(self.held[name])].append((link, part))
         return found
 
-    def problems(self, tensors: Mapping[str, Tensor]) -> Iterator[str]:
+    def problems(self, tensors: Tensors) -> Iterator[str]:
         """All that does not fit, in words."""
         yield from self._missing(tensors)
         known = {link.theirs for link in self.links} | self.constants.keys()
         ignored = [_pattern(rule.theirs) for rule in self.table if isinstance(rule, Ignored)]
         for name in sorted(tensors.keys() - known):
             if not any(pattern.fullmatch(name) for pattern in ignored):
-                yield f"{name} {_shape(tensors[name])} is unknown{nearest(name, known) if len(known) < 1000 else ''}"
+                near = nearest(name, known) if len(known) < 1000 else ""
+                yield f"{name} {_shape(tensors.like(name))} is unknown{near}"
         fitting = {link.theirs for link in self.links if link.theirs in tensors}
         for link in self.links:
-            for problem in self._unfit(link, tensors[link.theirs]) if link.theirs in tensors else ():
+            for problem in self._unfit(link, tensors.like(link.theirs)) if link.theirs in tensors else ():
                 fitting.discard(link.theirs)
                 yield problem
         yield from self._untied(tensors, fitting)
         for name, (constant, _) in self.constants.items():
             if name in tensors and not _close(tensors[name], constant.value):
-                yield f"{name} {_shape(tensors[name])} is not the constant {_shape(constant.value)} that heed computes"
+                given, needed = _shape(tensors.like(name)), _shape(constant.value)
+                yield f"{name} {given} is not the constant {needed} that heed computes"
 
-    def place(self, name: str, value: Tensor) -> None:
-        """Copy into one of our tensors, after giving it and those tied to it memory if they have none."""
+    def place(self, name: str, value: Tensor, *, keep: bool) -> None:
+        """Copy into one of our tensors. If it has no memory yet, it and those tied to it are given some.
+
+        With `keep` nobody else holds `value`, and it becomes that memory itself where it fits exactly.
+        """
         old = self.held[name]
         if old.is_meta:
-            new = torch.empty_like(old, device=value.device)
+            alone = keep and value.is_contiguous() and value.untyped_storage().nbytes() == value.nbytes
+            fits = alone and value.dtype == old.dtype
+            new = value if fits else torch.empty_like(old, device=value.device)
             fresh = nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
             for tied in self.tied[name]:
                 owner, _, leaf = tied.rpartition(".")
                 setattr(self.model.get_submodule(owner), leaf, fresh)
                 self.held[tied] = fresh
+            if fits:
+                return
         self.held[name].copy_(value)
 
     def _missing(self, tensors: Mapping[str, Tensor]) -> Iterator[str]:
@@ -265,7 +280,7 @@ class _Plan:
         elif self.held[link.ours[0]].is_floating_point() and not tensor.is_floating_point():
             yield f"{link.theirs} holds {tensor.dtype}, needed are floating-point numbers"
 
-    def _untied(self, tensors: Mapping[str, Tensor], fitting: Set[str]) -> Iterator[str]:
+    def _untied(self, tensors: Tensors, fitting: Set[str]) -> Iterator[str]:
         for sources in self.sources.values():
             stored = [(link, part) for link, part in sources if link.theirs in fitting]
             for (first, here), (other, there) in pairwise(stored):

@@ -1,6 +1,7 @@
 """Does heed give what the reference gave? Feed a golden folder's inputs to its checkpoint and see.
 
-Adding a family = a function from a folder to named outputs, and its line in `FAMILIES`.
+A family of `families/` is replayed by the shape of its model (`outputs/`). Families that are less or other than a whole
+model have a function from a folder to named outputs, and a line in `REPLAYS`.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from torch import Tensor
 
 from ..core.errors import WeightsError
 from . import classics, residual, torchscale, transformer
+from .families import FAMILIES, open_
 from .feed import Outputs
 from .folder import OUTPUTS, Folder
+from .outputs import outputs
 
-FAMILIES: dict[str, Callable[[Folder], Outputs]] = {
+REPLAYS: dict[str, Callable[[Folder], Outputs]] = {
     "annotated_transformer": transformer.annotated_outputs,
     "bahdanau": classics.bahdanau,
     "deepnorm": torchscale.outputs,
@@ -37,13 +40,7 @@ def replay(folder: Path | str) -> dict[str, Tensor]:
     Without that file: everything the family can make. Computed in the precision of the weights.
     """
     golden = Folder.open(folder)
-    if golden.family not in FAMILIES:
-        near = "".join(f"did you mean {name}? " for name in get_close_matches(golden.family, FAMILIES, 1))
-        raise WeightsError(
-            f"{golden.path} holds a {golden.family!r} model, which heed cannot replay; {near}"
-            f"it replays {', '.join(sorted(FAMILIES))}"
-        )
-    made = FAMILIES[golden.family](golden)
+    made = _made(golden)
     if golden.wanted is None:
         return made
     lacking = [name for name in golden.wanted if name not in made]
@@ -53,3 +50,16 @@ def replay(folder: Path | str) -> dict[str, Tensor]:
             f"it makes {', '.join(sorted(made))}"
         )
     return {name: made[name] for name in golden.wanted}
+
+
+def _made(golden: Folder) -> Outputs:
+    if golden.family in REPLAYS:
+        return REPLAYS[golden.family](golden)
+    known = {*REPLAYS, *(name for family in FAMILIES for name in family.types)}
+    if golden.family not in known:
+        near = "".join(f"did you mean {name}? " for name in get_close_matches(golden.family, known, 1))
+        raise WeightsError(
+            f"{golden.path} holds a {golden.family!r} model, which heed cannot replay; {near}"
+            f"it replays {', '.join(sorted(known))}"
+        )
+    return outputs(open_(golden.checkpoint), golden)

@@ -12,7 +12,8 @@ from ..models.stack import Stack
 from ..parts.feedforward import FeedForward
 from ..parts.masks import Causal, Whole
 from ..parts.wiring import ResiDual
-from .feed import Outputs, Padded, Theirs, must_hold, sequence, streams, understood
+from .family import Theirs
+from .feed import Outputs, Padded, must_hold, sequence, streams, understood
 from .folder import Folder
 from .rename import Table, both, restore
 

@@ -6,7 +6,7 @@ encoder with an output projection becomes a `Decoder` that looks both ways.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import torch
 from pydantic import Strict
@@ -23,7 +23,8 @@ from ..parts.masks import Causal, Whole
 from ..parts.norms import LayerNorm
 from ..parts.positions import Buckets, Learned, NoPosition, RelativeConfig, XPos
 from ..parts.wiring import DeepNorm, PostNorm, PreNorm, WiringConfig
-from .feed import Outputs, Padded, Theirs, must_hold, sequence, streams, understood
+from .family import Theirs
+from .feed import Outputs, Padded, must_hold, sequence, streams, understood
 from .folder import CONFIG, Folder
 from .rename import Computed, Same, Table, both, restore
 
@@ -96,24 +97,24 @@ class Torchscale(Theirs):
         """The same as a heed model; `positions` are the rows of its table of learned positions, 0 = none."""
         inner = self.norm if self.subln else None
         mask = Causal() if side == "decoder" else Whole()
-        trunk = Encoder.Config(
-            vocabulary=vocabulary,
-            width=self.embed_dim,
-            depth=self.layers,
-            mixer=Attention.Config(heads=self.attention_heads, mask=mask, position=self.relation(), norm=inner),
-            feedforward=FeedForward.Config(
+        common: dict[str, Any] = {
+            "vocabulary": vocabulary,
+            "width": self.embed_dim,
+            "depth": self.layers,
+            "mixer": Attention.Config(heads=self.attention_heads, mask=mask, position=self.relation(), norm=inner),
+            "feedforward": FeedForward.Config(
                 hidden=self.ffn_embed_dim, activation=ACTIVATIONS[self.activation_fn], norm=inner
             ),
-            norm=self.norm,
-            wiring=self.wiring(side),
-            position=Learned.Config(length=positions - FIRST_POSITION, offset=FIRST_POSITION) if positions else None,
-            scaled=not self.no_scale_embedding,
-            front_norm=self.norm if self.layernorm_embedding else None,
-        )
+            "norm": self.norm,
+            "wiring": self.wiring(side),
+            "position": Learned.Config(length=positions - FIRST_POSITION, offset=FIRST_POSITION) if positions else None,
+            "scaled": not self.no_scale_embedding,
+            "front_norm": self.norm if self.layernorm_embedding else None,
+            "one_position": self.bucketed,
+        }
         if not self.head:
-            return trunk
-        shared = {name: value for name, value in trunk if name != "kind"}
-        return Decoder.Config(**shared, tied=self.share_input_output_embed)
+            return Encoder.Config(**common)
+        return Decoder.Config(**common, tied=self.share_input_output_embed)
 
     def names(self, side: Side) -> Table:
         """The rename table of one side."""
@@ -178,11 +179,10 @@ def model(folder: Folder) -> Decoder | Encoder:
     must_hold(folder, theirs.embed_dim, theirs.layers)
     vocabulary, positions = (_rows(folder, name) for name in ("embed_tokens.weight", "embed_positions.weight"))
 
+    ours = theirs.ours(side, vocabulary or max(theirs.vocab_size, 1), positions)
+
     def build() -> Decoder | Encoder:
-        built = theirs.ours(side, vocabulary or max(theirs.vocab_size, 1), positions).build()
-        if theirs.bucketed:
-            _share_buckets(built)
-        return built
+        return ours.build()
 
     return restore(build, folder, theirs.names(side))
 
@@ -240,13 +240,6 @@ def _turned(folder: Folder) -> Outputs:
     code = XPos.Config(scale_base=options(folder).xpos_scale_base).build(1, heads.shape[-1])
     where, x = Where.run(*heads.shape[:2]), heads[:, :, None]
     return {"xpos_in": heads, "xpos_up": code.up(x, where)[:, :, 0], "xpos_down": code.down(x, where)[:, :, 0]}
-
-
-def _share_buckets(trunk: Decoder | Encoder) -> None:
-    """One table for all layers."""
-    codes = [code for code in trunk.stack.modules() if isinstance(code, Buckets)]
-    for code in codes[1:]:
-        code.table = codes[0].table
 
 
 def _rows(folder: Folder, name: str) -> int:

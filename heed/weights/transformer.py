@@ -17,7 +17,8 @@ from ..models.transformer import Size as Numbers
 from ..parts.feedforward import FeedForward
 from ..parts.norms import LayerNorm
 from ..parts.wiring import PostNorm, PreNorm
-from .feed import Outputs, Padded, Theirs, must_hold, sequence, understood
+from .family import Theirs
+from .feed import Outputs, Padded, must_hold, sequence, understood
 from .folder import INPUTS, Folder
 from .rename import Fused, Ignored, Same, Table, both, restore
 
@@ -75,7 +76,7 @@ class Torch(Theirs):
         variant = Variant(wiring, LayerNorm(eps=self.eps), tied=False, inner_dropout=True)
         size = Numbers(width=self.d, depth=self.ne, heads=self.h, hidden=self.ff, dropout=0.0)
         config = transformer(self.vs, self.vt, size=size, variant=variant)
-        between = {"feedforward": FeedForward.Config(hidden=self.ff, activation=self.act)}
+        between = {"feedforward": (FeedForward.Config(hidden=self.ff, activation=self.act),)}
         return Seq2seq.Config(
             encoder=config.encoder.model_copy(update=between),
             decoder=config.decoder.model_copy(update=between | {"depth": self.nd}),

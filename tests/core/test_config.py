@@ -86,7 +86,7 @@ def test_every_problem_is_reported_at_once() -> None:
         ({"mixer": 3}, "mixer is 3"),
         ({"position": {"kind": "alibi"}}, "position.kind is 'alibi'; known:"),
         ({"norm": {"kind": "zzz"}}, "known: layernorm, rmsnorm, stdnorm"),
-        ({"foo": 1}, "foo is unknown; known: cross, depth"),
+        ({"foo": 1}, "foo is unknown; known: boxes, cap"),
         ({"mixer": []}, "mixer is []; tuple should have at least 1 item"),
         (
             {"mixer": {"kind": "attention", "mask": "causal"}},

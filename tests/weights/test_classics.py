@@ -252,7 +252,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "inputs.safetensors"])
 def test_a_missing_file_is_named(folder: Path, name: str) -> None:
     (folder / name).unlink()
-    with pytest.raises(WeightsError, match=f"{name} is not a file"):
+    with pytest.raises(WeightsError, match=name):
         replay(folder)
 
 

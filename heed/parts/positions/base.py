@@ -83,6 +83,10 @@ class Relates(nn.Module):
         """Queries or keys [B, T, H, d] turned by their own position, before the keys are remembered."""
         return x
 
+    def turn_value(self, x: Tensor, where: Stamps) -> Tensor:
+        """Values [B, T, K, d] turned by their own position (RoFormer, if asked for)."""
+        return x
+
     def meet(self, query: Tensor, key: Tensor, where: Stamps, seen: Stamps) -> tuple[Tensor, Tensor]:
         """Queries [B, T, H, d] and remembered keys [B, N, K, d], adjusted to one another when they are read."""
         return query, key

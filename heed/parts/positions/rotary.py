@@ -9,7 +9,7 @@ import torch
 from pydantic import model_validator
 from torch import Tensor
 
-from ...core.config import Fraction, Positive
+from ...core.config import Flag, Fraction, Positive
 from ...core.errors import ConfigError, InputError
 from ...core.stamps import Stamps, one_row
 from .base import How, Relates, RelativeConfig
@@ -85,6 +85,7 @@ class Rope(Relates):
         share: Fraction = 1.0
         spread: Spread = "paper"
         scaling: AnyScaling | None = None
+        values: Flag = False  # values turn, too (an option of RoFormer)
 
         @model_validator(mode="after")
         def _yarn_needs_the_paper(self) -> Self:
@@ -101,7 +102,7 @@ class Rope(Relates):
                 cls(),
                 cls(layout="pairs", spread="inclusive"),
                 cls(layout="pairs", share=2 / 3, base=100.0),
-                cls(share=1 / 3),
+                cls(share=1 / 3, values=True),
                 cls(scaling=Linear(factor=2.0)),
                 cls(scaling=Llama3(factor=8.0, original=32)),
                 cls(layout="pairs", scaling=Yarn(factor=4.0, original=16, fast=2.0)),
@@ -110,7 +111,7 @@ class Rope(Relates):
 
     def __init__(self, config: Config, size: int) -> None:
         super().__init__()
-        self.turned = rotated_channels(size, config.share)
+        self.turned, self.values = rotated_channels(size, config.share), config.values
         frequency, amplitude = frequencies(self.turned // 2, config.base, config.spread), 1.0
         if config.scaling is not None:
             frequency, amplitude = config.scaling.apply(frequency, config.base), config.scaling.amplitude
@@ -120,6 +121,9 @@ class Rope(Relates):
         if self.turned == x.shape[-1]:
             return self.rotation(x, where.position)
         return torch.cat((self.rotation(x[..., : self.turned], where.position), x[..., self.turned :]), -1)
+
+    def turn_value(self, x: Tensor, where: Stamps) -> Tensor:
+        return self.turn(x, where) if self.values else x
 
 
 class XPos(Relates):

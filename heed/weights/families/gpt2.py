@@ -1,0 +1,78 @@
+"""GPT-2 (Radford et al. 2019): pre-norm, learned positions, weights stored as [in, out]."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ...core.config import Flag, Positive, Size
+from ...core.errors import ConfigError
+from ...mixers import Attention
+from ...models import Decoder
+from ...parts.feedforward import FeedForward
+from ...parts.norms import LayerNorm
+from ...parts.positions import Learned
+from ..family import Act, Family, prefix
+from ..rename import Ignored, Same, Table, both
+from ..rules import columns, transposed
+from ..stored import Tensors
+
+
+class GPT2(Family):
+    """GPT-2 and what was trained in its shape."""
+
+    types: ClassVar[tuple[str, ...]] = ("gpt2",)
+    paper: ClassVar[str] = "Radford et al. 2019, Language Models are Unsupervised Multitask Learners"
+
+    vocab_size: Size = 50257
+    n_positions: Size = 1024
+    n_embd: Size = 768
+    n_layer: Size = 12
+    n_head: Size = 12
+    n_inner: Size | None = None
+    activation_function: Act = "gelu_tanh"
+    layer_norm_epsilon: Positive = 1e-5
+    scale_attn_weights: Flag = True
+    scale_attn_by_inverse_layer_idx: Flag = False
+    add_cross_attention: Flag = False
+    tie_word_embeddings: Flag = True
+
+    @property
+    def layers(self) -> int:
+        return self.n_layer
+
+    def ours(self, tensors: Tensors) -> Decoder.Config:
+        if self.add_cross_attention:
+            raise ConfigError("add_cross_attention is set: heed reads GPT-2 as a language model alone")
+        return Decoder.Config(
+            vocabulary=self.vocab_size,
+            width=self.n_embd,
+            depth=self.n_layer,
+            mixer=tuple(Attention.Config(heads=self.n_head, scale=self._scale(layer)) for layer in range(self.n_layer)),
+            feedforward=FeedForward.Config(hidden=self.n_inner, activation=self.activation_function),
+            norm=LayerNorm(eps=self.layer_norm_epsilon),
+            position=Learned.Config(length=self.n_positions),
+            tied=self.tie_word_embeddings,
+        )
+
+    def names(self, tensors: Tensors) -> Table:
+        theirs = prefix(tensors, "transformer.")
+        layer, block = f"{theirs}h.{{i}}", "stack.blocks.{i}"
+        return (
+            Same(f"{theirs}wte.weight", "front.table.weight"),
+            Same(f"{theirs}wpe.weight", "front.position.table"),
+            *columns(f"{layer}.attn.c_attn", tuple(f"{block}.mixer.{what}" for what in ("query", "key", "value"))),
+            *transposed(f"{layer}.attn.c_proj", f"{block}.mixer.out"),
+            *transposed(f"{layer}.mlp.c_fc", f"{block}.feedforward.up"),
+            *transposed(f"{layer}.mlp.c_proj", f"{block}.feedforward.down"),
+            *both(f"{layer}.ln_1", f"{block}.wiring.norms.0"),
+            *both(f"{layer}.ln_2", f"{block}.wiring.norms.1"),
+            *both(f"{theirs}ln_f", "stack.ends.final"),
+            Same("lm_head.weight", "head.weight"),
+            Ignored(f"{layer}.attn.bias"),  # the causal mask, in old files
+            Ignored(f"{layer}.attn.masked_bias"),
+        )
+
+    def _scale(self, layer: int) -> float:
+        size = self.n_embd // self.n_head
+        scale = size**-0.5 if self.scale_attn_weights else 1.0
+        return scale / (layer + 1) if self.scale_attn_by_inverse_layer_idx else scale

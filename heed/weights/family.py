@@ -1,0 +1,131 @@
+"""A family of checkpoints: their config.json, typed; the same in heed's words; and one table of names.
+
+Adding a family = one short file in `families/`, a subclass of `Family` with the fields of their config that matter,
+`ours` and `names`, and its line in `families.FAMILIES`. Loading, export, replay and the catalogue work from the table.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+
+from pydantic import BeforeValidator, ConfigDict
+
+from ..core.config import Config, Data
+from ..core.contract import Mixer
+from ..core.errors import ConfigError, WeightsError
+from ..models import Shape
+from ..models.stack import Stack
+from ..parts.feedforward import Activation
+from .checkpoint import Checkpoint
+from .rename import Table, restore
+from .stored import Tensors
+
+ACTIVATIONS: dict[str, Activation] = {  # by their name
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "silu": "silu",
+    "swish": "silu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "quick_gelu": "gelu_sigmoid",
+    "relu2": "relu_squared",
+    "tanh": "tanh",
+    "sigmoid": "sigmoid",
+    "mish": "mish",
+    "elu": "elu",
+    "linear": "identity",
+}
+
+
+def _named(value: object) -> object:
+    if isinstance(value, str) and value not in ACTIVATIONS and value not in ACTIVATIONS.values():
+        raise ValueError(f"the activation {value!r} is not one of {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS.get(value, value) if isinstance(value, str) else value
+
+
+Act: TypeAlias = Annotated[Activation, BeforeValidator(_named)]  # an activation under their name for it
+Places: TypeAlias = Literal["columns", "ranks"]
+
+
+class Theirs(Config):
+    """The part of an authors' config.json that matters here; what else it holds is passed over."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Family(Theirs):
+    """One kind of checkpoint. Fields are those of its config.json, with its authors' defaults.
+
+    Every field that changes what is computed must be here: what heed cannot do is refused by `ours`, never passed over.
+    """
+
+    types: ClassVar[tuple[str, ...]]  # what config.json calls it (model_type)
+    paper: ClassVar[str] = ""
+    places: ClassVar[Places] = "columns"  # positions count all columns of a batch, or real tokens only (OPT, RoBERTa)
+
+    @property
+    @abstractmethod
+    def layers(self) -> int:
+        """Layers in all: what the number of tensors must bear out before anything is built."""
+
+    @abstractmethod
+    def ours(self, tensors: Tensors) -> Shape:
+        """The same model as a heed configuration; the names that are there tell which heads it has."""
+
+    @abstractmethod
+    def names(self, tensors: Tensors) -> Table:
+        """Their names and ours."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A checkpoint as a heed model, and what is needed to write it back."""
+
+    family: Family
+    model: Mixer[Any]
+    table: Table
+    config: Data  # their config.json
+
+
+def read(kind: type[Family], checkpoint: Checkpoint) -> Opened:
+    """The model of a checkpoint of this family."""
+    try:
+        family = kind.load(checkpoint.config)
+        if family.layers > len(checkpoint.tensors):
+            raise ConfigError(f"it claims {family.layers} layers, but there are {len(checkpoint.tensors)} tensors")
+        shape = family.ours(checkpoint.tensors)
+        _must_hold(shape, checkpoint.tensors)
+    except ConfigError as error:
+        raise WeightsError(f"{checkpoint.place}: its config cannot be used: {error}") from None
+    table = family.names(checkpoint.tensors)
+    return Opened(family, restore(shape.build, checkpoint, table), table, checkpoint.config)
+
+
+def prefix(tensors: Tensors, name: str) -> str:
+    """`name` if tensors are called so, "" if they are stored without: a model saved alone has no prefix."""
+    return name if any(tensor.startswith(name) for tensor in tensors) else ""
+
+
+def _must_hold(shape: Config, tensors: Tensors) -> None:
+    """Raise if widths are claimed that no tensor has: to build them costs time."""
+    widest = max((max(tensors.like(name).shape, default=1) for name in tensors), default=0)
+    for stack in _stacks(shape):
+        if stack.width > widest or stack.depth > len(tensors):
+            raise ConfigError(
+                f"it claims {stack.depth} layers of width {stack.width}; there are {len(tensors)} tensors, none of "
+                f"them wider than {widest}"
+            )
+
+
+def _stacks(node: Config) -> Iterator[Stack.Config]:
+    if isinstance(node, Stack.Config):
+        yield node
+    for _, value in node:
+        if isinstance(value, Config):
+            yield from _stacks(value)

@@ -1,0 +1,19 @@
+"""What a model of a loaded checkpoint gives for a golden folder's inputs, by the shape of the model."""
+
+from __future__ import annotations
+
+from ...core.errors import WeightsError
+from ...models import Decoder
+from ..family import Opened
+from ..feed import Outputs
+from ..folder import Folder
+from . import decoder
+
+
+def outputs(opened: Opened, folder: Folder) -> Outputs:
+    """Everything that can be computed from the inputs, under the names that references give it."""
+    match opened.model:
+        case Decoder():
+            return decoder.outputs(opened.model, opened.family, folder)
+        case model:
+            raise WeightsError(f"{folder.path}: heed has no replay for a {type(model).__name__}")

@@ -1,0 +1,78 @@
+"""What the replays of all shapes share: streams and weights at every depth, a greedy continuation, a mean loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...core.contract import NOTHING, Given, Mixer, Where
+from ...models.stack import Stack
+from ...parts.look import look
+from ...parts.loss import NO_LABEL, cross_entropy
+from ..feed import Outputs, Padded, streams
+from ..folder import Folder
+
+STEPS = 10  # tokens to generate where no output says how many
+
+
+@dataclass(frozen=True)
+class Depths:
+    """The stream before the first block and after each, the last one after the final norm; and who looked at whom."""
+
+    streams: list[Tensor]
+    weights: list[Tensor]  # [B, H, T, N] of each layer's self-attention
+    cross: list[Tensor]  # and of its cross-attention, if it has one
+
+    @classmethod
+    def of(cls, stack: Stack, x: Tensor, where: Where) -> Depths:
+        """By running the stack layer by layer, and looking."""
+        with look(stack) as seen:
+            depths = streams(stack, x, where)
+        depths[-1] = stack.ends.leave(depths[-1])
+
+        def shown(part: str) -> list[Tensor]:
+            """Block by block; a block that stands at several depths showed its weights once at each."""
+            found = {index: iter(seen.get(f"blocks.{index}.{part}.weights", ())) for index in set(stack.order)}
+            return [weights for index in stack.order for weights in [next(found[index], None)] if weights is not None]
+
+        return cls(depths, shown("mixer"), shown("cross"))
+
+    def named(self, padded: Padded, keys: Padded | None = None, side: str = "") -> Outputs:
+        """Under the names of references, moved back to the columns they came from."""
+        made = {f"{side}hidden_states.{depth}": padded.back(x) for depth, x in enumerate(self.streams)}
+        made |= {f"{side}attentions.{layer}": padded.pairs_back(w) for layer, w in enumerate(self.weights)}
+        return made | {f"cross_attentions.{layer}": padded.pairs_back(w, keys) for layer, w in enumerate(self.cross)}
+
+
+def steps_wanted(folder: Folder, name: str) -> int:
+    """How many tokens the reference generated, by its scores."""
+    if folder.wanted is None:
+        return STEPS
+    return folder.extra(name).shape[1] if name in folder.wanted else 0
+
+
+def greedy(
+    model: Mixer[Any], tokens: Tensor, where: Where, steps: int, given: Given = NOTHING
+) -> tuple[Tensor, Tensor]:
+    """The likeliest token after the likeliest token, one per call: the new tokens, and the scores of every step."""
+    rows, lengths = tokens.shape[0], where.real.sum(1)
+    last = where.position.gather(1, (lengths - 1)[:, None])
+    scores, state = model(tokens, where.beside(given), model.start(rows, given))
+    picked = scores[torch.arange(rows), lengths - 1]
+    written, found = list[Tensor](), list[Tensor]()
+    for step in range(steps):
+        written.append(picked.argmax(-1))
+        found.append(picked)
+        if step + 1 < steps:
+            here = Where(lengths[:, None] + step, last + 1 + step).beside(given)
+            scores, state = model(written[-1][:, None], here, state)
+            picked = scores[:, -1]
+    return torch.stack(written, 1), torch.stack(found, 1)
+
+
+def mean_loss(scores: Tensor, labels: Tensor) -> Tensor:
+    """The mean cross-entropy over real labels."""
+    return cross_entropy(scores, labels).total / (labels != NO_LABEL).sum()
