@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from . import attend, dropout, loop, quality, start, training, window
+from . import attend, dropout, load, loop, quality, start, training, window
 from .report import Report, Row, machine
 
 SUBJECTS = {
@@ -20,6 +20,7 @@ SUBJECTS = {
     "dropout": dropout.rows,
     "training": training.rows,
     "loop": loop.rows,
+    "load": load.rows,
 }
 LONG = {"dates": quality.dates, "characters": quality.characters, "translation": quality.translation}
 ALL = {**SUBJECTS, **LONG}

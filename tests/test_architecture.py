@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-BELOW = "core text data show parts kernels mixers models weights decode tasks runs"
+BELOW = "core text data media show parts kernels mixers models weights decode tasks runs"
 
 # A package or top-level module of heed, and what of heed it may import besides itself.
 MAY_IMPORT = {
@@ -26,6 +26,7 @@ MAY_IMPORT = {
         "core": "",
         "text": "core",
         "data": "core",
+        "media": "core",
         "show": "core",
         "parts": "core",
         "kernels": "core parts",
@@ -33,9 +34,9 @@ MAY_IMPORT = {
         "models": "core parts kernels mixers",
         "weights": "core parts mixers models",
         "decode": "core",
-        "tasks": "core text data parts decode",
-        "runs": "core text data show parts models weights decode tasks",
-        "train": "core text data show parts models weights decode tasks runs",
+        "tasks": "core text data media parts decode",
+        "runs": "core text data media show parts models weights decode tasks",
+        "train": "core text data media show parts models weights decode tasks runs",
         "serve": "core text models weights decode tasks runs",
         "check": "core",
         "compare": f"{BELOW} train serve check",

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from .. import HeedError
-from . import catalogue, demo, training
+from . import catalogue, convert, demo, training
 
 app = typer.Typer(
     name="heed",
@@ -25,6 +25,7 @@ app.command("verify")(catalogue.verify)
 app.command("train")(training.train)
 app.command("eval")(training.evaluate)
 app.command("run")(training.run)
+app.command("convert")(convert.convert)
 app.command("demo")(demo.demo)
 
 

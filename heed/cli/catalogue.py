@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -36,15 +37,18 @@ def verify(
     names: Annotated[
         list[str] | None, typer.Argument(help="What to verify: names, or run folders; everything if nothing is named.")
     ] = None,
+    golden: Annotated[
+        list[Path] | None, typer.Option(help="A golden folder, or a folder of them, to compute again. May be repeated.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Prove in this install that every fast, cached or cut form equals the written-out one; exit code 1 if not."""
     from rich.console import Console
     from rich.progress import track
 
-    from ..verify import proofs, show
+    from ..verify import proofs, recorded, show
 
-    checks = proofs(names or ())
+    checks = [*(proofs(names or ()) if names or not golden else []), *recorded(golden or [])]
     errors, shown = Console(stderr=True), []
     for number, check in enumerate(track(checks, "verifying", console=errors, disable=not errors.is_terminal)):
         if number % 10 == 0 and not errors.is_terminal:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -16,13 +16,14 @@ from .options import Data, Json, Sets, Wish, file_settings, named_files, print_j
 if TYPE_CHECKING:
     from io import BufferedReader
 
-    from ..tasks import Ask, Ready, Scores
+    from ..tasks import Answers, Ask, Scores
 
 TOGETHER = 64  # lines that are answered together, if so many are there
 CHUNK = 1 << 16  # bytes of the input that are read at once, at most
 STOPPED = 130  # the exit code of a program that Ctrl-C stopped
 
 Folder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as `heed train` makes them.")]
+Model = Annotated[Path, typer.Argument(metavar="PATH", help="A run folder, a checkpoint folder or a .gguf file.")]
 
 
 def train(
@@ -82,18 +83,33 @@ def evaluate(
 
 @wishing
 def run(
-    folder: Folder,
+    path: Model,
     wish: Wish,
     text: Annotated[list[str] | None, typer.Argument(help="What to answer; otherwise every line of the input.")] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="Talk with the model, line by line.")] = False,
+    system: Annotated[str | None, typer.Option(help="Of a chat: what the model is told first.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Answer texts with a trained model: translate them, or go on from them."""
+    """Use a model, yours or anybody's: go on from texts, translate, chat, fill in masks, classify, transcribe files."""
     from ..runs import load
+    from ..tasks import Answers
 
-    ready = load(folder)
-    ask = wish.ask(ready.task)
-    number = 0
-    for lines in [text] if text else _lines():
+    ready = load(path)
+    if chat or system is not None:
+        from .chat import talk
+
+        talk(ready, wish, text or _each_line(), system, as_json=as_json)
+    elif isinstance(ready, Answers):
+        _write(ready, wish, [text] if text else _lines(), as_json=as_json)
+    else:
+        for line in text or _each_line():
+            response = ready.respond(line)
+            print_json({"text": line, **response.data}, indent=None) if as_json else print(response.text, flush=True)
+
+
+def _write(ready: Answers, wish: Wish, batches: Iterable[list[str]], *, as_json: bool) -> None:
+    ask, number = wish.ask(ready.task), 0
+    for lines in batches:
         streams = len(lines) == 1 or sys.stdout.isatty()
         if streams and not as_json and not wish.best:
             for line in lines:
@@ -104,6 +120,10 @@ def run(
             some = lines[begin : begin + TOGETHER]
             _answer(ready, some, ask, number, as_json=as_json)
             number += len(some)
+
+
+def _each_line() -> Iterator[str]:
+    return (line for lines in _lines() for line in lines)
 
 
 def _lines() -> Iterator[list[str]]:
@@ -129,14 +149,14 @@ def _text(line: bytes, number: int) -> str:
         ) from None
 
 
-def _stream(ready: Ready, line: str, ask: Ask, number: int) -> None:
+def _stream(ready: Answers, line: str, ask: Ask, number: int) -> None:
     print(ready.lead(line), end="", flush=True)
     for piece in ready.stream(line, ask, first=number):
         print(piece, end="", flush=True)
     print(flush=True)
 
 
-def _answer(ready: Ready, lines: list[str], ask: Ask, first: int, *, as_json: bool) -> None:
+def _answer(ready: Answers, lines: list[str], ask: Ask, first: int, *, as_json: bool) -> None:
     for line, best in zip(lines, ready.answers(lines, ask, first=first), strict=True):
         if as_json:
             print_json({"text": line, "answers": [asdict(answer) for answer in best]}, indent=None)

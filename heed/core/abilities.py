@@ -29,3 +29,33 @@ class Writes(ABC):
     @abstractmethod
     def longest(self) -> int | None:
         """How many tokens have a place; None = any number."""
+
+
+class Asked(ABC):
+    """A model that can be asked things about what it has read."""
+
+    heads: nn.ModuleDict  # by the kind of question; each makes an answer of a stream and its stamps
+
+
+class Sees(ABC):
+    """A model that looks at images."""
+
+    @abstractmethod
+    def see(self, images: Tensor) -> Seen:
+        """The stream of these images, stamped. [B, C, H, W]"""
+
+
+class Matches(ABC):
+    """A model that tells how well images and texts belong together."""
+
+    @abstractmethod
+    def texts(self, tokens: Tensor, where: Where) -> Tensor:
+        """Texts as vectors of length one. [B, T] -> [B, D]"""
+
+    @abstractmethod
+    def images(self, images: Tensor) -> Tensor:
+        """Images as vectors of length one. [B, C, H, W] -> [B, D]"""
+
+    @abstractmethod
+    def scores(self, images: Tensor, texts: Tensor) -> Tensor:
+        """How well they fit. [images, D], [texts, D] -> [images, texts]"""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .allow import Allow, Begin, Choices
+from .allow import Allow, Begin, Choices, Never
 from .beam import Beam
 from .loop import WAYS, AnyWay, generate, stream
 from .pick import PICKS, Greedy, Pick, Sample
@@ -18,6 +18,7 @@ __all__ = [
     "Begin",
     "Choices",
     "Greedy",
+    "Never",
     "Pick",
     "Sample",
     "Stop",

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from ..core.errors import InputError
 
-# The number of the prompt and the tokens written after it -> the ids that may come next; None = all of them.
-Allow: TypeAlias = Callable[[int, tuple[int, ...]], Collection[int] | None]
+# What may come next: these ids, those where a mask over the vocabulary is True, or (None) all of them.
+Next: TypeAlias = "Collection[int] | Tensor | None"
+Allow: TypeAlias = Callable[[int, tuple[int, ...]], Next]  # of the number of the prompt and the tokens written after it
 Trie: TypeAlias = "dict[int, Trie]"
 
 
@@ -43,7 +44,7 @@ class Begin:
     def __init__(self, prefixes: Sequence[Sequence[int]], then: Allow | None = None) -> None:
         self._prefixes, self._then = prefixes, then
 
-    def __call__(self, row: int, written: tuple[int, ...]) -> Collection[int] | None:
+    def __call__(self, row: int, written: tuple[int, ...]) -> Next:
         if row >= len(self._prefixes):
             raise InputError(f"there are {len(self._prefixes)} prefixes and none for prompt {row}; () forces nothing")
         prefix = self._prefixes[row]
@@ -52,13 +53,35 @@ class Begin:
         return None if self._then is None else self._then(row, written[len(prefix) :])
 
 
-def restrict(scores: Tensor, allowed: Sequence[Collection[int] | None]) -> Tensor:
+class Never:
+    """Everything but these tokens, and but `first` at the first step (Whisper must not begin with silence)."""
+
+    def __init__(self, tokens: Collection[int], vocabulary: int, first: Collection[int] = ()) -> None:
+        self._first, self._later = _mask({*tokens, *first}, vocabulary), _mask(tokens, vocabulary)
+
+    def __call__(self, row: int, written: tuple[int, ...]) -> Tensor:
+        return self._later if written else self._first
+
+
+def _mask(tokens: Collection[int], vocabulary: int) -> Tensor:
+    mask = torch.ones(vocabulary, dtype=torch.bool)
+    mask[[token for token in tokens if 0 <= token < vocabulary]] = False
+    return mask
+
+
+def restrict(scores: Tensor, allowed: Sequence[Next]) -> Tensor:
     """Scores with -inf at every token that its row does not allow. [R, V]"""
-    bound = [row for row, ids in enumerate(allowed) if ids is not None]
-    if not bound:
+    masks = {row: mask for row, mask in enumerate(allowed) if isinstance(mask, Tensor)}
+    if masks:
+        scores = scores.clone()
+        for row, mask in masks.items():
+            scores[row].masked_fill_(~mask.to(scores.device), -torch.inf)
+    listed = {row: ids for row, ids in enumerate(allowed) if ids is not None and not isinstance(ids, Tensor)}
+    if not listed:
         return scores
-    rows = [row for row in bound for _ in allowed[row] or ()]
-    tokens = [token for row in bound for token in allowed[row] or ()]
+    bound = list(listed)
+    rows = [row for row, ids in listed.items() for _ in ids]
+    tokens = [token for ids in listed.values() for token in ids]
     if tokens and not 0 <= min(tokens) <= max(tokens) < scores.shape[1]:
         found, most = f"{min(tokens)} to {max(tokens)}", scores.shape[1] - 1
         raise InputError(f"`allow` names tokens from {found}; the vocabulary is 0 to {most}")

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import model_validator
 from torch import Tensor
 
+from ..core.config import Positive
 from ..core.contract import MixerConfig, Where
 from ..core.state import Dim, Entries, Log, Slot, Spec, remember
 from ..parts.attend import attend, written_out
@@ -26,7 +27,7 @@ from ..parts.masks import (
     Window,
 )
 from ..parts.norms import RMSNorm
-from ..parts.positions import RELATIVE, AnyRelative, NoPosition, Relative
+from ..parts.positions import RELATIVE, AnyRelative, NoPosition, Relative, Rope
 
 
 class Attention(Headed[Log]):
@@ -44,6 +45,7 @@ class Attention(Headed[Log]):
         kind: Literal["attention"] = "attention"
         mask: AnyMask = Causal()
         position: AnyRelative = NoPosition.Config()
+        cap: Positive | None = None  # scores are bent to stay within ±cap (Gemma 2)
 
         @model_validator(mode="after")
         def _one_scale(self) -> Self:
@@ -59,6 +61,7 @@ class Attention(Headed[Log]):
             heads = (
                 *(cls(), cls(kv_heads=1), cls(kv_heads=2, bias=False), cls(heads=3, head_size=5, scale=0.3)),
                 cls(key_bias=False, head_norm=RMSNorm(), clip=0.5),
+                *(cls(kv_heads=2, cap=0.5), cls(cap=0.5, mask=Window(back=3), position=Rope.Config())),
             )
             masks = tuple(cls(mask=mask) for mask in SAMPLE_MASKS)
             positions = tuple(cls(position=code) for kind in RELATIVE for code in kind.samples())
@@ -69,7 +72,7 @@ class Attention(Headed[Log]):
 
     def __init__(self, config: Config, width: int) -> None:
         super().__init__(config, width)
-        self.mask = config.mask
+        self.mask, self.cap = config.mask, config.cap
         self.position = config.position.build(self.heads, self.head_size)
         self.reach = config.mask.reach
 
@@ -86,8 +89,8 @@ class Attention(Headed[Log]):
         key, value = seen.parts
         query, key = self.position.meet(query, key, where, seen)
         sight, bias = self.mask(where, seen), self.position.bias
-        self.weights(lambda: written_out(query, key, value, sight, bias=bias, scale=self.scale)[1])
-        y = attend(query, key, value, sight, bias=bias, scale=self.scale, dropout=self.drop)
+        self.weights(lambda: written_out(query, key, value, sight, bias=bias, scale=self.scale, cap=self.cap)[1])
+        y = attend(query, key, value, sight, bias=bias, scale=self.scale, cap=self.cap, dropout=self.drop)
         return self.merge(y), state
 
 

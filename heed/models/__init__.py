@@ -16,12 +16,17 @@ from .embedded import AnyModel as AnyModel
 from .embedded import Embedded as Embedded
 from .embedded import familiar as familiar
 from .encoder import Encoder as Encoder
+from .listener import Listener as Listener
 from .seq2seq import Seq2seq as Seq2seq
 from .shape import Plan as Plan
 from .shape import Shape as Shape
 from .stack import Stack as Stack
+from .swin import Swin as Swin
+from .towers import TextTower as TextTower
+from .towers import Towers as Towers
 from .transformer import Transformer as Transformer
 from .transformer import transformer as transformer
+from .viewer import Viewer as Viewer
 
 MODELS: tuple[type[Shape], ...] = (Encoder.Config, Decoder.Config, Seq2seq.Config)
 ARCHITECTURES: tuple[type[Plan], ...] = (Transformer,)

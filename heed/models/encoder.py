@@ -6,6 +6,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from ..core.abilities import Asked, Reads
 from ..core.contract import Where
 from ..core.state import Seen
 from ..mixers import Attention, SomeMixers
@@ -14,7 +15,7 @@ from ..parts.masks import Whole
 from .trunk import Trunk
 
 
-class Encoder(Trunk):
+class Encoder(Trunk, Reads, Asked):
     """A trunk that looks both ways. Its output is the memory that a decoder's cross-attention looks at."""
 
     class Config(Trunk.Config):

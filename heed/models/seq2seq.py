@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 from torch import Tensor, nn
 
 from ..core.abilities import Reads, Writes
-from ..core.config import Flag
+from ..core.config import Flag, OneOf
 from ..core.contract import NOTHING, Given, Mixer, Where
 from ..core.state import Seen, Spec
 from .block import States
 from .decoder import Decoder
 from .encoder import Encoder
+from .listener import Listener
 from .shape import Shape
+
+ENCODERS: tuple[type[Shape], ...] = (Encoder.Config, Listener.Config)
+AnyEncoder: TypeAlias = Annotated[Encoder.Config | Listener.Config, OneOf(lambda: ENCODERS)]
 
 
 class Seq2seq(Mixer[States], Reads, Writes):
@@ -27,9 +31,14 @@ class Seq2seq(Mixer[States], Reads, Writes):
 
     class Config(Shape):
         kind: Literal["seq2seq"] = "seq2seq"
-        encoder: Encoder.Config
+        encoder: AnyEncoder
         decoder: Decoder.Config
         shared: Flag = False  # one table of embeddings for source and target
+
+        @field_validator("encoder", mode="before")
+        @classmethod
+        def _tokens_by_default(cls, value: Any) -> Any:
+            return {"kind": "encoder", **value} if isinstance(value, dict) else value
 
         @model_validator(mode="after")
         def _fits(self) -> Self:
@@ -39,10 +48,9 @@ class Seq2seq(Mixer[States], Reads, Writes):
                 raise ValueError(
                     f"encoder width {self.encoder.width} and decoder width {self.decoder.width} must be equal"
                 )
-            if self.shared and self.encoder.vocabulary != self.decoder.vocabulary:
-                raise ValueError(
-                    f"a shared table needs one vocabulary, not {self.encoder.vocabulary} and {self.decoder.vocabulary}"
-                )
+            source = self.encoder.vocabulary if isinstance(self.encoder, Encoder.Config) else "that of a sound"
+            if self.shared and source != self.decoder.vocabulary:
+                raise ValueError(f"a shared table needs one vocabulary, not {source} and {self.decoder.vocabulary}")
             return self
 
         def sized(self, vocabulary: int) -> Self:
@@ -55,8 +63,9 @@ class Seq2seq(Mixer[States], Reads, Writes):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
-        self.encoder = Encoder(config.encoder)
-        self.decoder = Decoder(config.decoder, self.encoder.front.table if config.shared else None)
+        self.encoder = config.encoder.build()
+        table = self.encoder.front.table if config.shared and isinstance(self.encoder, Encoder) else None
+        self.decoder = Decoder(config.decoder, table)
         self.reach = self.decoder.reach
 
     def read(self, source: Tensor, where: Where) -> Seen:

@@ -17,6 +17,7 @@ from ..parts.feedforward import FeedForward, SomeFeedForwards
 from ..parts.norms import AnyNorm, LayerNorm
 from ..parts.wiring import AnyWiring, PreNorm
 from .block import Block, States
+from .convolved import Convolved
 
 
 class Stack(Mixer[States]):
@@ -33,6 +34,7 @@ class Stack(Mixer[States]):
         dropout: Share = 0.0
         order: tuple[Count, ...] | None = None  # which block stands at each depth (ALBERT: few, again and again)
         one_position: Flag = False  # all blocks share the position code of the first (T5)
+        convolution: Convolved.Config | None = None  # beside the first block (DeBERTa v2)
 
         @model_validator(mode="after")
         def _whole_order(self) -> Self:
@@ -104,7 +106,9 @@ def _block(config: Stack.Config, number: int) -> Block:
     for part in block.parts:
         _initialise(part)
         config.wiring.temper(part)
-    return block
+    if config.convolution is None or number > 0:
+        return block
+    return Convolved(block, config.convolution, width, config.norm)
 
 
 def _initialise(part: nn.Module) -> None:

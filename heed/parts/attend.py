@@ -2,6 +2,8 @@
 
     y_i = Σ_j softmax_j( scale · q_i·k_j + bias_ij  | j visible from i ) v_j            (Vaswani et al. 2017, eq. 1)
 
+With a cap, scale · q_i·k_j is bent to cap · tanh(scale · q_i·k_j / cap) first (Gemma 2).
+
 `written_out` is the specification. `attend` gives the same numbers faster: torch's fused kernel, without any mask where
 the spans of the tokens tell that none is needed, and block by block where the mask reaches only so far, so that a
 window costs O(n·w) in time and memory. A token that sees nothing gets zeros, and finite gradients everywhere.
@@ -14,8 +16,10 @@ from torch import Tensor
 
 from ..core.contract import Where
 from ..core.errors import InputError
-from .fused import How, Term, banded, pays, whole
+from .fused import How, Term, banded, masked_softmax, pays, whole
 from .masks import Mask, Sight
+
+__all__ = ["attend", "masked_softmax", "written_out"]
 
 
 def attend(
@@ -26,6 +30,7 @@ def attend(
     *,
     bias: Tensor | Term | None = None,
     scale: float | None = None,
+    cap: float | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
     """Softmax attention of `query` [B, T, H, d] over `key` [B, N, K, d] and `value` [B, N, K, e]; gives [B, T, H, e].
@@ -33,12 +38,12 @@ def attend(
     H is a multiple of K: query head h reads key head h // (H/K) (Ainslie et al. 2023). `sight` says who sees whom: a
     mask applied to stamped tokens, a bare mask (the queries are then the last T of the N tokens), a boolean tensor
     [B|1, H|1, T, N] with True = visible, or None for everybody. `bias` is added to the scores, `scale` defaults to
-    d^-1/2.
+    d^-1/2, `cap` bounds the scores.
     """
     _check(query, key, value)
     _check_bias(bias, query, key)
     sight = _seen_from(query, key, sight)
-    how = How(bias, query.shape[-1] ** -0.5 if scale is None else scale, dropout)
+    how = How(bias, query.shape[-1] ** -0.5 if scale is None else scale, dropout, cap)
     if not isinstance(sight, Sight):
         return whole(query, key, value, sight, how)
     form = banded if pays(sight, how) else whole
@@ -53,6 +58,7 @@ def written_out(
     *,
     bias: Tensor | Term | None = None,
     scale: float | None = None,
+    cap: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The equation as it stands, with its weights [B, H, T, N]: what `attend` must equal, and what one looks at."""
     _check(query, key, value)
@@ -60,26 +66,13 @@ def written_out(
     sight = _seen_from(query, key, sight)
     heads, groups = query.shape[2], query.shape[2] // key.shape[2]
     key, value = key.repeat_interleave(groups, 2), value.repeat_interleave(groups, 2)
-    how = How(bias, query.shape[-1] ** -0.5 if scale is None else scale)
+    how = How(bias, query.shape[-1] ** -0.5 if scale is None else scale, cap=cap)
 
-    score = torch.einsum("bthd,bnhd->bhtn", query, key) * how.scale
+    score = how.capped(torch.einsum("bthd,bnhd->bhtn", query, key) * how.scale)
     added = how.added(query, key, sight)
     score = score if added is None else score + added
     weight = masked_softmax(score, sight.pairs(heads) if isinstance(sight, Sight) else sight)
     return torch.einsum("bhtn,bnhe->bthe", weight, value), weight
-
-
-def masked_softmax(score: Tensor, visible: Tensor | None) -> Tensor:
-    """Softmax over the last axis, of what is visible; all zeros where nothing is.
-
-    A row without anything visible keeps its scores for the softmax and loses them after it: an all-hidden softmax would
-    be 0/0 and its gradient would poison the whole batch.
-    """
-    if visible is None:
-        return score.softmax(-1)
-    blind = ~visible.any(-1, keepdim=True)
-    weight = score.masked_fill(~(visible | blind), float("-inf")).softmax(-1)
-    return weight.masked_fill(~visible, 0.0)
 
 
 def _seen_from(query: Tensor, key: Tensor, sight: Sight | Mask | Tensor | None) -> Sight | Tensor | None:

@@ -1,127 +1,19 @@
-"""Feed-forward parts: what a token makes of itself, between two mixings.
+"""Feed-forward parts: what a token makes of itself, between two mixings. `FEEDFORWARDS` is the table.
 
 Each is a Mixer that remembers nothing and reaches nowhere, so that a block treats all its parts alike (RWKV's
-feed-forward, which looks one token back, is then nothing special). Applied token by token a feed-forward is the same as
-two convolutions of width one.
+feed-forward, which looks one token back, is then nothing special).
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from ..core.config import ManyOf
+from ..core.contract import MixerConfig
+from .experts import Experts
+from .positionwise import Activation, FeedForward, Gated, activate
 
-from ..core.config import Flag, ManyOf, Share, Size
-from ..core.contract import Mixer, MixerConfig, Reach, Where
-from .dropout import Dropout
-from .norms import AnyNorm, LayerNorm
+__all__ = ["FEEDFORWARDS", "Activation", "Experts", "FeedForward", "Gated", "SomeFeedForwards", "activate"]
 
-Activation: TypeAlias = Literal[
-    "relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu", "relu_squared", "tanh", "sigmoid", "mish", "elu", "identity"
-]
-Nothing: TypeAlias = "tuple[()]"
-
-
-def activate(name: Activation, x: Tensor) -> Tensor:
-    """The named activation."""
-    match name:
-        case "relu":
-            return F.relu(x)
-        case "gelu":
-            return F.gelu(x)
-        case "gelu_tanh":
-            return F.gelu(x, approximate="tanh")
-        case "gelu_sigmoid":  # x·σ(1.702 x): the quick form of CLIP
-            return x * torch.sigmoid(1.702 * x)
-        case "silu":
-            return F.silu(x)
-        case "relu_squared":
-            return F.relu(x).square()
-        case "tanh":
-            return torch.tanh(x)
-        case "sigmoid":
-            return torch.sigmoid(x)
-        case "mish":
-            return F.mish(x)
-        case "elu":
-            return F.elu(x)
-        case "identity":
-            return x
-
-
-class FeedForward(Mixer[Nothing]):
-    """down( act( up x ) ): the position-wise network of Vaswani et al. 2017, eq. 2.
-
-    `norm` normalises the hidden channels before `down` (SubLN, Wang et al. 2022).
-    """
-
-    class Config(MixerConfig):
-        kind: Literal["feedforward"] = "feedforward"
-        hidden: Size | None = None  # four times the width
-        activation: Activation = "relu"
-        bias: Flag = True
-        dropout: Share = 0.0
-        norm: AnyNorm | None = None
-
-        def build(self, width: int) -> FeedForward:
-            return FeedForward(self, width)
-
-        @classmethod
-        def samples(cls) -> tuple[MixerConfig, ...]:
-            others = (cls(activation=name, hidden=31) for name in get_args(Activation))
-            return (cls(), *others, cls(bias=False, norm=LayerNorm(), dropout=0.5))
-
-    def __init__(self, config: Config, width: int) -> None:
-        super().__init__()
-        hidden = config.hidden or 4 * width
-        self.reach = Reach(0, 0)
-        self.activation = config.activation
-        self.up = nn.Linear(width, hidden, bias=config.bias)
-        self.norm = None if config.norm is None else config.norm.build(hidden)
-        self.dropout = Dropout(config.dropout)
-        self.down = nn.Linear(hidden, width, bias=config.bias)
-
-    def spec(self) -> Nothing:
-        return ()
-
-    def forward(self, x: Tensor, where: Where, state: Nothing | None = None) -> tuple[Tensor, Nothing | None]:
-        hidden = activate(self.activation, self.up(x))
-        hidden = hidden if self.norm is None else self.norm(hidden)
-        return self.down(self.dropout(hidden)), state
-
-
-class Gated(Mixer[Nothing]):
-    """down( act( gate x ) ⊙ up x ): a gated linear unit as feed-forward (Shazeer 2020; SwiGLU with silu)."""
-
-    class Config(MixerConfig):
-        kind: Literal["gated"] = "gated"
-        hidden: Size | None = None  # 8/3 of the width: as many weights as an ungated one of four times the width
-        activation: Activation = "silu"
-        bias: Flag = False
-        dropout: Share = 0.0
-
-        def build(self, width: int) -> Gated:
-            return Gated(self, width)
-
-    def __init__(self, config: Config, width: int) -> None:
-        super().__init__()
-        hidden = config.hidden or 8 * width // 3
-        self.reach = Reach(0, 0)
-        self.activation = config.activation
-        self.gate = nn.Linear(width, hidden, bias=config.bias)
-        self.up = nn.Linear(width, hidden, bias=config.bias)
-        self.dropout = Dropout(config.dropout)
-        self.down = nn.Linear(hidden, width, bias=config.bias)
-
-    def spec(self) -> Nothing:
-        return ()
-
-    def forward(self, x: Tensor, where: Where, state: Nothing | None = None) -> tuple[Tensor, Nothing | None]:
-        hidden = activate(self.activation, self.gate(x)) * self.up(x)
-        return self.down(self.dropout(hidden)), state
-
-
-FEEDFORWARDS: tuple[type[MixerConfig], ...] = (FeedForward.Config, Gated.Config)
+FEEDFORWARDS: tuple[type[MixerConfig], ...] = (FeedForward.Config, Gated.Config, Experts.Config)
 SomeFeedForwards = Annotated[MixerConfig | tuple[MixerConfig, ...], ManyOf(lambda: FEEDFORWARDS)]

@@ -1,4 +1,8 @@
-"""The fast forms of softmax attention: torch's fused kernel over everything, or block by block along a band."""
+"""The fast forms of softmax attention: torch's fused kernel over everything, or block by block along a band.
+
+The kernel cannot cap its scores. Capped ones are computed plainly, a block of queries at a time, so that only a few of
+them are held at once; for the gradient each block is computed again.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from typing import TypeAlias
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from ..core.contract import Where
 from ..core.errors import InputError
@@ -18,16 +23,22 @@ from ..core.stamps import Stamps
 from .masks import Sight
 
 Term: TypeAlias = Callable[[Tensor, Tensor, Stamps, Stamps], Tensor]  # (query, key, their stamps) -> [B|1, H|1, T, N]
+HELD = 1 << 18  # capped scores held at once: as many as stay in a core's cache
 BLOCK = 64  # queries per block of a band: what benchmarks/window.py finds best for the forward form of its peer too
 
 
 @dataclass(frozen=True, eq=False)
 class How:
-    """What is added to the scores, what they are multiplied by, and what share of the weights is dropped."""
+    """What is done to the scores (times, plus, at most), and what share of the weights is dropped."""
 
     bias: Tensor | Term | None
     scale: float
     dropout: float = 0.0
+    cap: float | None = None
+
+    def capped(self, score: Tensor) -> Tensor:
+        """cap · tanh(score / cap): as it is near zero, never beyond ±cap."""
+        return score if self.cap is None else self.cap * torch.tanh(score / self.cap)
 
     def added(self, query: Tensor, key: Tensor, sight: Sight | Tensor | None) -> Tensor | None:
         """The bias of these queries and keys."""
@@ -40,15 +51,50 @@ class How:
         return self.bias(query, key, sight.query, sight.key)
 
 
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Who sees whom, written out where it must be, and what is added to their scores. [B|1, H|1, T, N]"""
+
+    visible: Tensor | None = None
+    added: Tensor | None = None
+    triangle: bool = False  # the plain causal triangle, instead of the two
+
+    @property
+    def mask(self) -> Tensor | None:
+        """Both in one, as the kernel takes it."""
+        if self.visible is None or self.added is None:
+            return self.visible if self.added is None else self.added
+        return self.added.masked_fill(~self.visible, float("-inf"))
+
+    def offset(self, dtype: torch.dtype) -> Tensor | None:
+        """Both in one, as what is added: -inf where nothing is seen."""
+        if self.visible is None or self.added is not None:
+            return self.mask
+        return torch.zeros_like(self.visible, dtype=dtype).masked_fill(~self.visible, float("-inf"))
+
+    def cut(self, rows: slice, begin: int, end: int, device: torch.device) -> Pairs:
+        """Of some rows, and of the queries begin .. end-1."""
+
+        def part(pairs: Tensor | None) -> Tensor | None:
+            if pairs is None:
+                return None
+            pairs = pairs[rows] if pairs.shape[0] > 1 else pairs
+            return pairs[:, :, begin:end] if pairs.shape[2] > 1 else pairs
+
+        if self.triangle:
+            order = torch.arange(end, device=device)
+            return Pairs((order <= order[begin:, None])[None, None])
+        return Pairs(part(self.visible), part(self.added))
+
+
 def whole(query: Tensor, key: Tensor, value: Tensor, sight: Sight | Tensor | None, how: How) -> Tensor:
     """All queries beside all keys, told as little about the mask as the spans of the tokens allow."""
-    added, visible, triangle = how.added(query, key, sight), None, False
-    if isinstance(sight, Sight):
-        triangle = added is None and sight.triangle
-        visible = None if triangle or sight.whole else sight.pairs(query.shape[2])
-    else:
-        visible = sight
-    return _kernel(query, key, value, _mask(visible, added), how, triangle=triangle)
+    added = how.added(query, key, sight)
+    if not isinstance(sight, Sight):
+        return _kernel(query, key, value, Pairs(sight, added), how)
+    triangle = added is None and sight.triangle
+    visible = None if triangle or sight.whole else sight.pairs(query.shape[2])
+    return _kernel(query, key, value, Pairs(visible, added, triangle), how)
 
 
 def banded(query: Tensor, key: Tensor, value: Tensor, sight: Sight, how: How) -> Tensor:
@@ -126,7 +172,7 @@ def _blocks(query: Tensor, key: Tensor, value: Tensor, sight: Sight, how: How, *
         keys = Stamps(near(sight.key.order[row]), near(sight.key.position[row]))
         block = Sight(sight.mask, queries, keys)
         visible = block.pairs(query.shape[2]) if shared is None else shared
-        rows.append(_kernel(q, k, v, _mask(visible, how.added(q, k, block)), how).flatten(0, 1))
+        rows.append(_kernel(q, k, v, Pairs(visible, how.added(q, k, block)), how).flatten(0, 1))
     return torch.stack(rows) if len(rows) > 1 else rows[0][None]  # one row needs no copy
 
 
@@ -137,22 +183,78 @@ def _one_block(sight: Sight, lead: int, width: int, heads: int) -> Tensor:
     return Sight(sight.mask, queries, Where.run(1, width, device=device)).pairs(heads)
 
 
-def _mask(visible: Tensor | None, added: Tensor | None) -> Tensor | None:
-    if visible is None or added is None:
-        return visible if added is None else added
-    return added.masked_fill(~visible, float("-inf"))
+def masked_softmax(score: Tensor, visible: Tensor | None) -> Tensor:
+    """Softmax over the last axis, of what is visible; all zeros where nothing is.
+
+    A row without anything visible keeps its scores for the softmax and loses them after it: an all-hidden softmax would
+    be 0/0 and its gradient would poison the whole batch.
+    """
+    if visible is None:
+        return score.softmax(-1)
+    blind = ~visible.any(-1, keepdim=True)
+    weight = score.masked_fill(~(visible | blind), float("-inf")).softmax(-1)
+    return weight.masked_fill(~visible, 0.0)
 
 
-def _kernel(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, how: How, *, triangle: bool = False
-) -> Tensor:
-    return F.scaled_dot_product_attention(
+def _kernel(query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, how: How) -> Tensor:
+    if how.cap is not None:
+        return _capped(query, key, value, pairs, how)
+    size = value.shape[3]
+    widest = max(size, key.shape[3])
+    query, key, value = (_widened(x, widest) for x in (query, key, value))
+    y = F.scaled_dot_product_attention(
         query.transpose(1, 2),
         key.transpose(1, 2),
         value.transpose(1, 2),
-        attn_mask=mask,
+        attn_mask=pairs.mask,
         dropout_p=how.dropout,
-        is_causal=triangle,
+        is_causal=pairs.triangle,
         scale=how.scale,
         enable_gqa=key.shape[2] != query.shape[2],
     ).transpose(1, 2)
+    return y if size == widest else y[..., :size]
+
+
+def _widened(x: Tensor, size: int) -> Tensor:
+    """With zeros as further channels: unless keys and values are equally wide, the kernel holds all scores at once."""
+    return x if x.shape[-1] == size else F.pad(x, (0, size - x.shape[-1]))
+
+
+def _capped(query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, how: How) -> Tensor:
+    """What the kernel would give, with capped scores: some queries after the other, beside the keys they need."""
+    rows, tokens, heads, _ = query.shape
+    each = heads * key.shape[1]  # scores of one query
+    step = min(tokens, max(16, HELD // max(1, each)))
+    many = max(1, HELD // max(1, each * step))
+    again = torch.is_grad_enabled() and (many < rows or step < tokens)
+    made = []
+    for row in (slice(begin, begin + many) for begin in range(0, rows, many)):
+        for begin in range(0, tokens, step):
+            end = min(begin + step, tokens)
+            seen = end if pairs.triangle else key.shape[1]  # in the triangle nobody looks past itself
+            part = pairs.cut(row, begin, end, query.device)
+            given = (query[row, begin:end], key[row, :seen], value[row, :seen], part, how)
+            made.append(checkpoint(_plain, *given, use_reentrant=False) if again else _plain(*given))
+    per_row = -(-tokens // step)
+    whole = [torch.cat(made[first : first + per_row], 1) for first in range(0, len(made), per_row)]
+    return torch.cat(whole) if whole else torch.zeros_like(query[..., : value.shape[3]])
+
+
+def _plain(query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, how: How) -> Tensor:
+    """The equation, with the query heads of one key head as its rows, so that no key is copied.
+
+    Capped scores are finite: adding -inf hides them, several times faster than filling it in. A row that sees nothing
+    keeps its scores for the softmax and loses its weights after it, as in `masked_softmax`.
+    """
+    rows, tokens, heads, size = query.shape
+    groups, cap, visible = key.shape[2], how.cap or 1.0, pairs.visible
+    asked = (query * (how.scale / cap)).view(rows, tokens, groups, -1, size).permute(0, 2, 3, 1, 4)  # [B, K, H/K, T, d]
+    score = torch.tanh(asked.flatten(2, 3) @ key.permute(0, 2, 3, 1)).view(rows, heads, tokens, -1)
+    sees = None if visible is None else visible.any(-1, keepdim=True)
+    shown = None if visible is None or sees is None else visible | ~sees
+    added = Pairs(shown, pairs.added).offset(score.dtype)
+    weight = (score * cap if added is None else torch.add(added, score, alpha=cap)).softmax(-1)
+    weight = weight if sees is None else weight * sees
+    weight = F.dropout(weight, how.dropout) if how.dropout else weight
+    mixed = weight.view(rows, groups, -1, key.shape[1]) @ value.permute(0, 2, 1, 3)  # [B, K, H/K·T, e]
+    return mixed.view(rows, heads, tokens, -1).transpose(1, 2)

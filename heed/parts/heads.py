@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.config import Config, Flag, ManyOf, Size, kind_of
+from ..core.errors import ConfigError
 from ..core.stamps import Stamps
 from .feedforward import Activation, activate
 from .norms import AnyNorm
@@ -71,6 +72,11 @@ class Masked(Head):
         self.norm = None if config.norm is None else config.norm.build(size)
         self.scores = nn.Linear(size, config.vocabulary, bias=config.bias)
         if config.tied and table is not None:
+            if table.weight.shape != self.scores.weight.shape:
+                raise ConfigError(
+                    f"a masked head for {config.vocabulary} tokens of {size} channels cannot use a table of "
+                    f"{table.num_embeddings} tokens of {table.embedding_dim}; make them equal, or set tied = false"
+                )
             self.scores.weight = table.weight
 
     def forward(self, stream: Tensor, where: Stamps) -> Tensor:
@@ -135,6 +141,46 @@ class Tagged(Head):
         return scores
 
 
+class Spans(Head):
+    """Where does the answer begin, and where does it end? Two scores per token (Devlin et al. 2019, sec. 4.2)."""
+
+    class Config(HeadConfig):
+        kind: Literal["spans"] = "spans"
+        bias: Flag = True
+
+        def build(self, width: int, table: nn.Embedding | None) -> Spans:
+            return Spans(self, width)
+
+    def __init__(self, config: Config, width: int) -> None:
+        super().__init__()
+        self.scores = nn.Linear(width, 2, bias=config.bias)
+
+    def forward(self, stream: Tensor, where: Stamps) -> Tensor:
+        scores: Tensor = self.scores(stream)
+        return scores
+
+
+class Replaced(Head):
+    """Was this token put in by a generator? w·act( W x ) + b, one score per token (Clark et al. 2020, ELECTRA)."""
+
+    class Config(HeadConfig):
+        kind: Literal["replaced"] = "replaced"
+        activation: Activation = "gelu"
+
+        def build(self, width: int, table: nn.Embedding | None) -> Replaced:
+            return Replaced(self, width)
+
+    def __init__(self, config: Config, width: int) -> None:
+        super().__init__()
+        self.activation = config.activation
+        self.transform = nn.Linear(width, width)
+        self.scores = nn.Linear(width, 1)
+
+    def forward(self, stream: Tensor, where: Stamps) -> Tensor:
+        scores: Tensor = self.scores(activate(self.activation, self.transform(stream)))
+        return scores.squeeze(-1)
+
+
 def pooled(pool: Pool, stream: Tensor, where: Stamps) -> Tensor:
     """One vector per text, of its real tokens. [B, T, D] -> [B, D]"""
     real = where.real[..., None]
@@ -150,11 +196,21 @@ def pooled(pool: Pool, stream: Tensor, where: Stamps) -> Tensor:
             return stream.masked_fill(~real, float("-inf")).amax(1)
 
 
-HEADS: tuple[type[HeadConfig], ...] = (Masked.Config, Pooled.Config, Tagged.Config)
+HEADS: tuple[type[HeadConfig], ...] = (
+    Masked.Config,
+    Pooled.Config,
+    Tagged.Config,
+    Spans.Config,
+    Replaced.Config,
+)
 SomeHeads = Annotated[HeadConfig | tuple[HeadConfig, ...], ManyOf(lambda: HEADS)]
 
 
 def heads_of(configs: SomeHeads | None, width: int, table: nn.Embedding | None = None) -> nn.ModuleDict:
     """The heads of a model, by kind."""
     several = () if configs is None else configs if isinstance(configs, tuple) else (configs,)
-    return nn.ModuleDict({kind_of(type(config)): config.build(width, table) for config in several})
+    heads = {kind_of(type(config)): config.build(width, table) for config in several}
+    if len(heads) < len(several):
+        given = ", ".join(kind_of(type(config)) for config in several)
+        raise ConfigError(f"a model has at most one head of each kind, since it calls them by that; given: {given}")
+    return nn.ModuleDict(heads)

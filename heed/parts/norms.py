@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import torch
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from ..core.config import Config, Flag, OneOf, Positive
@@ -25,9 +26,10 @@ class LayerNorm(NormConfig):
     kind: Literal["layernorm"] = "layernorm"
     eps: Positive = 1e-5
     bias: Flag = True
+    gain: Flag = True  # without it there is no bias, either
 
     def build(self, width: int) -> nn.Module:
-        return nn.LayerNorm(width, eps=self.eps, bias=self.bias)
+        return nn.LayerNorm(width, eps=self.eps, bias=self.bias, elementwise_affine=self.gain)
 
 
 class RMSNorm(NormConfig):
@@ -36,9 +38,30 @@ class RMSNorm(NormConfig):
     kind: Literal["rmsnorm"] = "rmsnorm"
     eps: Positive = 1e-6
     gain: Flag = True
+    from_one: Flag = False  # the weights are γ - 1, so that they decay towards no gain at all (Gemma)
+
+    @model_validator(mode="after")
+    def _has_gain(self) -> Self:
+        if self.from_one and not self.gain:
+            raise ValueError("from_one says how the gain is stored; leave gain on, or from_one off")
+        return self
 
     def build(self, width: int) -> nn.Module:
+        if self.from_one:
+            return _FromOne(width, self.eps)
         return nn.RMSNorm(width, eps=self.eps, elementwise_affine=self.gain)
+
+
+class _FromOne(nn.Module):
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        exact = torch.promote_types(x.dtype, torch.float32)  # in half precision 1 + w would lose most of w
+        gain = 1.0 + self.weight.to(exact)
+        return nn.functional.rms_norm(x.to(exact), self.weight.shape, gain, self.eps).to(x.dtype)
 
 
 class StdNorm(NormConfig):

@@ -89,6 +89,18 @@ class PreNorm(WiringConfig):
         return Ends(norm.build(width) if self.final else None)
 
 
+class Normed(WiringConfig):
+    """x ← norm(x) + part(norm(x)), and a norm at the end of the stack: what is added to is normed, too (in BLOOM)."""
+
+    kind: Literal["normed"] = "normed"
+
+    def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
+        return _Normed([norm.build(width) for _ in range(parts)], dropout)
+
+    def ends(self, width: int, norm: NormConfig) -> Ends:
+        return Ends(norm.build(width))
+
+
 class Sandwich(WiringConfig):
     """x ← x + norm'(part(norm(x))), and a norm at the end of the stack (Ding et al. 2021; Gemma 2)."""
 
@@ -190,6 +202,14 @@ class _Pre(Wiring):
         return x
 
 
+class _Normed(Wiring):
+    def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
+        for norm, part in zip(self.norms, parts, strict=True):
+            x = norm(x)
+            x = x + self.dropout(part(x))
+        return x
+
+
 class _Sandwich(Wiring):
     def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
         norms = iter(self.norms)
@@ -233,5 +253,5 @@ class _TwoStreams(Ends):
         return self.alpha * x + super().leave(residual)
 
 
-WIRINGS: tuple[type[WiringConfig], ...] = (PostNorm, PreNorm, Sandwich, Parallel, DeepNorm, ResiDual)
+WIRINGS: tuple[type[WiringConfig], ...] = (PostNorm, PreNorm, Normed, Sandwich, Parallel, DeepNorm, ResiDual)
 AnyWiring = Annotated[WiringConfig, OneOf(lambda: WIRINGS)]

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import torch
 
+from ..core.config import read_data
+from ..core.errors import ConfigError
 from ..tasks import Ready
+from .folder import CONFIG
 from .folder import Run as Run
 from .recipe import Recipe as Recipe
 from .recipe import find as find
@@ -14,6 +17,26 @@ from .training import Training as Training
 
 
 def load(path: Path | str, device: torch.device | str | None = None) -> Ready:
-    """The trained model of a run folder, ready for use: text in, text out."""
-    run = Run.open(path)
+    """A model, ready for use: of a run folder, of a checkpoint folder (Hugging Face's or authors'), of a GGUF file.
+
+    What it can do depends on it: generate, chat, translate, embed, fill, classify, tag, transcribe.
+    """
+    place = Path(path)
+    if place.is_file() or _is_checkpoint(place):
+        from .checkpoint import load as load_checkpoint  # loading a run needs none of it
+
+        ready = load_checkpoint(place)
+        ready.model.to(device)
+        return ready
+    run = Run.open(place)
     return run.recipe.task.ready(run.model().to(device), run.tokenizer)
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    """A run's config.json has a task; other people's have a model_type."""
+    if not (folder / CONFIG).is_file():
+        return any(folder.glob("*.gguf"))
+    try:
+        return "model_type" in read_data(folder / CONFIG)
+    except ConfigError:
+        return False

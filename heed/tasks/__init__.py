@@ -14,8 +14,11 @@ from .feed import Feed as Feed
 from .feed import Place as Place
 from .feed import bucketed as bucketed
 from .ready import Answer as Answer
+from .ready import Answers as Answers
 from .ready import Ask as Ask
+from .ready import Guess as Guess
 from .ready import Ready as Ready
+from .ready import Response as Response
 from .ready import Scores as Scores
 from .ready import cross_entropy_of as cross_entropy_of
 from .translate import Translate as Translate

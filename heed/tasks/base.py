@@ -22,7 +22,7 @@ from ..parts.loss import NO_LABEL, Loss, cross_entropy, headed_cross_entropy
 from ..text import Tokenizer
 
 if TYPE_CHECKING:
-    from .ready import Ready
+    from .ready import Answers
 
 AnyModel: TypeAlias = "Mixer[Any]"
 Ids: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"
@@ -132,7 +132,7 @@ class Task(Config):
         """Tokens that an item takes in a batch."""
 
     @abstractmethod
-    def ready(self, model: AnyModel, tokenizer: Tokenizer) -> Ready:
+    def ready(self, model: AnyModel, tokenizer: Tokenizer) -> Answers:
         """The model in use."""
 
 

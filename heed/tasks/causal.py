@@ -17,7 +17,7 @@ from ..data.base import Examples
 from ..parts.loss import Loss
 from ..text import Tokenizer
 from .base import AnyModel, Batch, Corpus, Ids, Item, Task, next_token_loss, some
-from .ready import Ask, Notify, Ready, Scores, perplexity, room
+from .ready import Answers, Ask, Notify, Scores, perplexity, room
 
 AT_ONCE = 1000  # texts that are encoded together
 
@@ -52,9 +52,10 @@ class Causal(Task):
         return Writer(self, model, tokenizer)
 
 
-class Writer(Ready):
+class Writer(Answers):
     """A language model in use: it goes on from a text."""
 
+    what: ClassVar[str] = "a language model"
     task: Causal
 
     def generate(self, text: str = "", ask: Ask | None = None) -> str:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from math import exp
-from typing import TypeAlias, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import torch
+from torch import Tensor, nn
 
 from ..core.abilities import Writes
-from ..core.config import Config, Size, Text, kind_of
+from ..core.config import Config, Size, Text
 from ..core.contract import Given
 from ..core.errors import InputError
 from ..data.base import Examples
-from ..decode import AnyWay, Beam, Begin, Greedy, Sample, Stop, Token, Why, Written, generate, stream
+from ..decode import Allow, AnyWay, Beam, Begin, Greedy, Sample, Stop, Token, Why, Written, generate, stream
+from ..parts.heads import Pool
 from ..text import Tokenizer
 from .base import AnyModel, Corpus, Item, Task
 from .feed import bucketed
@@ -27,6 +30,7 @@ BUDGET = 4096  # tokens that are scored in one batch
 T = TypeVar("T")
 
 Scores: TypeAlias = "dict[str, float | str]"
+Message: TypeAlias = Mapping[str, Any]  # role and content
 Notify: TypeAlias = Callable[[int, int], None]  # so many are done, of so many
 
 
@@ -54,27 +58,94 @@ def room(model: AnyModel) -> int:
     return model.longest or sys.maxsize if isinstance(model, Writes) else sys.maxsize
 
 
+@dataclass(frozen=True)
+class Response:
+    """What a model has to say: for people, and for machines."""
+
+    text: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Guess:
+    """One of several answers to choose from, and how likely it is."""
+
+    label: str
+    p: float
+
+
 class Ready(ABC):
-    """A model with its tokenizer and its task."""
+    """A model in use. What it can do is a matter of its kind; asked for anything else, it says so."""
+
+    what: ClassVar[str]  # what it is, in words
+    model: nn.Module
+
+    def generate(self, text: str = "", ask: Ask | None = None) -> str:
+        """What the model writes after this text."""
+        raise self._cannot("generate")
+
+    def chat(self, messages: Sequence[Message], ask: Ask | None = None) -> str:
+        """What the model says next in a conversation: [{"role": "user", "content": "..."}, ...]."""
+        raise self._cannot("chat")
+
+    def translate(self, texts: Sequence[str], ask: Ask | None = None) -> list[str]:
+        """The best target for each source."""
+        raise self._cannot("translate")
+
+    def embed(self, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
+        """One vector per text: [texts, channels]."""
+        raise self._cannot("embed")
+
+    def fill(self, text: str, best: int = 5) -> list[list[Guess]]:
+        """For each mask in the text: the likeliest tokens."""
+        raise self._cannot("fill")
+
+    def classify(self, given: Sequence[str | tuple[str, str]], labels: Sequence[str] = ()) -> list[list[Guess]]:
+        """For each text, pair of texts or path of an image: all classes, the likeliest first."""
+        raise self._cannot("classify")
+
+    def tag(self, texts: Sequence[str]) -> list[list[tuple[str, Guess]]]:
+        """For each text: its tokens, each with its likeliest class."""
+        raise self._cannot("tag")
+
+    def transcribe(self, sound: Path | str, *, language: str | None = None) -> str:
+        """What is said in a sound file."""
+        raise self._cannot("transcribe")
+
+    @abstractmethod
+    def respond(self, text: str) -> Response:
+        """What the model has to say to a text, or to the file of that name, whatever it can do."""
+
+    def _cannot(self, verb: str) -> InputError:
+        return InputError(f"this model cannot {verb}: it is {self.what}")
+
+
+class Answers(Ready):
+    """A model with its tokenizer and its task, which writes answers."""
+
+    model: AnyModel
 
     @property
     def together(self) -> int:
         """How many texts are answered in one batch."""
         return TOGETHER
 
+    @property
+    def ends(self) -> Collection[int]:
+        """Tokens that end an answer."""
+        return (self.tokenizer.need("end"),)
+
+    @property
+    def allow(self) -> Allow | None:
+        """Which tokens may come next; None = all."""
+        return None
+
     def __init__(self, task: Task, model: AnyModel, tokenizer: Tokenizer) -> None:
         self.task, self.model, self.tokenizer = task, model.eval(), tokenizer
 
-    def translate(self, texts: Sequence[str], ask: Ask | None = None) -> list[str]:
-        """The best target for each source, if that is what the model was trained for."""
-        raise self._cannot("translate")
-
-    def generate(self, text: str = "", ask: Ask | None = None) -> str:
-        """What the model writes after this text, if that is what it was trained for."""
-        raise self._cannot("generate")
-
-    def _cannot(self, what: str) -> InputError:
-        return InputError(f"this model cannot {what}: its task is {kind_of(type(self.task))}")
+    def respond(self, text: str) -> Response:
+        (answer,) = self.answers([text])[0][:1]
+        return Response(self.lead(text) + answer.text, asdict(answer))
 
     @abstractmethod
     def prompt(self, text: str) -> list[int]:
@@ -160,10 +231,10 @@ class Ready(ABC):
             [self.prompt(text) for text in texts],
             how=how,
             limit=ask.limit or self.enough(texts) + len(prefix),
-            end=self.tokenizer.need("end"),
+            end=self.ends,
             given=self.given(texts),
             stop=self._stop(ask),
-            allow=Begin([prefix] * len(texts)) if prefix else None,
+            allow=Begin([prefix] * len(texts), self.allow) if prefix else self.allow,
         )
 
     def _stop(self, ask: Ask) -> Stop | None:

@@ -18,7 +18,7 @@ from ..data.base import Example, Examples
 from ..parts.loss import Loss
 from ..text import Tokenizer
 from .base import AnyModel, Batch, Corpus, Item, Padded, Task, next_token_loss, some
-from .ready import Ask, Notify, Ready, Scores, perplexity, room
+from .ready import Answers, Ask, Notify, Scores, perplexity, room
 
 ROUND = 8192  # examples of an endless source that are encoded and sorted together
 
@@ -63,9 +63,10 @@ class Translate(Task):
         return Translator(self, model, tokenizer)
 
 
-class Translator(Ready):
+class Translator(Answers):
     """An encoder-decoder in use: it answers a source with a target."""
 
+    what: ClassVar[str] = "an encoder-decoder, which answers a source with a target"
     task: Translate
 
     def translate(self, texts: Sequence[str], ask: Ask | None = None) -> list[str]:

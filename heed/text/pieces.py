@@ -5,6 +5,7 @@ Texts are brought to Unicode NFC first, so that é is one character however it w
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -68,6 +69,28 @@ def bytes_in(tokenizer: Tokenizer) -> dict[str, int] | None:
     if isinstance(tokenizer.decoder, decoders.ByteLevel):
         return {character: byte for byte, character in enumerate(byte_alphabet())}
     return {} if isinstance(tokenizer.decoder, decoders.Fuse) else None
+
+
+def spaces_stripped(tokenizer: Tokenizer) -> int | None:
+    """For tokens as SentencePiece writes them, with ▁ for a space and <0x0A> for a byte: how many spaces a text loses
+    at its beginning. None for other tokens."""
+    written = _written(tokenizer.decoder)
+    match json.loads(written) if isinstance(written, bytes) else None:
+        case {
+            "type": "Sequence",
+            "decoders": [
+                {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+                {"type": "ByteFallback"},
+                {"type": "Fuse"},
+                *stripping,
+            ],
+        }:
+            match stripping:
+                case []:
+                    return 0
+                case [{"type": "Strip", "content": " ", "start": int(start), "stop": 0}]:
+                    return start
+    return None
 
 
 def lines() -> pre_tokenizers.PreTokenizer:

@@ -38,6 +38,43 @@ class Bytes(Stream):
         return text
 
 
+class Fallback(Stream):
+    """For SentencePiece with bytes for what it does not know: they wait, since those after them decide how they read.
+
+    `piece`: what an id adds, a text or a byte. `strip`: so many spaces at the beginning are left out.
+    """
+
+    def __init__(self, piece: Callable[[int], str | int], strip: int) -> None:
+        self._piece, self._strip = piece, strip
+        self._held, self._left = bytearray(), strip
+
+    def push(self, index: int) -> str:
+        piece = self._piece(index)
+        if isinstance(piece, int):
+            self._held.append(piece)
+            return ""
+        return self._stripped(self._bytes() + piece) if piece else ""
+
+    def rest(self) -> str:
+        text = self._stripped(self._bytes())
+        self._left = self._strip
+        return text
+
+    def _bytes(self) -> str:
+        held, self._held = bytes(self._held), bytearray()
+        try:
+            return held.decode()
+        except UnicodeDecodeError:  # the library shows all bytes in a row as broken if one of them is
+            return UNFINISHED * len(held)
+
+    def _stripped(self, text: str) -> str:
+        while self._left and text.startswith(" "):
+            text, self._left = text[1:], self._left - 1
+        if text:
+            self._left = 0
+        return text
+
+
 class Decodes(Protocol):
     """Whatever turns ids into text and shows what they are."""
 

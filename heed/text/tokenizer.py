@@ -5,18 +5,25 @@ Ids of the four special tokens never come out of a text: a text that spells "</s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import tokenizers
 
 from ..core.atomic import replacing
 from ..core.errors import InputError
-from .pieces import bytes_in, cut, may_be_cut
-from .stream import Bytes, Stream, Whole
+from .chat import Chat, Message, checked
+from .guard import VOCABULARY, check_growth, read_bytes, understood
+from .pieces import bytes_in, cut, may_be_cut, spaces_stripped
+from .prompt import Prompter
+from .stream import Bytes, Fallback, Stream, Whole
 
-Role: TypeAlias = Literal["pad", "begin", "end", "unknown"]
+Role: TypeAlias = Literal["pad", "begin", "end", "unknown", "mask"]
 
 # What a special token may be called, heed's own name first. The first that is in the vocabulary is taken.
 NAMES: dict[Role, tuple[str, ...]] = {
@@ -26,31 +33,68 @@ NAMES: dict[Role, tuple[str, ...]] = {
     "unknown": ("<unk>", "[UNK]", "<UNK>", "<|unk|>"),
 }
 SPECIAL = tuple(names[0] for names in NAMES.values())  # ids 0, 1, 2, 3 of a tokenizer that heed trains
+MASKS = ("<mask>", "[MASK]", "<MASK>", "<|mask|>")  # taken only if they are special tokens already
 
+MOST = 1 << 24  # ids; the largest vocabularies have some 260,000
 BATCH = 1 << 20  # characters encoded at once: until its ids are taken, each takes some 250 bytes
 _SHOWN = str.maketrans({" ": "␣", "▁": "␣", "\n": "⏎", "\t": "⇥"})
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+class Framed(NamedTuple):
+    """A text as a model reads it: ids with the special tokens around them, and 0 or 1 for each: which of two texts."""
+
+    ids: list[int]
+    segments: list[int]
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What others say about a tokenizer of theirs: which token has which role, which ids end an answer, how to chat.
+
+    `roles`: None if nothing is said, so that the usual names decide.
+    """
+
+    roles: Mapping[Role, str | None] | None = None
+    ends: tuple[int, ...] = ()
+    chat: Chat | None = None
+    tokens: Mapping[str, str | None] = field(default_factory=dict)  # by the keys of a tokenizer_config.json
 
 
 class Tokenizer:
     """Text to ids and back. It takes over the tokenizer that it is given.
 
-    `size`: ids are 0 .. size-1. `pad`, `begin`, `end`, `unknown`: ids of the special tokens, None where there is none.
+    `size`: ids are 0 .. size-1. `pad`, `begin`, `end`, `unknown`, `mask`: ids of the special tokens, None where there
+    is none. `ends`: all ids that end an answer. `chat`: the template of chats, if there is one.
     """
 
-    def __init__(self, inner: tokenizers.Tokenizer) -> None:
+    def __init__(self, inner: tokenizers.Tokenizer, declared: Declared | None = None) -> None:
         inner.no_padding()
         inner.no_truncation()
         vocabulary = inner.get_vocab(with_added_tokens=True)
         if not vocabulary:
             raise InputError("a tokenizer needs at least one token; this one has none")
-        found = {role: next((name for name in names if name in vocabulary), None) for role, names in NAMES.items()}
-        inner.add_special_tokens([name for role, name in found.items() if name and role != "unknown"])
+        self.size = max(vocabulary.values()) + 1
+        if self.size > MOST:
+            raise InputError(f"this tokenizer has ids up to {self.size - 1:,}; at most {MOST:,} are accepted")
+        self._declared = declared or Declared()
+        roles = self._declared.roles or _by_name(vocabulary, _special(inner).values())
+        kept = {"unknown"} if self._declared.roles is None else set()  # what a name suggests is not certain
+        names = {name for role, name in roles.items() if name in vocabulary and role not in kept}
+        inner.add_special_tokens(sorted(names - set(_special(inner).values())))
         inner.encode_special_tokens = True  # special tokens are not looked for in texts
 
-        self.size = max(vocabulary.values()) + 1
-        self.pad, self.begin, self.end, self.unknown = (vocabulary[name] if name else None for name in found.values())
+        def index(role: Role) -> int | None:
+            name = roles.get(role)
+            return None if name is None else vocabulary.get(name)
+
+        self.pad, self.begin, self.end = index("pad"), index("begin"), index("end")
+        self.unknown, self.mask = index("unknown"), index("mask")
+        ends = (self.end, *self._declared.ends)
+        self.ends = tuple(dict.fromkeys(end for end in ends if end is not None and end < self.size))
+        self.chat = self._declared.chat
         self._inner = inner
-        self._special = {index for index, token in inner.get_added_tokens_decoder().items() if token.special}
+        self._special = set(_special(inner))
         self._never = self._special - {self.unknown}  # what no text may give
         self._cuttable = may_be_cut(inner)
         self._bytes = bytes_in(inner)
@@ -58,15 +102,17 @@ class Tokenizer:
     def __repr__(self) -> str:
         return f"Tokenizer(size={self.size})"
 
-    def __reduce__(self) -> tuple[type[Tokenizer], tuple[tokenizers.Tokenizer]]:
-        return Tokenizer, (self._inner,)  # copies are set up anew: the library forgets `encode_special_tokens`
+    def __reduce__(self) -> tuple[type[Tokenizer], tuple[tokenizers.Tokenizer, Declared]]:
+        # Copies are set up anew: the library forgets `encode_special_tokens`.
+        return Tokenizer, (self._inner, self._declared)
 
     def need(self, role: Role) -> int:
         """The id of a special token that a task cannot do without."""
-        index = {"pad": self.pad, "begin": self.begin, "end": self.end, "unknown": self.unknown}[role]
+        index: int | None = getattr(self, role)
         if index is None:
+            names = MASKS if role == "mask" else NAMES[role]
             raise InputError(
-                f"this tokenizer has no {role} token (none of {', '.join(NAMES[role])}), which is needed here; "
+                f"this tokenizer has no {role} token (none of {', '.join(names)}), which is needed here; "
                 "train one with heed, or add the token to the tokenizer.json"
             )
         return index
@@ -93,6 +139,44 @@ class Tokenizer:
         self._encode(batch, owner, found)
         return found
 
+    def encode_marked(self, text: str) -> list[int]:
+        """The ids of a text whose special tokens are special, as a chat template writes it. Not for texts of users."""
+        with understood("this tokenizer cannot read the text"):
+            return list(self._marked.encode(next(many([text])), add_special_tokens=False).ids)
+
+    def framed(self, text: str, pair: str | None = None, *, marked: bool = False) -> Framed:
+        """A text, or a pair of texts, with the special tokens that this tokenizer puts around it.
+
+        `marked`: those that the text itself spells are special, too, such as a [MASK] to be filled.
+        """
+        return self.framed_all([text], None if pair is None else [pair], marked=marked)[0]
+
+    def framed_all(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, marked: bool = False
+    ) -> list[Framed]:
+        """The same for many texts; the pair of each is at the same place."""
+        if pairs is not None and len(pairs) != len(texts):
+            raise InputError(f"each text needs its pair; there are {len(texts)} texts and {len(pairs)} pairs")
+        inputs = list(many(texts)) if pairs is None else list(zip(many(texts), many(pairs), strict=True))
+        with understood("this tokenizer cannot read the text"):
+            encoded = (self._marked if marked else self._inner).encode_batch(inputs, add_special_tokens=True)
+        return [Framed(one.ids, one.type_ids) if marked else self._framed(one) for one in encoded]
+
+    def prompt(
+        self,
+        messages: Sequence[Message],
+        *,
+        prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **values: Any,
+    ) -> list[int]:
+        """The ids of a chat. Special tokens are what the template writes; a message that spells one is text."""
+        if self.chat is None:
+            raise InputError("this tokenizer has no chat template")
+        hidden = self._prompter.hidden
+        text = self.chat.render(hidden(checked(messages)), prompt=prompt, tools=hidden(tools), **values)
+        return self._prompter.encode(next(many([text])), self._as_text)
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of these ids; special tokens, the unknown one too, are left out."""
         return self.decode_all([ids])[0]
@@ -101,11 +185,15 @@ class Tokenizer:
         """The text of each row of ids."""
         for ids in rows:
             self._check(ids)
-        return self._inner.decode_batch([list(ids) for ids in rows], skip_special_tokens=True)
+        with understood("this tokenizer cannot write these ids"):
+            return self._inner.decode_batch([list(ids) for ids in rows], skip_special_tokens=True)
 
     def stream(self) -> Stream:
         """A decoder for ids that come one by one."""
-        return Whole(self) if self._bytes is None else Bytes(self._piece)
+        if self._bytes is not None:
+            return Bytes(self._piece)
+        stripped = spaces_stripped(self._inner)
+        return Whole(self) if stripped is None else Fallback(self._spaced, stripped)
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Each id for people to read: a space is ␣, a line break ⏎, a byte that is no character \\xe4."""
@@ -117,36 +205,77 @@ class Tokenizer:
         with replacing(Path(path)) as fresh:
             fresh.write_text(self._inner.to_str(pretty=True) + "\n", encoding="utf-8")
 
+    def save_all(self, folder: Path | str) -> None:
+        """The same, and beside it what is known of its special tokens and its chats: a folder that others read, too."""
+        place = Path(folder)
+        keys: dict[Role, str] = {"begin": "bos_token", "end": "eos_token", "pad": "pad_token", "unknown": "unk_token"}
+        found = {key: getattr(self, role) for role, key in keys.items()}
+        named = {key: self._inner.id_to_token(index) for key, index in found.items() if index is not None}
+        settings: dict[str, object] = {"tokenizer_class": "PreTrainedTokenizerFast", **(self._declared.tokens or named)}
+        if self.chat is not None:
+            others = [] if self.chat.tooled is None else [{"name": "tool_use", "template": self.chat.tooled}]
+            default = {"name": "default", "template": self.chat.template}
+            settings["chat_template"] = [default, *others] if others else self.chat.template
+        self.save(place / "tokenizer.json")
+        _write(place / "tokenizer_config.json", settings)
+        if self.ends[1:] and not (place / "generation_config.json").exists():
+            _write(place / "generation_config.json", {"eos_token_id": list(self.ends)})
+
     @classmethod
     def read(cls, path: Path | str) -> Tokenizer:
         """From a tokenizer.json, heed's or that of another library."""
         place = Path(path)
         if place.is_dir():
             raise InputError(f"{place} is a folder; give the path of the tokenizer.json in it")
-        try:
-            text = place.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            raise InputError(f"there is no file {place}; give the path of a tokenizer.json") from None
-        except UnicodeDecodeError:
-            raise InputError(f"{place} is not text, so it is no tokenizer.json (of sentencepiece?)") from None
-        except OSError as error:
-            raise InputError(f"{place} cannot be read: {error.strerror or error}") from None
-        try:
-            return cls(tokenizers.Tokenizer.from_str(text))
-        except BaseException as error:
-            # The library panics on some files; its PanicException is a BaseException that cannot be imported.
-            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-                raise
-            raise InputError(f"{place} is cut off or not a tokenizer.json: {error}") from None
+        return cls(whole(place))
+
+    @classmethod
+    def of_folder(cls, folder: Path | str) -> Tokenizer:
+        """From a folder of another library, whichever files its tokenizer is in (`heed.text.foreign`)."""
+        from .foreign import read
+
+        return read(Path(folder))
 
     def _encode(self, batch: list[str], owner: list[int], found: list[list[int]]) -> None:
-        encoded = self._inner.encode_batch_fast(batch, add_special_tokens=False)
+        with understood("this tokenizer cannot read the text"):
+            encoded = self._inner.encode_batch_fast(batch, add_special_tokens=False)
         for number, one in zip(owner, encoded, strict=True):
             ids = one.ids
             if not self._never.isdisjoint(ids):  # a vocabulary may hold "</s>" as a word like any other
-                kept = ((self.unknown if index in self._never else index) for index in ids)
-                ids = [index for index in kept if index is not None]
+                ids = [index for index in map(self._as_text, ids) if index is not None]
             found[number] += ids
+
+    def _as_text(self, index: int) -> int | None:
+        """An id that came out of a text: no special one."""
+        return self.unknown if index in self._never else index
+
+    def _framed(self, encoded: tokenizers.Encoding) -> Framed:
+        each = zip(encoded.ids, encoded.type_ids, encoded.special_tokens_mask, strict=True)
+        kept = [(index if put else self._as_text(index), segment) for index, segment, put in each]
+        ids = [(index, segment) for index, segment in kept if index is not None]
+        return Framed([index for index, _ in ids], [segment for _, segment in ids])
+
+    @cached_property
+    def _marked(self) -> tokenizers.Tokenizer:
+        """The same tokenizer, which looks for special tokens."""
+        twin = self._twin()
+        twin.add_tokens([token for _, token in sorted(self._inner.get_added_tokens_decoder().items())])
+        return twin
+
+    @cached_property
+    def _prompter(self) -> Prompter:
+        return Prompter(self._twin(), self._inner.get_added_tokens_decoder())
+
+    def _twin(self) -> tokenizers.Tokenizer:
+        """The same tokenizer, without the tokens that were added to it; the vocabulary is shared."""
+        twin = tokenizers.Tokenizer(self._inner.model)
+        if self._inner.normalizer is not None:
+            twin.normalizer = self._inner.normalizer
+        if self._inner.pre_tokenizer is not None:
+            twin.pre_tokenizer = self._inner.pre_tokenizer
+        if self._inner.post_processor is not None:
+            twin.post_processor = self._inner.post_processor
+        return twin
 
     def _check(self, ids: Collection[int]) -> None:
         if ids and not 0 <= min(ids) <= max(ids) < self.size:
@@ -164,6 +293,15 @@ class Tokenizer:
         except KeyError:  # not spelt in the alphabet of bytes
             return token.encode()
 
+    def _spaced(self, index: int) -> str | int:
+        """What an id adds to a text of SentencePiece: a text, or a byte."""
+        self._check((index,))
+        token = None if index in self._special else self._inner.id_to_token(index)
+        if token is None:
+            return ""
+        byte = _BYTE.fullmatch(token)
+        return int(byte[1], 16) if byte else token.replace("▁", " ")
+
     def _shown(self, index: int) -> str:
         token = self._inner.id_to_token(index)
         if token is None or index in self._special:
@@ -171,6 +309,39 @@ class Tokenizer:
         if self._bytes:
             token = self._piece(index).decode(errors="backslashreplace")
         return token.translate(_SHOWN)
+
+
+def whole(path: Path) -> tokenizers.Tokenizer:
+    """What a tokenizer.json holds."""
+    if not path.exists():
+        raise InputError(f"there is no file {path}; give the path of a tokenizer.json")
+    try:
+        text = read_bytes(path, VOCABULARY).decode()
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not text, so it is no tokenizer.json (of sentencepiece?)") from None
+    with understood(f"{path} is cut off or not a tokenizer.json"):
+        inner = tokenizers.Tokenizer.from_str(text)
+        check_growth(inner, str(path))
+    if not inner.get_vocab_size(with_added_tokens=True):
+        raise InputError(f"{path} holds no tokens; a tokenizer needs at least one token")
+    return inner
+
+
+def _write(path: Path, data: object) -> None:
+    with replacing(path) as fresh:
+        fresh.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _special(inner: tokenizers.Tokenizer) -> dict[int, str]:
+    return {index: token.content for index, token in inner.get_added_tokens_decoder().items() if token.special}
+
+
+def _by_name(vocabulary: Collection[str], special: Collection[str]) -> dict[Role, str | None]:
+    """Special tokens that go by one of the usual names."""
+    found: dict[Role, str | None] = {
+        role: next((name for name in names if name in vocabulary), None) for role, names in NAMES.items()
+    }
+    return found | {"mask": next((name for name in MASKS if name in special), None)}
 
 
 def many(texts: Iterable[str]) -> Iterator[str]:

@@ -22,7 +22,7 @@ from ..decode import stream
 from ..models import AnyModel, Embedded, Seq2seq, familiar
 from ..runs import Run
 from ..runs.folder import WEIGHTS
-from ..tasks import Ask, Ready
+from ..tasks import Answers, Ask
 from ..text import Bpe, Byte, Char
 from ..weights import own
 from .base import Check, compared
@@ -45,7 +45,7 @@ class Trained:
         return cls(run, run.model().double().eval())
 
     @cached_property
-    def ready(self) -> Ready:
+    def ready(self) -> Answers:
         return self.run.recipe.task.ready(self.model, self.run.tokenizer)
 
     @cached_property

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from ..core.contract import Mixer
+from . import torchscale, transformer
 from .checkpoint import Checkpoint
 from .export import write
 from .families import FAMILIES, open_
@@ -11,7 +15,15 @@ from .family import Family, Opened
 from .folder import Folder
 from .replay import replay
 
-__all__ = ["FAMILIES", "Checkpoint", "Family", "Folder", "Opened", "load", "replay", "write"]
+__all__ = ["AUTHORS", "FAMILIES", "Checkpoint", "Family", "Folder", "Opened", "load", "open_", "replay", "write"]
+
+# Whole models in their authors' own layouts, which no library but theirs reads.
+AUTHORS: dict[str, Callable[[Folder], Mixer[Any]]] = {
+    "annotated_transformer": transformer.annotated_model,
+    "deepnorm": torchscale.model,
+    "transformer": transformer.torch_model,
+    "xpos": torchscale.model,
+}
 
 
 def load(path: Path | str) -> Opened:

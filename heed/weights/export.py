@@ -20,12 +20,11 @@ SHARD = 5 << 30  # bytes of a file, at most, unless one tensor is larger
 
 
 def write(opened: Opened, folder: Path, shard: int = SHARD) -> None:
-    """A new folder that the reference library loads: all of it appears, or nothing."""
+    """A new folder that the reference library loads, in the precision it came in: all of it appears, or nothing."""
     if folder.exists():
         raise WeightsError(f"{folder} is already there; name a folder that is not")
     with appearing(folder) as fresh:
-        stored = {"dtype": str(next(opened.model.parameters()).dtype).removeprefix("torch.")}
-        (fresh / CONFIG).write_text(json.dumps(opened.config | stored, indent=2) + "\n", encoding="utf-8")
+        (fresh / CONFIG).write_text(json.dumps(opened.config, indent=2) + "\n", encoding="utf-8")
         names = [_save(fresh, number, tensors) for number, tensors in enumerate(_shards(opened, shard))]
         _finish(fresh, names)
 
@@ -33,7 +32,8 @@ def write(opened: Opened, folder: Path, shard: int = SHARD) -> None:
 def _shards(opened: Opened, size: int) -> Iterator[dict[str, Tensor]]:
     """Tensors in groups of at most so many bytes."""
     held, used = dict[str, Tensor](), 0
-    for name, tensor in exported(opened.model, opened.table):
+    for name, exact in exported(opened.model, opened.table):
+        tensor = exact.to(opened.dtypes.get(name, exact.dtype))
         if held and used + tensor.nbytes > size:
             yield held
             held, used = {}, 0

@@ -7,10 +7,11 @@ Adding a family = one short file in `families/`, a subclass of `Family` with the
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
+import torch
 from pydantic import BeforeValidator, ConfigDict
 
 from ..core.config import Config, Data
@@ -91,6 +92,7 @@ class Opened:
     model: Mixer[Any]
     table: Table
     config: Data  # their config.json
+    dtypes: Mapping[str, torch.dtype]  # in which their tensors were stored
 
 
 def read(kind: type[Family], checkpoint: Checkpoint) -> Opened:
@@ -104,7 +106,8 @@ def read(kind: type[Family], checkpoint: Checkpoint) -> Opened:
     except ConfigError as error:
         raise WeightsError(f"{checkpoint.place}: its config cannot be used: {error}") from None
     table = family.names(checkpoint.tensors)
-    return Opened(family, restore(shape.build, checkpoint, table), table, checkpoint.config)
+    dtypes = {name: checkpoint.tensors.like(name).dtype for name in checkpoint.tensors}
+    return Opened(family, restore(shape.build, checkpoint, table), table, checkpoint.config, dtypes)
 
 
 def prefix(tensors: Tensors, name: str) -> str:
@@ -116,7 +119,7 @@ def _must_hold(shape: Config, tensors: Tensors) -> None:
     """Raise if widths are claimed that no tensor has: to build them costs time."""
     widest = max((max(tensors.like(name).shape, default=1) for name in tensors), default=0)
     for stack in _stacks(shape):
-        if stack.width > widest or stack.depth > len(tensors):
+        if stack.width > widest or stack.blocks > len(tensors):
             raise ConfigError(
                 f"it claims {stack.depth} layers of width {stack.width}; there are {len(tensors)} tensors, none of "
                 f"them wider than {widest}"

@@ -17,7 +17,7 @@ from torch import Tensor
 from ..core.config import Data, nearest, read_data
 from ..core.errors import ConfigError, WeightsError
 from .checkpoint import Checkpoint
-from .stored import WEIGHTS, Held, Stored, opened
+from .stored import WEIGHTS, Cast, Held, Stored, Tensors, opened
 
 CONFIG, INPUTS, OUTPUTS = "config.json", "inputs.safetensors", "outputs.safetensors"
 
@@ -27,6 +27,7 @@ class Folder:
     """What a checkpoint folder holds; every file is read when it is first asked for."""
 
     path: Path
+    precision: torch.dtype | None = None  # to compute in; None: that of the weights
 
     @classmethod
     def open(cls, path: Path | str) -> Folder:
@@ -55,9 +56,10 @@ class Folder:
         return str(self.config["model_type"])
 
     @cached_property
-    def weights(self) -> Stored:
+    def weights(self) -> Tensors:
         """Parameters under their authors' names."""
-        return Stored.of(self.path)
+        stored = Stored.of(self.path)
+        return stored if self.precision is None else Cast(stored, self.precision)
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -80,8 +82,9 @@ class Folder:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The precision to compute in: that of the weights or, where there are none, of the inputs."""
-        return self.weights.dtype or Held(self.inputs).dtype or torch.float32
+        """The precision to compute in: that of the weights or, where there are none, of the inputs; float32 at least."""
+        stored = self.weights.dtype or Held(self.inputs).dtype or torch.float32
+        return self.precision or torch.promote_types(stored, torch.float32)
 
     def wants(self, name: str) -> bool:
         """Whether an output is asked for; without outputs.safetensors, all of them are."""

@@ -1,4 +1,4 @@
-"""The metadata of a GGUF file, asked for by key: sizes, numbers, rotary positions, each with an error that names it."""
+"""The metadata of a GGUF file: asked for by key, with errors that name the key, and in the words of a config.json."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ MOST = 2**31  # no width, depth or vocabulary comes near
 FACTORS = "rope_freqs.weight"  # what each frequency of Llama 3 is divided by
 ROUNDED = 1e-5  # relative: what float32 leaves of frequencies and their quotients
 UNUSED = ("finetuned", "yarn_ext_factor")  # keys of rope.scaling that change nothing
+GEMMA2_27B = 46  # layers; the only Gemma 2 whose scores are not scaled by the size of a head
 YARN = {
     "attention_factor": "yarn_attn_factor",
     "beta_fast": "yarn_beta_fast",
@@ -145,7 +146,9 @@ class Keys:
     def _llama3(self, size: int, base: float) -> Data:
         """Llama 3's rule, from what each frequency is divided by: that is all that GGUF holds of it."""
         if self.shapes[FACTORS] != (size // 2,):
-            raise WeightsError(f"{self.place}: {FACTORS} has the shape {list(self.shapes[FACTORS])} for {size} channels")
+            raise WeightsError(
+                f"{self.place}: {FACTORS} has the shape {list(self.shapes[FACTORS])} for {size} channels"
+            )
         divided = self.values(FACTORS).double()
         if bool((divided == 1).all()):
             return {}
@@ -162,7 +165,7 @@ class Keys:
                     "original_max_position_embeddings": rule.original,
                 }
         raise WeightsError(
-            f"{self.place}: the factors in {FACTORS} do not follow Llama 3's rule, the only one that heed reads from GGUF"
+            f"{self.place}: the factors in {FACTORS} are not those of Llama 3, the only ones that heed finds a rule for"
         )
 
 
@@ -184,3 +187,176 @@ def _fitted(frequency: Tensor, divided: Tensor) -> Llama3 | None:
         return Llama3(factor=factor, low=1.0, high=round(1 - 1 / start, 3), original=round(-slope / start))
     except (ConfigError, ArithmeticError, ValueError):  # numbers that no rule has, down to infinities
         return None
+
+
+# --- the metadata in the words of a config.json ---
+
+
+def decoder(keys: Keys) -> Data:
+    """What Llama and its kin share."""
+    size = keys.head_size
+    if keys.size("rope.dimension_count", size) != size:
+        raise keys.wrong("rope.dimension_count", f"{size}, the size of a head")
+    return {
+        "hidden_size": keys.width,
+        "intermediate_size": keys.size("feed_forward_length"),
+        "num_hidden_layers": keys.depth,
+        "num_attention_heads": keys.heads,
+        "num_key_value_heads": keys.groups,
+        "head_dim": size,
+        "max_position_embeddings": keys.length,
+        "rms_norm_eps": keys.number("attention.layer_norm_rms_epsilon"),
+        "rope_parameters": keys.rope(size),
+        "attention_bias": "blk.0.attn_q.bias" in keys.shapes,
+        "hidden_act": "silu",
+    }
+
+
+def llama(keys: Keys) -> Data:
+    config = decoder(keys) | {"mlp_bias": "blk.0.ffn_up.bias" in keys.shapes}
+    if not keys.get("attention.sliding_window", 0):
+        return config
+    return config | {  # a Llama with a window is a Mistral
+        "model_type": "mistral",
+        "architectures": ["MistralForCausalLM"],
+        "sliding_window": keys.size("attention.sliding_window"),
+    }
+
+
+def mixtral(keys: Keys) -> Data:
+    used = keys.size("expert_used_count")
+    return decoder(keys) | {"num_local_experts": keys.size("expert_count"), "num_experts_per_tok": used}
+
+
+def gemma2(keys: Keys) -> Data:
+    scaled_by = keys.width // keys.heads if keys.depth == GEMMA2_27B else keys.head_size  # as llama.cpp has it
+    return decoder(keys) | {
+        "hidden_activation": "gelu_pytorch_tanh",
+        "hidden_act": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": scaled_by,
+        "attn_logit_softcapping": keys.number("attn_logit_softcapping", 50.0),
+        "final_logit_softcapping": keys.number("final_logit_softcapping", 30.0),
+        "sliding_window": keys.size("attention.sliding_window", 4096),
+        "layer_types": [("sliding_attention", "full_attention")[layer % 2] for layer in range(keys.depth)],
+    }
+
+
+def gpt2(keys: Keys) -> Data:
+    return {
+        "n_embd": keys.width,
+        "n_layer": keys.depth,
+        "n_head": keys.heads,
+        "n_inner": keys.inner,
+        "n_positions": keys.length,
+        "layer_norm_epsilon": keys.number("attention.layer_norm_epsilon"),
+        "activation_function": "gelu_new",
+    }
+
+
+def starcoder(keys: Keys) -> Data:
+    several = keys.rows("blk.0.attn_qkv.weight") == 3 * keys.width
+    return gpt2(keys) | {"multi_query": not several, "activation_function": "gelu_pytorch_tanh"}
+
+
+def gptneox(keys: Keys) -> Data:
+    size = keys.head_size
+    turned = keys.size("rope.dimension_count", size)
+    parallel = keys.get("use_parallel_residual")
+    if not isinstance(parallel, bool):
+        raise keys.wrong("use_parallel_residual", "true or false")
+    return {
+        "hidden_size": keys.width,
+        "intermediate_size": keys.size("feed_forward_length"),
+        "num_hidden_layers": keys.depth,
+        "num_attention_heads": keys.heads,
+        "max_position_embeddings": keys.length,
+        "layer_norm_eps": keys.number("attention.layer_norm_epsilon"),
+        "rope_parameters": keys.rope(turned) | {"partial_rotary_factor": turned / size},
+        "use_parallel_residual": parallel,
+        "attention_bias": "blk.0.attn_qkv.bias" in keys.shapes,
+        "hidden_act": "gelu",
+    }
+
+
+def falcon(keys: Keys) -> Data:
+    two = "blk.0.attn_norm_2.weight" in keys.shapes
+    grouped = keys.groups > 1
+    return {
+        "hidden_size": keys.width,
+        "ffn_hidden_size": keys.inner,
+        "num_hidden_layers": keys.depth,
+        "num_attention_heads": keys.heads,
+        "num_kv_heads": keys.groups,
+        "multi_query": not grouped,
+        "new_decoder_architecture": two or grouped,
+        "num_ln_in_parallel_attn": 2 if two else 1,
+        "parallel_attn": True,
+        "bias": False,
+        "alibi": False,
+        "max_position_embeddings": keys.length,
+        "layer_norm_epsilon": keys.number("attention.layer_norm_epsilon"),
+        "rope_parameters": keys.rope(keys.head_size),
+        "activation": "gelu",
+    }
+
+
+def bloom(keys: Keys) -> Data:
+    return {
+        "hidden_size": keys.width,
+        "n_layer": keys.depth,
+        "n_head": keys.heads,
+        "layer_norm_epsilon": keys.number("attention.layer_norm_epsilon"),
+    }
+
+
+def mpt(keys: Keys) -> Data:
+    if keys.groups != keys.heads:
+        raise keys.wrong("attention.head_count_kv", f"{keys.heads}, as many as heads: its family has no other")
+    clipped, bias = (keys.get(f"attention.{name}", 0) for name in ("clamp_kqv", "max_alibi_bias"))
+    return {
+        "d_model": keys.width,
+        "n_layers": keys.depth,
+        "n_heads": keys.heads,
+        "expansion_ratio": keys.inner // keys.width,
+        "max_seq_len": keys.length,
+        "layer_norm_epsilon": keys.number("attention.layer_norm_epsilon"),
+        "no_bias": not any(name.endswith(".bias") for name in keys.shapes),
+        "attn_config": {
+            "alibi": bool(bias),
+            "alibi_bias_max": round(keys.number("attention.max_alibi_bias")) if bias else 8,
+            "clip_qkv": keys.number("attention.clamp_kqv") if clipped else None,
+        },
+    }
+
+
+def bert(keys: Keys) -> Data:
+    return {
+        "hidden_size": keys.width,
+        "intermediate_size": keys.inner,
+        "num_hidden_layers": keys.depth,
+        "num_attention_heads": keys.heads,
+        "max_position_embeddings": keys.rows("position_embd.weight"),
+        "type_vocab_size": keys.rows("token_types.weight"),
+        "layer_norm_eps": keys.number("attention.layer_norm_epsilon"),
+        "hidden_act": "gelu",
+    }
+
+
+def t5(keys: Keys) -> Data:
+    gated = "enc.blk.0.ffn_gate.weight" in keys.shapes
+    start = keys.get("decoder_start_token_id", 0)
+    return {
+        "is_encoder_decoder": True,
+        "d_model": keys.width,
+        "d_kv": keys.head_size,
+        "d_ff": keys.size("feed_forward_length"),
+        "num_layers": keys.depth,
+        "num_decoder_layers": keys.size("decoder_block_count", keys.depth),
+        "num_heads": keys.heads,
+        "relative_attention_num_buckets": keys.size("attention.relative_buckets_count"),
+        "relative_attention_max_distance": 128,  # not in the file; llama.cpp has it fixed
+        "layer_norm_epsilon": keys.number("attention.layer_norm_rms_epsilon"),
+        "feed_forward_proj": "gated-gelu" if gated else "relu",
+        "scale_decoder_outputs": "output.weight" not in keys.shapes,
+        **({"decoder_start_token_id": start} if isinstance(start, int) and start >= 0 else {}),
+    }

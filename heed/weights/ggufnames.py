@@ -10,7 +10,7 @@ Adding an architecture = a `Layout` and its line in `LAYOUTS`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..core.config import Data, nearest
 from ..core.errors import WeightsError
+from . import ggufkeys as said
 from .ggufkeys import Keys
 from .llama2c import halves
 
@@ -26,7 +27,6 @@ Names: TypeAlias = "dict[str, str]"
 
 SPECIAL = {"bos_token_id": "bos", "eos_token_id": "eos", "pad_token_id": "padding"}
 IGNORED = ("rope_freqs", "blk.#.attn_rot_embd", "dec.blk.0.cross_attn_rel_b")  # read elsewhere, computed, never used
-GEMMA2_27B = 46  # layers; the only Gemma 2 that scales its scores by the width of a head's share of the stream
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,8 @@ def layout(keys: Keys) -> Layout:
         return MIXTRAL
     if name == "falcon" and "blk.0.attn_norm_2.weight" in keys.shapes:
         return FALCON_TWO_NORMS
+    if name == "t5" and "enc.blk.0.ffn_gate.weight" in keys.shapes:
+        return T5_GATED
     return LAYOUTS[name]
 
 
@@ -79,181 +81,8 @@ def _same_depth(keys: Keys) -> None:
     for stem, key in {"blk": "block_count", "enc.blk": "block_count", "dec.blk": "decoder_block_count"}.items():
         held = {name.removeprefix(f"{stem}.").split(".")[0] for name in keys.shapes if name.startswith(f"{stem}.")}
         claimed = keys.size(key, keys.depth)
-        if held and len(held) != claimed:
+        if claimed > len(keys.shapes) or (held and len(held) != claimed):
             raise WeightsError(f"{keys.place} claims {claimed} blocks, but holds tensors of {len(held)} ({stem}.*)")
-
-
-# --- the metadata in the words of a config.json ---
-
-
-def _decoder(keys: Keys) -> Data:
-    """What Llama and its kin share."""
-    size = keys.head_size
-    if keys.size("rope.dimension_count", size) != size:
-        raise keys.wrong("rope.dimension_count", f"{size}, the size of a head")
-    return {
-        "hidden_size": keys.width,
-        "intermediate_size": keys.size("feed_forward_length"),
-        "num_hidden_layers": keys.depth,
-        "num_attention_heads": keys.heads,
-        "num_key_value_heads": keys.groups,
-        "head_dim": size,
-        "max_position_embeddings": keys.length,
-        "rms_norm_eps": keys.number("attention.layer_norm_rms_epsilon"),
-        "rope_parameters": keys.rope(size),
-        "attention_bias": "blk.0.attn_q.bias" in keys.shapes,
-        "hidden_act": "silu",
-    }
-
-
-def _llama(keys: Keys) -> Data:
-    config = _decoder(keys) | {"mlp_bias": "blk.0.ffn_up.bias" in keys.shapes}
-    if not keys.get("attention.sliding_window", 0):
-        return config
-    return config | {  # a Llama with a window is a Mistral
-        "model_type": "mistral",
-        "architectures": ["MistralForCausalLM"],
-        "sliding_window": keys.size("attention.sliding_window"),
-    }
-
-
-def _mixtral(keys: Keys) -> Data:
-    used = keys.size("expert_used_count")
-    return _decoder(keys) | {"num_local_experts": keys.size("expert_count"), "num_experts_per_tok": used}
-
-
-def _gemma2(keys: Keys) -> Data:
-    scaled_by = keys.width // keys.heads if keys.depth == GEMMA2_27B else keys.head_size  # as llama.cpp has it
-    return _decoder(keys) | {
-        "hidden_activation": "gelu_pytorch_tanh",
-        "hidden_act": "gelu_pytorch_tanh",
-        "query_pre_attn_scalar": scaled_by,
-        "attn_logit_softcapping": keys.number("attn_logit_softcapping", 50.0),
-        "final_logit_softcapping": keys.number("final_logit_softcapping", 30.0),
-        "sliding_window": keys.size("attention.sliding_window", 4096),
-        "layer_types": [("sliding_attention", "full_attention")[layer % 2] for layer in range(keys.depth)],
-    }
-
-
-def _gpt2(keys: Keys) -> Data:
-    return {
-        "n_embd": keys.width,
-        "n_layer": keys.depth,
-        "n_head": keys.heads,
-        "n_inner": keys.inner,
-        "n_positions": keys.length,
-        "layer_norm_epsilon": keys.number("attention.layer_norm_epsilon"),
-        "activation_function": "gelu_new",
-    }
-
-
-def _starcoder(keys: Keys) -> Data:
-    several = keys.rows("blk.0.attn_qkv.weight") == 3 * keys.width
-    return _gpt2(keys) | {"multi_query": not several, "activation_function": "gelu_pytorch_tanh"}
-
-
-def _gptneox(keys: Keys) -> Data:
-    size = keys.head_size
-    turned = keys.size("rope.dimension_count", size)
-    parallel = keys.get("use_parallel_residual")
-    if not isinstance(parallel, bool):
-        raise keys.wrong("use_parallel_residual", "true or false")
-    return {
-        "hidden_size": keys.width,
-        "intermediate_size": keys.size("feed_forward_length"),
-        "num_hidden_layers": keys.depth,
-        "num_attention_heads": keys.heads,
-        "max_position_embeddings": keys.length,
-        "layer_norm_eps": keys.number("attention.layer_norm_epsilon"),
-        "rope_parameters": keys.rope(turned) | {"partial_rotary_factor": turned / size},
-        "use_parallel_residual": parallel,
-        "attention_bias": "blk.0.attn_qkv.bias" in keys.shapes,
-        "hidden_act": "gelu",
-    }
-
-
-def _falcon(keys: Keys) -> Data:
-    two = "blk.0.attn_norm_2.weight" in keys.shapes
-    grouped = keys.groups > 1
-    return {
-        "hidden_size": keys.width,
-        "ffn_hidden_size": keys.inner,
-        "num_hidden_layers": keys.depth,
-        "num_attention_heads": keys.heads,
-        "num_kv_heads": keys.groups,
-        "multi_query": not grouped,
-        "new_decoder_architecture": two or grouped,
-        "num_ln_in_parallel_attn": 2 if two else 1,
-        "parallel_attn": True,
-        "bias": False,
-        "alibi": False,
-        "max_position_embeddings": keys.length,
-        "layer_norm_epsilon": keys.number("attention.layer_norm_epsilon"),
-        "rope_parameters": keys.rope(keys.head_size),
-        "activation": "gelu",
-    }
-
-
-def _bloom(keys: Keys) -> Data:
-    return {
-        "hidden_size": keys.width,
-        "n_layer": keys.depth,
-        "n_head": keys.heads,
-        "layer_norm_epsilon": keys.number("attention.layer_norm_epsilon"),
-    }
-
-
-def _mpt(keys: Keys) -> Data:
-    if keys.groups != keys.heads:
-        raise keys.wrong("attention.head_count_kv", f"{keys.heads}, as many as heads: its family has no other")
-    clipped, bias = (keys.get(f"attention.{name}", 0) for name in ("clamp_kqv", "max_alibi_bias"))
-    return {
-        "d_model": keys.width,
-        "n_layers": keys.depth,
-        "n_heads": keys.heads,
-        "expansion_ratio": keys.inner // keys.width,
-        "max_seq_len": keys.length,
-        "layer_norm_epsilon": keys.number("attention.layer_norm_epsilon"),
-        "no_bias": not any(name.endswith(".bias") for name in keys.shapes),
-        "attn_config": {
-            "alibi": bool(bias),
-            "alibi_bias_max": keys.number("attention.max_alibi_bias") if bias else 8,
-            "clip_qkv": keys.number("attention.clamp_kqv") if clipped else None,
-        },
-    }
-
-
-def _bert(keys: Keys) -> Data:
-    return {
-        "hidden_size": keys.width,
-        "intermediate_size": keys.inner,
-        "num_hidden_layers": keys.depth,
-        "num_attention_heads": keys.heads,
-        "max_position_embeddings": keys.rows("position_embd.weight"),
-        "type_vocab_size": keys.rows("token_types.weight"),
-        "layer_norm_eps": keys.number("attention.layer_norm_epsilon"),
-        "hidden_act": "gelu",
-    }
-
-
-def _t5(keys: Keys) -> Data:
-    gated = "enc.blk.0.ffn_gate.weight" in keys.shapes
-    start = keys.get("decoder_start_token_id", 0)
-    return {
-        "is_encoder_decoder": True,
-        "d_model": keys.width,
-        "d_kv": keys.head_size,
-        "d_ff": keys.size("feed_forward_length"),
-        "num_layers": keys.depth,
-        "num_decoder_layers": keys.size("decoder_block_count", keys.depth),
-        "num_heads": keys.heads,
-        "relative_attention_num_buckets": keys.size("attention.relative_buckets_count"),
-        "relative_attention_max_distance": 128,  # not in the file; llama.cpp has it fixed
-        "layer_norm_epsilon": keys.number("attention.layer_norm_rms_epsilon"),
-        "feed_forward_proj": "gated-gelu" if gated else "relu",
-        "scale_decoder_outputs": "output.weight" not in keys.shapes,
-        **({"decoder_start_token_id": start} if isinstance(start, int) and start >= 0 else {}),
-    }
 
 
 # --- what llama.cpp rearranges, undone ---
@@ -281,7 +110,7 @@ def _by_group(tensor: Tensor, keys: Keys) -> Tensor:
     """The same where several heads share a key and a value: the heads' queries, their key, their value."""
     heads, groups = keys.heads, keys.groups
     size = tensor.shape[0] // (heads + 2 * groups)
-    query, key, value = tensor.split([heads * size, groups * size, groups * size])
+    query, key, value = torch.split(tensor, [heads * size, groups * size, groups * size])
     parts = [part.reshape(groups, -1, size, *tensor.shape[1:]) for part in (query, key, value)]
     return torch.cat(parts, 1).reshape(tensor.shape)
 
@@ -314,20 +143,175 @@ EXPERTS = {"ffn_gate_inp": "block_sparse_moe.gate"} | {
     for theirs, ours in {"gate": "w1", "down": "w2", "up": "w3"}.items()
     for stacked, number in {"_exps": "*", ".#": "#"}.items()  # old files hold one tensor for each expert
 }
-GPT2_ENDS = {"token_embd": "wte", "position_embd": "wpe", "output_norm": "ln_f"}
-GPT2_BLOCK = {
-    "attn_norm": "ln_1",
-    "attn_qkv": "attn.c_attn",
-    "attn_output": "attn.c_proj",
-    "ffn_norm": "ln_2",
-    "ffn_up": "mlp.c_fc",
-    "ffn_down": "mlp.c_proj",
-}
-FUSED = {  # GPT-NeoX, Falcon and BLOOM
+GPT2 = _table(
+    {
+        "token_embd": "transformer.wte",
+        "position_embd": "transformer.wpe",
+        "output_norm": "transformer.ln_f",
+        "output": "lm_head",
+    },
+    "transformer.h",
+    {
+        "attn_norm": "ln_1",
+        "attn_qkv": "attn.c_attn",
+        "attn_output": "attn.c_proj",
+        "ffn_norm": "ln_2",
+        "ffn_up": "mlp.c_fc",
+        "ffn_down": "mlp.c_proj",
+    },
+)
+FUSED = {  # Falcon and BLOOM
     "attn_norm": "input_layernorm",
     "attn_qkv": "self_attention.query_key_value",
     "attn_output": "self_attention.dense",
     "ffn_norm": "post_attention_layernorm",
     "ffn_up": "mlp.dense_h_to_4h",
     "ffn_down": "mlp.dense_4h_to_h",
+}
+FUSED_ENDS = {"token_embd": "transformer.word_embeddings", "output_norm": "transformer.ln_f", "output": "lm_head"}
+BLOOM_ENDS = {"token_embd_norm": "transformer.word_embeddings_layernorm"}
+TWO_NORMS = {"blk.#.attn_norm": "transformer.h.#.ln_mlp", "blk.#.attn_norm_2": "transformer.h.#.ln_attn"}
+NEOX = _table(
+    {"token_embd": "gpt_neox.embed_in", "output_norm": "gpt_neox.final_layer_norm", "output": "embed_out"},
+    "gpt_neox.layers",
+    {name: theirs.replace("self_attention", "attention") for name, theirs in FUSED.items()},
+)
+MPT = _table(
+    {"token_embd": "transformer.wte", "output_norm": "transformer.norm_f", "output": "lm_head"},
+    "transformer.blocks",
+    {
+        "attn_norm": "norm_1",
+        "attn_qkv": "attn.Wqkv",
+        "attn_output": "attn.out_proj",
+        "ffn_norm": "norm_2",
+        "ffn_up": "ffn.up_proj",
+        "ffn_down": "ffn.down_proj",
+    },
+)
+BERT = _table(
+    {
+        "token_embd": "embeddings.word_embeddings",
+        "position_embd": "embeddings.position_embeddings",
+        "token_types": "embeddings.token_type_embeddings",
+        "token_embd_norm": "embeddings.LayerNorm",
+    },
+    "encoder.layer",
+    {
+        "attn_q": "attention.self.query",
+        "attn_k": "attention.self.key",
+        "attn_v": "attention.self.value",
+        "attn_output": "attention.output.dense",
+        "attn_output_norm": "attention.output.LayerNorm",
+        "ffn_up": "intermediate.dense",
+        "ffn_down": "output.dense",
+        "layer_output_norm": "output.LayerNorm",
+    },
+)
+
+
+def _t5(side: str, feedforward: Names) -> Names:
+    """The encoder or the decoder of a T5; the feed-forward is the last sublayer of a block."""
+    short, last = side[:3], {"encoder": 1, "decoder": 2}[side]
+    cross = {f"cross_attn_{part}": f"layer.1.EncDecAttention.{part}" for part in "qkvo"}
+    return _table(
+        {
+            f"{short}.output_norm": f"{side}.final_layer_norm",
+            f"{short}.blk.0.attn_rel_b": f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias",
+        },
+        f"{side}.block",
+        {f"attn_{part}": f"layer.0.SelfAttention.{part}" for part in "qkvo"}
+        | {"attn_norm": "layer.0.layer_norm", "ffn_norm": f"layer.{last}.layer_norm"}
+        | (cross | {"cross_attn_norm": "layer.1.layer_norm"} if side == "decoder" else {})
+        | {theirs: f"layer.{last}.DenseReluDense.{ours}" for theirs, ours in feedforward.items()},
+        f"{short}.blk",
+    )
+
+
+def _both(feedforward: Names) -> Names:
+    ends = {"token_embd": "shared", "output": "lm_head"}
+    return ends | _t5("encoder", feedforward) | _t5("decoder", feedforward)
+
+
+LLAMA = Layout(
+    kind="llama",
+    model="LlamaForCausalLM",
+    names=_table(ENDS, "model.layers", ATTENTION | GATED | NORMS),
+    config=said.llama,
+    changes={"blk.#.attn_q": _query, "blk.#.attn_k": _key},
+)
+MIXTRAL = replace(
+    LLAMA,
+    kind="mixtral",
+    model="MixtralForCausalLM",
+    names=_table(ENDS, "model.layers", ATTENTION | EXPERTS | NORMS),
+    config=said.mixtral,
+)
+FALCON = Layout(
+    kind="falcon",
+    model="FalconForCausalLM",
+    names=_table(FUSED_ENDS, "transformer.h", FUSED),
+    config=said.falcon,
+    changes={"blk.#.attn_qkv": _by_group},
+    tied=True,
+)
+FALCON_TWO_NORMS = replace(FALCON, names=FALCON.names | TWO_NORMS)
+T5 = Layout(
+    kind="t5",
+    model="T5ForConditionalGeneration",
+    names=_both({"ffn_up": "wi", "ffn_down": "wo"}),
+    config=said.t5,
+)
+T5_GATED = replace(T5, names=_both({"ffn_gate": "wi_0", "ffn_up": "wi_1", "ffn_down": "wo"}))
+LAYOUTS: dict[str, Layout] = {
+    "llama": LLAMA,
+    "qwen2": Layout(
+        kind="qwen2",
+        model="Qwen2ForCausalLM",
+        names=_table(ENDS, "model.layers", ATTENTION | GATED | NORMS),
+        config=said.decoder,
+    ),
+    "qwen3": Layout(
+        kind="qwen3",
+        model="Qwen3ForCausalLM",
+        names=_table(ENDS, "model.layers", ATTENTION | GATED | NORMS | NORMED),
+        config=said.decoder,
+    ),
+    "gemma2": Layout(
+        kind="gemma2",
+        model="Gemma2ForCausalLM",
+        names=_table(ENDS, "model.layers", ATTENTION | GATED | GEMMA_NORMS),
+        config=said.gemma2,
+        changes={"output_norm": _less_one} | {f"blk.#.{norm}": _less_one for norm in GEMMA_NORMS},
+        tied=True,
+    ),
+    "gpt2": Layout(
+        kind="gpt2",
+        model="GPT2LMHeadModel",
+        names=GPT2,
+        config=said.gpt2,
+        changes={f"blk.#.{name}": _turned for name in ("attn_qkv", "attn_output", "ffn_up", "ffn_down")},
+        tied=True,
+    ),
+    "starcoder": Layout(
+        kind="gpt_bigcode", model="GPTBigCodeForCausalLM", names=GPT2, config=said.starcoder, tied=True
+    ),
+    "gptneox": Layout(
+        kind="gpt_neox",
+        model="GPTNeoXForCausalLM",
+        names=NEOX,
+        config=said.gptneox,
+        changes={"blk.#.attn_qkv": _by_head},
+    ),
+    "falcon": FALCON,
+    "bloom": Layout(
+        kind="bloom",
+        model="BloomForCausalLM",
+        names=_table(FUSED_ENDS | BLOOM_ENDS, "transformer.h", FUSED),
+        config=said.bloom,
+        changes={"blk.#.attn_qkv": _by_head},
+        tied=True,
+    ),
+    "mpt": Layout(kind="mpt", model="MptForCausalLM", names=MPT, config=said.mpt, tied=True),
+    "bert": Layout(kind="bert", model="BertModel", names=BERT, config=said.bert),
+    "t5": T5,
 }

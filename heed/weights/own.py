@@ -9,8 +9,9 @@ from typing import TypeVar
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from .folder import Folder
+from .checkpoint import Checkpoint
 from .rename import Same, Table, export, load, restore
+from .stored import Stored
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -22,7 +23,7 @@ def tensors(model: nn.Module) -> dict[str, Tensor]:
 
 def write(model: nn.Module, path: Path) -> None:
     """The weights as a safetensors file."""
-    save_file(tensors(model), path, {"format": "pt"})
+    save_file({name: tensor.contiguous() for name, tensor in tensors(model).items()}, path, {"format": "pt"})
 
 
 def fill(model: nn.Module, held: Mapping[str, Tensor]) -> None:
@@ -32,7 +33,7 @@ def fill(model: nn.Module, held: Mapping[str, Tensor]) -> None:
 
 def read(build: Callable[[], M], folder: Path) -> M:
     """The model of a folder's model.safetensors, ready to use."""
-    return restore(build, Folder(folder), _names)
+    return restore(build, Checkpoint(folder, {}, Stored.of(folder)), _names)
 
 
 def _names(model: nn.Module) -> Table:

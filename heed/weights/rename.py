@@ -20,10 +20,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice, pairwise
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from ..core.config import nearest
 from ..core.errors import HeedError, WeightsError
@@ -155,14 +156,14 @@ def exported(model: nn.Module, table: Table) -> Iterator[tuple[str, Tensor]]:
 
 
 def restore(build: Callable[[], M], checkpoint: Checkpoint | Folder, table: Table | Callable[[M], Table]) -> M:
-    """The model of a checkpoint, ready to use, in the precision of its weights.
+    """The model of a checkpoint, ready to use, in the precision of its weights, but at least float32.
 
     It is built without memory first: sizes that only its config claims cost nothing.
     """
     held = checkpoint.checkpoint if isinstance(checkpoint, Folder) else checkpoint
     try:
-        with torch.device("meta"):
-            model = build().to(held.tensors.dtype or torch.float32)
+        with torch.device("meta"), _Unfilled():
+            model = build().to(torch.promote_types(held.tensors.dtype or torch.float32, torch.float32))
     except HeedError as error:
         raise WeightsError(f"{held.place}: its config describes no model: {error}") from None
     except (RuntimeError, OverflowError, TypeError) as error:  # torch, of sizes that no tensor can have
@@ -172,6 +173,18 @@ def restore(build: Callable[[], M], checkpoint: Checkpoint | Folder, table: Tabl
     except WeightsError as error:
         raise WeightsError(f"{held.place}: {error}") from None
     return model.eval()
+
+
+class _Unfilled(TorchFunctionMode):
+    """First weights are not drawn: they would be thrown away, and drawing without memory makes torch import sympy."""
+
+    def __torch_function__(
+        self, function: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        if getattr(function, "__module__", None) == nn.init.__name__ and function.__name__.endswith("_"):
+            return given["tensor"] if "tensor" in given else args[0]
+        return function(*args, **given)
 
 
 @dataclass(frozen=True)
@@ -246,12 +259,11 @@ class _Plan:
     def place(self, name: str, value: Tensor, *, keep: bool) -> None:
         """Copy into one of our tensors. If it has no memory yet, it and those tied to it are given some.
 
-        With `keep` nobody else holds `value`, and it becomes that memory itself where it fits exactly.
+        With `keep` nobody else holds `value`, a tensor of a file or a view of one: it becomes that memory itself.
         """
         old = self.held[name]
         if old.is_meta:
-            alone = keep and value.is_contiguous() and value.untyped_storage().nbytes() == value.nbytes
-            fits = alone and value.dtype == old.dtype
+            fits = keep and value.dtype == old.dtype
             new = value if fits else torch.empty_like(old, device=value.device)
             fresh = nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new
             for tied in self.tied[name]:
@@ -274,9 +286,8 @@ class _Plan:
                 yield f"{link.theirs} {list(self._needed(link))} is missing"
 
     def _unfit(self, link: _Link, tensor: Tensor) -> Iterator[str]:
-        needed = self._needed(link)
-        if tensor.shape != needed:
-            yield f"{link.theirs} has the shape {_shape(tensor)}, needed is {list(needed)}"
+        if not self._fits(link, tensor):
+            yield f"{link.theirs} has the shape {_shape(tensor)}, needed is {list(self._needed(link))}"
         elif self.held[link.ours[0]].is_floating_point() and not tensor.is_floating_point():
             yield f"{link.theirs} holds {tensor.dtype}, needed are floating-point numbers"
 
@@ -289,6 +300,14 @@ class _Plan:
                 if not torch.equal(one, two):
                     gap = (one.double() - two.double()).abs().max().item()
                     yield f"{first.theirs} and {other.theirs} are tied in this model, but differ by up to {gap:.3g}"
+
+    def _fits(self, link: _Link, tensor: Tensor) -> bool:
+        """Whether its parts have our shapes. Views of meta tensors are cheap; joining them makes torch import sympy."""
+        try:
+            parts = link.rule.split(tensor)
+        except (RuntimeError, IndexError, ValueError):
+            return False
+        return [part.shape for part in parts] == [self.held[name].shape for name in link.ours]
 
     def _needed(self, link: _Link) -> torch.Size:
         return link.rule.join([torch.empty(self.held[name].shape, device="meta") for name in link.ours]).shape

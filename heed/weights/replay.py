@@ -7,6 +7,7 @@ model have a function from a folder to named outputs, and a line in `REPLAYS`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -34,12 +35,12 @@ REPLAYS: dict[str, Callable[[Folder], Outputs]] = {
 
 
 @torch.no_grad()
-def replay(folder: Path | str) -> dict[str, Tensor]:
+def replay(folder: Path | str, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
     """What heed computes from the inputs in a golden folder, under the names of its outputs.safetensors.
 
-    Without that file: everything the family can make. Computed in the precision of the weights.
+    Without that file: everything the family can make. Computed in the precision of the weights, or in `dtype`.
     """
-    golden = Folder.open(folder)
+    golden = replace(Folder.open(folder), precision=dtype)
     made = _made(golden)
     if golden.wanted is None:
         return made

@@ -7,7 +7,7 @@ a header claims is compared with the file before anything of that size is made.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, KeysView, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from ..core.errors import ConfigError, WeightsError
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PLACEHOLDER = "_empty"  # stands in the weights of a mechanism that has none
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-FRESH = 1 << 26  # bytes read through one mapping of a file: what was read counts as memory until that is closed
+FRESH = 1 << 24  # bytes of a mapping: pages that were read count as memory until nobody holds a tensor of it
 
 DTYPES = {
     "F64": torch.float64,
@@ -43,9 +43,23 @@ DTYPES = {
 class Tensors(Mapping[str, Tensor]):
     """Tensors by name; each is read when it is asked for, and nobody keeps it."""
 
+    @property
+    @abstractmethod
+    def names(self) -> KeysView[str]:
+        """What there is."""
+
     @abstractmethod
     def like(self, name: str) -> Tensor:
         """A tensor of this shape and dtype on the meta device; nothing is read."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names  # a mapping would read the tensor to find out
 
     @property
     def dtype(self) -> torch.dtype | None:
@@ -62,18 +76,39 @@ class Held(Tensors):
     def __getitem__(self, name: str) -> Tensor:
         return self._tensors[name]
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
+    @property
+    def names(self) -> KeysView[str]:
+        return self._tensors.keys()
 
     def like(self, name: str) -> Tensor:
         return torch.empty_like(self._tensors[name], device="meta")
 
 
+class Cast(Tensors):
+    """Tensors in another precision; whole numbers stay as they are."""
+
+    def __init__(self, tensors: Tensors, dtype: torch.dtype) -> None:
+        self._tensors, self._dtype = tensors, dtype
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._cast(self._tensors[name])
+
+    @property
+    def names(self) -> KeysView[str]:
+        return self._tensors.keys()
+
+    def like(self, name: str) -> Tensor:
+        return self._cast(self._tensors.like(name))
+
+    def _cast(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self._dtype) if tensor.is_floating_point() else tensor
+
+
 class Stored(Tensors):
-    """Tensors in safetensors files. A tensor that is read is a copy of its own."""
+    """Tensors in safetensors files. They are mapped: the pages of a file are read when they are first computed with.
+
+    What is written to them stays in this process. A file may be replaced while it is in use, but not overwritten.
+    """
 
     def __init__(self, files: Sequence[Path]) -> None:
         self._likes: dict[str, tuple[Path, Tensor]] = {}
@@ -116,11 +151,9 @@ class Stored(Tensors):
             tensor: Tensor = self._open[1].get_tensor(name)
             return tensor
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._likes)
-
-    def __len__(self) -> int:
-        return len(self._likes)
+    @property
+    def names(self) -> KeysView[str]:
+        return self._likes.keys()
 
     def like(self, name: str) -> Tensor:
         return self._likes[name][1]

@@ -45,7 +45,13 @@ def test_a_model_can_be_copied() -> None:
     tokens, where = torch.randint(29, (1, 4)), Where.run(1, 4)
     with torch.no_grad():
         assert torch.equal(model.read(tokens, where).parts[0], twin.read(tokens, where).parts[0])
-    assert twin.decoder.head.weight is twin.encoder.front.table.weight
+    assert twin.decoder.head.weight is sources(twin)
+
+
+def sources(model: Seq2seq) -> Tensor:
+    """The embeddings of an encoder's tokens."""
+    assert isinstance(model.encoder, Encoder)
+    return model.encoder.front.table.weight
 
 
 def greedy(model: Seq2seq | Decoder, first: Tensor, given: Given, steps: int) -> Tensor:
@@ -104,17 +110,17 @@ def test_the_papers_sizes(size: Any, million: float) -> None:
 
 def test_the_paper_shares_one_table_and_the_variants_do_not() -> None:
     paper = transformer(29, size=TINY).build()
-    table = paper.encoder.front.table.weight
+    table = sources(paper)
     assert paper.decoder.front.table.weight is table
     assert paper.decoder.head.weight is table
     assert not any(name == "bias" for name, _ in paper.decoder.head.named_parameters())
     for variant in (TORCH, ANNOTATED):
         model = transformer(29, 29, size=TINY, variant=variant).build()
         assert model.decoder.head.weight is not model.decoder.front.table.weight
-        assert model.decoder.front.table.weight is not model.encoder.front.table.weight
+        assert model.decoder.front.table.weight is not sources(model)
     two = transformer(29, 31, size=TINY, variant=PAPER).build()
     assert two.decoder.head.weight is two.decoder.front.table.weight
-    assert two.encoder.front.table.weight.shape[0] == 29
+    assert sources(two).shape[0] == 29
 
 
 def test_a_torch_encoder_layer_with_the_same_weights_gives_the_same() -> None:

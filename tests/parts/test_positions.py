@@ -22,8 +22,9 @@ from heed.parts.positions import ADDED, POSITIONS, RELATIVE, AddedConfig, AnyAdd
 from heed.parts.positions.added import Binary, Integer, Learned, Sinusoid, Unit
 from heed.parts.positions.base import NoPosition
 from heed.parts.positions.rotary import Rope, XPos
-from heed.parts.positions.scaling import Linear, Llama3, Yarn
+from heed.parts.positions.scaling import Llama3, Yarn
 from heed.parts.positions.scored import Alibi, Buckets, Relative, slopes
+from tests.parts.frequencies import rope_frequencies
 
 HEADS, SIZE, WIDTH = 4, 6, 24
 EXACT = 1e-12  # float64 against a loop in Python floats
@@ -100,38 +101,11 @@ def test_added_rows_are_alike_however_they_are_stored(config: AddedConfig) -> No
     assert code(x[:, :0], shared[:, :0]).shape == (3, 0, WIDTH)
 
 
-def rope_frequencies(config: Rope.Config, n: int) -> tuple[list[float], float]:
-    """SPEC 23, written for one channel after the other."""
-    half, scaling = n // 2, config.scaling
-    f = [config.base ** -(2 * c / n if config.spread == "paper" else c / (half - 1)) for c in range(half)]
-    if isinstance(scaling, Linear):
-        return [x / scaling.factor for x in f], 1.0
-    if isinstance(scaling, Llama3):
-        for c, x in enumerate(f):
-            wavelength = 2 * math.pi / x
-            if wavelength > scaling.original / scaling.low:
-                f[c] = x / scaling.factor
-            elif wavelength >= scaling.original / scaling.high:
-                s = (scaling.original / wavelength - scaling.low) / (scaling.high - scaling.low)
-                f[c] = (1 - s) * x / scaling.factor + s * x
-    if isinstance(scaling, Yarn):
-
-        def channel(turns: float) -> float:
-            return n * math.log(scaling.original / (2 * math.pi * turns)) / (2 * math.log(config.base))
-
-        low, high = max(math.floor(channel(scaling.fast)), 0), min(math.ceil(channel(scaling.slow)), n - 1)
-        gap = high - low if high != low else 0.001
-        for c, x in enumerate(f):
-            ramp = max(0.0, min(1.0, (c - low) / gap))
-            f[c] = ramp * x / scaling.factor + (1 - ramp) * x
-        return f, scaling.attention or 0.1 * math.log(scaling.factor) + 1
-    return f, 1.0
-
-
 ROPES = [
     *((sample, SIZE) for sample in Rope.Config.samples()),
     (Rope.Config(scaling=Llama3(factor=8.0, low=1.0, high=4.0, original=8192), base=500000.0), 64),
     (Rope.Config(scaling=Yarn(factor=16.0, original=4096)), 64),
+    (Rope.Config(scaling=Yarn(factor=16.0, original=4096, whole=False)), 64),
 ]
 
 

@@ -162,7 +162,7 @@ def test_prefixes_and_stops(tokenizer: Tokenizer) -> None:
     cut = ready.generate("x", ask.model_copy(update={"stop": (text[4:6],)}))
     assert cut == text[: text.index(text[4:6])]
     assert ready.generate("") is not None  # no text at all is a prompt too
-    with pytest.raises(InputError, match="this model cannot translate: its task is causal"):
+    with pytest.raises(InputError, match="this model cannot translate: it is a language model"):
         ready.translate(["x"])
 
 

@@ -22,10 +22,8 @@ CASES = sorted(
 def absolute(case: str) -> float:
     """The stated error of a case; a greedy one has that of its family's other cases."""
     family = case.partition("/")[0]
-    stated = [
-        found["absolute"] for name, found in TOLERANCES.items() if name.startswith(family) and "absolute" in found
-    ]
-    return TOLERANCES[case].get("absolute", max(stated))
+    alike = [found for name, found in TOLERANCES.items() if name.startswith(f"{family}/")]
+    return float(TOLERANCES[case].get("absolute") or max(found.get("absolute", 0.0) for found in alike))
 
 
 def real(name: str, gap: Tensor, mask: Tensor | None) -> Tensor:

@@ -8,7 +8,7 @@ from ...core.config import OneOf
 from .added import Binary, Integer, Learned, Sinusoid, Unit
 from .base import AddedConfig, Adds, How, NoPosition, PositionConfig, Relates, RelativeConfig
 from .rotary import Rope, XPos
-from .scaling import SCALINGS, AnyScaling, Linear, Llama3, Scaling, Yarn
+from .scaling import SCALINGS, AnyScaling, Dynamic, Linear, Llama3, LongRope, Scaling, Yarn
 from .scored import Alibi, Buckets, Relative, slopes
 from .waves import frequencies
 
@@ -44,11 +44,13 @@ __all__ = [
     "AnyScaling",
     "Binary",
     "Buckets",
+    "Dynamic",
     "How",
     "Integer",
     "Learned",
     "Linear",
     "Llama3",
+    "LongRope",
     "NoPosition",
     "PositionConfig",
     "Relates",

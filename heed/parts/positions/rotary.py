@@ -12,8 +12,8 @@ from torch import Tensor
 from ...core.config import Flag, Fraction, Positive
 from ...core.errors import ConfigError, InputError
 from ...core.stamps import Stamps, one_row
-from .base import How, Relates, RelativeConfig
-from .scaling import AnyScaling, Linear, Llama3, Yarn
+from .base import How, Relates, RelativeConfig, must_fit
+from .scaling import AnyScaling, Dynamic, Linear, Llama3, LongRope, Yarn
 from .waves import Base, Spread, angles, frequencies, shared_waves
 
 Layout = Literal["pairs", "halves"]
@@ -88,9 +88,10 @@ class Rope(Relates):
         values: Flag = False  # values turn, too (an option of RoFormer)
 
         @model_validator(mode="after")
-        def _yarn_needs_the_paper(self) -> Self:
-            if isinstance(self.scaling, Yarn) and self.spread != "paper":
-                raise ValueError("yarn is defined for the frequencies of the paper only; leave spread at 'paper'")
+        def _as_in_the_paper(self) -> Self:
+            if isinstance(self.scaling, Yarn | Dynamic) and self.spread != "paper":
+                name = self.scaling.kind
+                raise ValueError(f"{name} is defined for the frequencies of the paper only; leave spread at 'paper'")
             return self
 
         def build(self, heads: int, size: int) -> Rope:
@@ -106,18 +107,27 @@ class Rope(Relates):
                 cls(scaling=Linear(factor=2.0)),
                 cls(scaling=Llama3(factor=8.0, original=32)),
                 cls(layout="pairs", scaling=Yarn(factor=4.0, original=16, fast=2.0)),
-                cls(scaling=Yarn(factor=4.0, original=16, fast=2.0, slow=0.5, attention=1.25)),
+                cls(scaling=Yarn(factor=4.0, original=16, fast=2.0, slow=0.5, attention=1.25, whole=False)),
+                cls(scaling=Dynamic(factor=2.0, original=2048)),
+                cls(scaling=Dynamic(factor=2.0, original=32, length=2048)),
+                cls(scaling=LongRope(short=(1.0, 1.5, 2.0), long=(2.0, 4.0, 8.0), factor=4.0, original=2048)),
+                cls(scaling=LongRope(short=(1.0, 1.1, 1.2), long=(2.0, 4.0, 8.0), factor=4.0, original=16, length=64)),
             )
 
     def __init__(self, config: Config, size: int) -> None:
         super().__init__()
         self.turned, self.values = rotated_channels(size, config.share), config.values
         frequency, amplitude = frequencies(self.turned // 2, config.base, config.spread), 1.0
+        self.covers: int | None = None
         if config.scaling is not None:
             frequency, amplitude = config.scaling.apply(frequency, config.base), config.scaling.amplitude
+            self.covers = config.scaling.covers
         self.rotation = Rotation(config.layout, frequency, amplitude)
 
     def turn(self, x: Tensor, where: Stamps) -> Tensor:
+        if self.covers is not None:
+            what = f"a rotation scaled for {self.covers} positions"
+            must_fit(where.blank(where.position), self.covers, what, "declare the length that you need: scaling.length")
         if self.turned == x.shape[-1]:
             return self.rotation(x, where.position)
         return torch.cat((self.rotation(x[..., : self.turned], where.position), x[..., self.turned :]), -1)

@@ -1,6 +1,12 @@
 """Longer contexts than a rotation was trained for: rules that slow its frequencies down.
 
 f_c = base^(-2c/n) are the frequencies that the model was trained with, n the number of rotated channels.
+
+Two rules, `Dynamic` and `LongRope`, are published with frequencies that depend on how long the sequence is. Keys that
+were remembered while it was shorter would then have turned at another speed than those beside them, and a sequence cut
+into calls would give other numbers than in one call. So here the length is declared (`length`), the frequencies follow
+from that, and positions that the declaration does not cover are refused. Without a declaration it is the length that
+the model was trained with.
 """
 
 from __future__ import annotations
@@ -9,11 +15,14 @@ import math
 from abc import abstractmethod
 from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from annotated_types import Ge, Le
+from pydantic import Strict, model_validator
 
-from ...core.config import Config, OneOf, Positive, Size
+from ...core.config import Config, Flag, OneOf, Positive, Size
+from ...core.errors import ConfigError
 
 Frequencies = tuple[float, ...]
+Turns = Annotated[float, Strict(), Ge(1e-9), Le(1e9)]  # within a context
 
 
 class Scaling(Config):
@@ -27,6 +36,11 @@ class Scaling(Config):
     def amplitude(self) -> float:
         """What cosine and sine are multiplied by."""
         return 1.0
+
+    @property
+    def covers(self) -> int | None:
+        """How many positions it is meant for; None = any number."""
+        return None
 
 
 class Linear(Scaling):
@@ -78,9 +92,10 @@ class Yarn(Scaling):
     kind: Literal["yarn"] = "yarn"
     factor: Positive
     original: Size
-    fast: Positive = 32.0
-    slow: Positive = 1.0
+    fast: Turns = 32.0
+    slow: Turns = 1.0
     attention: Positive | None = None
+    whole: Flag = True  # the ramp begins and ends at whole channels
 
     @property
     def amplitude(self) -> float:
@@ -90,8 +105,10 @@ class Yarn(Scaling):
 
     def apply(self, frequency: Frequencies, base: float) -> Frequencies:
         size = 2 * len(frequency)
-        low = max(math.floor(self._channel(self.fast, size, base)), 0)
-        high: float = min(math.ceil(self._channel(self.slow, size, base)), size - 1)
+        low, high = self._channel(self.fast, size, base), self._channel(self.slow, size, base)
+        if self.whole:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0.0), min(high, size - 1.0)
         if low == high:
             high += 0.001  # as in the authors' code: a step instead of a ramp of no width
         ramp = [min(max((c - low) / (high - low), 0.0), 1.0) for c in range(len(frequency))]
@@ -101,5 +118,72 @@ class Yarn(Scaling):
         return size * math.log(self.original / (2 * math.pi * turns)) / (2 * math.log(base))
 
 
-SCALINGS: tuple[type[Scaling], ...] = (Linear, Llama3, Yarn)
+class Dynamic(Scaling):
+    """Dynamic NTK scaling (bloc97 & emozilla 2023; Peng et al. 2023, sec. 3.3): the base grows with the length L.
+
+    f_c = b^(-2c/n) with b = base · (factor·L/o - (factor - 1))^(n/(n-2)), o = `original` and L = `length`, at least o.
+    Up to the original length nothing changes. The authors take L anew at every call; see above for why it is declared.
+    """
+
+    kind: Literal["dynamic"] = "dynamic"
+    factor: Positive
+    original: Size
+    length: Size | None = None  # of the longest sequence; None: as in training
+
+    @property
+    def covers(self) -> int:
+        return max(self.length or 0, self.original)
+
+    def apply(self, frequency: Frequencies, base: float) -> Frequencies:
+        size = 2 * len(frequency)
+        if self.covers == self.original:
+            return frequency
+        if size == 2:
+            raise ConfigError("dynamic scaling changes the base, but two rotated channels turn at the speed 1 for any")
+        stretch = (self.factor * self.covers / self.original - (self.factor - 1)) ** (size / (size - 2))
+        return tuple(f * stretch ** (-2 * c / size) for c, f in enumerate(frequency))
+
+
+class LongRope(Scaling):
+    """LongRoPE (Ding et al. 2024): a searched divisor for each channel, f_c / short_c or f_c / long_c.
+
+    `short` is for sequences up to the original length o, `long` for longer ones; `length` says which. Cosine and sine
+    are multiplied by sqrt(1 + ln(factor) / ln(o)) either way, or by `attention` if it is given.
+    """
+
+    kind: Literal["longrope"] = "longrope"
+    short: tuple[Positive, ...]
+    long: tuple[Positive, ...]
+    factor: Positive  # how many times the original length it is stretched to
+    original: Size
+    attention: Positive | None = None
+    length: Size | None = None  # of the longest sequence; None: as in training
+
+    @model_validator(mode="after")
+    def _some_length(self) -> Self:
+        if self.original < 2:
+            raise ValueError("longrope divides by ln(original); original must be at least 2")
+        return self
+
+    @property
+    def covers(self) -> int | None:
+        return None if (self.length or 0) > self.original else self.original
+
+    @property
+    def amplitude(self) -> float:
+        if self.attention is not None:
+            return self.attention
+        return math.sqrt(1 + math.log(self.factor) / math.log(self.original)) if self.factor > 1 else 1.0
+
+    def apply(self, frequency: Frequencies, base: float) -> Frequencies:
+        divisors = self.long if self.covers is None else self.short
+        if len(divisors) != len(frequency):
+            raise ConfigError(
+                f"longrope has {len(divisors)} divisors, but {2 * len(frequency)} channels turn two by two; "
+                f"needed are {len(frequency)}"
+            )
+        return tuple(f / divisor for f, divisor in zip(frequency, divisors, strict=True))
+
+
+SCALINGS: tuple[type[Scaling], ...] = (Linear, Llama3, Yarn, Dynamic, LongRope)
 AnyScaling = Annotated[Scaling, OneOf(lambda: SCALINGS)]

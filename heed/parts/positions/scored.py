@@ -12,7 +12,7 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from ...core.config import Flag, Size
-from ...core.stamps import Stamps
+from ...core.stamps import Stamps, one_row
 from ..fused import Term
 from .added import must_be_even
 from .base import How, Relates, RelativeConfig, distinct, gaps
@@ -26,28 +26,42 @@ class Alibi(Relates):
     """
 
     class Config(RelativeConfig):
-        """Nothing to choose."""
+        """The paper's, or as Falcon was trained: (q·k + term) / √d with a term that bfloat16 rounded."""
 
         how: ClassVar[How] = "scores"
         paper: ClassVar[str] = "Press et al. 2021, arXiv 2108.12409"
         kind: Literal["alibi"] = "alibi"
+        scaled: Flag = False  # the term is scaled like the scores, by size^-1/2 (Falcon)
+        rounded: Flag = False  # slope, position and their product are rounded to bfloat16 (Falcon)
 
         def build(self, heads: int, size: int) -> Alibi:
-            return Alibi(slopes(heads))
+            return Alibi(slopes(heads), size**-0.5 if self.scaled else 1.0, rounded=self.rounded)
 
-    def __init__(self, slope: tuple[float, ...]) -> None:
+        @classmethod
+        def samples(cls) -> tuple[Self, ...]:
+            return cls(), cls(scaled=True), cls(scaled=True, rounded=True)
+
+    def __init__(self, slope: tuple[float, ...], scale: float = 1.0, *, rounded: bool = False) -> None:
         super().__init__()
-        self.slope = slope
+        self.slope, self.scale, self.rounded = slope, scale, rounded
 
     @property
     def bias(self) -> Term:
         return self.term
 
     def term(self, query: Tensor, key: Tensor, where: Stamps, seen: Stamps) -> Tensor:
-        """-slope_h · |i - j|. [B|1, H, T, N]"""
+        """-scale · slope_h · |i - j|. [B|1, H, T, N]"""
         exact = torch.promote_types(query.dtype, torch.float32)  # a half-precision distance would be wrong from 257 on
-        slope = torch.tensor(self.slope, dtype=exact, device=query.device)[:, None, None]
+        if self.rounded:
+            here, there = (self._fallen(position).to(exact) for position in one_row(where.position, seen.position))
+            return ((here[..., None] - there[..., None, :]).abs() * -self.scale).to(query.dtype)
+        slope = self.scale * torch.tensor(self.slope, dtype=exact, device=query.device)[:, None, None]
         return (gaps(where, seen).abs().to(exact)[:, None] * -slope).to(query.dtype)
+
+    def _fallen(self, position: Tensor) -> Tensor:
+        """slope_h · p, rounded at every step: so it depends on the places themselves. [B|1, N] -> [B|1, H, N]"""
+        slope = torch.tensor(self.slope, dtype=torch.bfloat16, device=position.device)
+        return slope[:, None] * position.to(torch.bfloat16)[:, None]
 
 
 class Buckets(Relates):

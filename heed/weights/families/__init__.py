@@ -7,9 +7,88 @@ from difflib import get_close_matches
 from ...core.errors import WeightsError
 from ..checkpoint import Checkpoint
 from ..family import Family, Opened, read
+from .albert import Albert
+from .bart import Bart, MBart
+from .bert import Bert
+from .bloom import Bloom
+from .clip import CLIP, ClipText, ClipVision
+from .deberta_v2 import DebertaV2
+from .deepseek_v3 import DeepseekV3
+from .distilbert import DistilBert
+from .electra import Electra
+from .falcon import Falcon
+from .gemma2 import Gemma, Gemma2
 from .gpt2 import GPT2
+from .gpt_bigcode import GPTBigCode
+from .gpt_neo import GPTNeo
+from .gpt_neox import GPTNeoX
+from .gptj import GPTJ
+from .layoutlm import LayoutLM
+from .llama import Llama
+from .marian import Marian, Pegasus
+from .mistral import Mistral
+from .mixtral import Mixtral
+from .mpnet import MPNet
+from .mpt import Mpt
+from .opt import OPT
+from .qwen2 import Qwen2, Qwen2Moe
+from .qwen3 import Qwen3, Qwen3Moe
+from .roberta import Roberta
+from .roformer import RoFormer
+from .swin import Swin
+from .switch_transformers import SwitchTransformers
+from .t5 import MT5, T5, UMT5
+from .vit import DeiT, ViT
+from .wav2vec2 import Hubert, Wav2Vec2
+from .whisper import Whisper
 
-FAMILIES: tuple[type[Family], ...] = (GPT2,)
+FAMILIES: tuple[type[Family], ...] = (
+    Albert,
+    Bart,
+    Bert,
+    Bloom,
+    CLIP,
+    ClipText,
+    ClipVision,
+    DebertaV2,
+    DeepseekV3,
+    DeiT,
+    DistilBert,
+    Electra,
+    Falcon,
+    Gemma,
+    Gemma2,
+    GPT2,
+    GPTBigCode,
+    GPTJ,
+    GPTNeo,
+    GPTNeoX,
+    Hubert,
+    LayoutLM,
+    Llama,
+    Marian,
+    MBart,
+    MPNet,
+    Mistral,
+    Mixtral,
+    Mpt,
+    MT5,
+    OPT,
+    Pegasus,
+    Qwen2,
+    Qwen2Moe,
+    Qwen3,
+    Qwen3Moe,
+    Roberta,
+    RoFormer,
+    Swin,
+    SwitchTransformers,
+    T5,
+    UMT5,
+    ViT,
+    Wav2Vec2,
+    Whisper,
+)
 
 
 def open_(checkpoint: Checkpoint) -> Opened:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from pydantic import ConfigDict, Field
+
 from ...core.config import Flag, Positive, Size
 from ...core.errors import ConfigError
 from ...mixers import Attention
@@ -23,11 +25,13 @@ class GPT2(Family):
     types: ClassVar[tuple[str, ...]] = ("gpt2",)
     paper: ClassVar[str] = "Radford et al. 2019, Language Models are Unsupervised Multitask Learners"
 
+    model_config = ConfigDict(populate_by_name=True)  # sizes go by either name
+
     vocab_size: Size = 50257
-    n_positions: Size = 1024
-    n_embd: Size = 768
-    n_layer: Size = 12
-    n_head: Size = 12
+    n_positions: Size = Field(1024, validation_alias="max_position_embeddings")
+    n_embd: Size = Field(768, validation_alias="hidden_size")
+    n_layer: Size = Field(12, validation_alias="num_hidden_layers")
+    n_head: Size = Field(12, validation_alias="num_attention_heads")
     n_inner: Size | None = None
     activation_function: Act = "gelu_tanh"
     layer_norm_epsilon: Positive = 1e-5
@@ -73,6 +77,6 @@ class GPT2(Family):
         )
 
     def _scale(self, layer: int) -> float:
-        size = self.n_embd // self.n_head
+        size = Attention.Config(heads=self.n_head).size(self.n_embd)
         scale = size**-0.5 if self.scale_attn_weights else 1.0
         return scale / (layer + 1) if self.scale_attn_by_inverse_layer_idx else scale

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from ...models import Decoder
+from ...parts.experts import Experts, balance, routed
 from ...parts.loss import NO_LABEL
+from ...parts.routers import Routing, Softmax
 from ..family import Family
 from ..feed import Outputs, Padded, sequence
 from ..folder import Folder
@@ -13,21 +16,44 @@ from .shared import Depths, greedy, mean_loss, steps_wanted
 
 
 def outputs(model: Decoder, family: Family, folder: Folder) -> Outputs:
-    """`logits`, `hidden_states`, `attentions`, `loss`; `sequences` and `step_logits` of a greedy continuation."""
+    """`logits`, `hidden_states`, `attentions`, `loss`; `sequences` and `step_logits` of a greedy continuation.
+
+    With experts also `router_logits`, and `aux_loss`: how unevenly they are used, which may count in the loss.
+    """
     tokens = sequence(folder, "input_ids")
-    made: Outputs = {}
-    if folder.wants("logits"):
-        padded = Padded.showing(folder, "attention_mask", tokens, family.places)
-        depths = Depths.of(model.stack, model.front(padded.front(tokens), padded.where), padded.where)
-        made |= depths.named(padded)
-        stream = depths.streams[-1]
-        made["logits"] = padded.back(model.head(stream if model.narrow is None else model.narrow(stream)))
-    if "logits" in made and "labels" in folder.inputs:
-        labels = torch.nn.functional.pad(sequence(folder, "labels")[:, 1:], (0, 1), value=NO_LABEL)
-        made["loss"] = mean_loss(made["logits"], labels)
+    made = _scored(model, family, folder, tokens) if folder.wants("logits") else {}
     steps = steps_wanted(folder, "step_logits")
     if steps:
         ranked = Padded.showing(folder, "attention_mask", tokens, "ranks")  # generation always counts real tokens
         written, made["step_logits"] = greedy(model, ranked.front(tokens), ranked.where, steps)
         made["sequences"] = torch.cat((tokens, written), 1)
+    return made
+
+
+def _scored(model: Decoder, family: Family, folder: Folder, tokens: Tensor) -> Outputs:
+    """All that one call tells."""
+    padded = Padded.showing(folder, "attention_mask", tokens, family.places)
+    with routed(model.stack) as said:
+        depths = Depths.of(model.stack, model.front(padded.front(tokens), padded.where), padded.where)
+    made = depths.named(padded) | _ways(said, padded)
+    stream = depths.streams[-1]
+    made["logits"] = padded.back(model.head(stream if model.narrow is None else model.narrow(stream)))
+    experts = [part.config for part in model.modules() if isinstance(part, Experts)]
+    if any(isinstance(config.router, Softmax) for config in experts):
+        made["aux_loss"] = balance(said)
+    if "labels" in folder.inputs:
+        labels = torch.nn.functional.pad(sequence(folder, "labels")[:, 1:], (0, 1), value=NO_LABEL)
+        made["loss"] = mean_loss(made["logits"], labels)
+        if "aux_loss" in made:
+            made["loss"] += max(config.balance for config in experts) * made["aux_loss"]
+    return made
+
+
+def _ways(said: list[Routing], padded: Padded) -> Outputs:
+    """The scores of every router, for all tokens of all rows one after the other."""
+    real = padded.where.real
+    made: Outputs = {}
+    for number, (scores, *_) in enumerate(said):
+        whole = scores.new_zeros(*real.shape, scores.shape[1]).masked_scatter(real[..., None], scores)
+        made[f"router_logits.{number}"] = padded.back(whole).flatten(0, 1)
     return made

@@ -1,0 +1,1 @@
+"""Images and sounds: from a file to what a model is fed."""

@@ -1,0 +1,218 @@
+"""Tokenizers of other people's checkpoints, whichever files they are in; each becomes the one class `Tokenizer`.
+
+A folder may hold a tokenizer.json, pairs (vocab.json and merges.txt), a WordPiece vocabulary (vocab.txt) or a model of
+SentencePiece. What the files leave open, the family decides: it is named by tokenizer_config.json or config.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import tokenizers
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
+
+from ..core.errors import InputError
+from .ggml import BYTE_LEVEL, from_gguf, split_by
+from .guard import VOCABULARY, numbered, read_json, read_text, understood
+from .layouts import BERT, DOUBLE, FAIRSEQ, PIECES, SENTENCE
+from .llama2c import from_llama2c
+from .notes import Frame, Notes
+from .sentencepiece import read_pieces, relabelled
+from .tokenizer import Tokenizer, whole
+
+__all__ = ["from_gguf", "from_llama2c", "holds", "read"]
+
+Built: TypeAlias = tuple[tokenizers.Tokenizer, Notes, Frame | None]
+
+# Families whose files look like others but are read in a way of their own.
+STRANGE = frozenset(
+    {
+        *(
+            "bertjapanese",
+            "bertweet",
+            "biogpt",
+            "blenderbotsmall",
+            "canine",
+            "cpm",
+            "cpmant",
+            "ctrl",
+            "esm",
+            "flaubert",
+        ),
+        *("fsmt", "herbert", "phobert", "prophetnet", "rocbert", "roformer", "speech2text", "tapas", "wav2vec2", "xlm"),
+    }
+)
+
+
+def read(folder: Path | str) -> Tokenizer:
+    """The tokenizer of a folder."""
+    place = Path(folder)
+    found = _found(place)
+    if found is None:
+        kinds = "; ".join(" and ".join(files) for files, _ in WAYS)
+        raise InputError(f"{place} holds no tokenizer that heed knows; one of these is needed: {kinds}")
+    files, build = found
+    notes = Notes.read(place)
+    if notes.kind in STRANGE and files != WAYS[0][0]:
+        raise InputError(
+            f"{place} is for the family {notes.kind}, whose tokenizer is not supported; a tokenizer.json would be"
+        )
+    what = str(place / files[0])
+    with understood(f"{what} cannot be read"):
+        inner, notes, frame = build(place, notes)
+    return notes.finish(inner, frame, what)
+
+
+def holds(folder: Path | str) -> bool:
+    """Whether a folder has files of a tokenizer."""
+    return _found(Path(folder)) is not None
+
+
+def _found(place: Path) -> tuple[tuple[str, ...], Build] | None:
+    return next((way for way in WAYS if all((place / file).is_file() for file in way[0])), None)
+
+
+# --- tokenizer.json ---
+
+
+def _whole(place: Path, notes: Notes) -> Built:
+    return whole(place / "tokenizer.json"), notes, None
+
+
+# --- pairs ---
+
+
+def _pairs(place: Path, notes: Notes) -> Built:
+    path = place / "vocab.json"
+    vocabulary = numbered(read_json(path, VOCABULARY), path)
+    merges = _merges(place / "merges.txt")
+    with understood(f"{path} and merges.txt do not fit"):
+        if notes.kind.startswith("clip"):
+            return _clip(vocabulary, merges, notes)
+        if notes.kind == "openaigpt":
+            return _openai(vocabulary, merges, notes)
+        inner = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+        prefix = notes.flag("add_prefix_space", False)
+        inner.pre_tokenizer, inner.decoder = pre_tokenizers.ByteLevel(add_prefix_space=prefix), decoders.ByteLevel()
+        if notes.kind.startswith("qwen"):
+            inner.normalizer, inner.pre_tokenizer = normalizers.NFC(), split_by(BYTE_LEVEL["qwen2"])
+    if notes.kind in FAIRSEQ:
+        return inner, notes.with_usual(FAIRSEQ[notes.kind]), DOUBLE
+    if notes.kind == "deberta":
+        return inner, notes.with_usual(PIECES["bert"].tokens), BERT
+    end = "<|endoftext|>" if "<|endoftext|>" in vocabulary else None
+    usual: dict[str, str | None] = {"eos_token": end, "unk_token": end}
+    usual |= {"bos_token": None, "pad_token": end} if notes.kind.startswith("qwen") else {"bos_token": end}
+    return inner, notes.with_usual(usual), None
+
+
+def _merges(path: Path) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for number, line in enumerate(read_text(path, VOCABULARY).split("\n"), 1):
+        if line.strip() and not line.startswith("#version"):
+            left, _, right = line.partition(" ")
+            if not left or not right or " " in right:
+                raise InputError(
+                    f"line {number} of {path} is {line[:40]!r}; two tokens with a space between are needed"
+                )
+            found.append((left, right))
+    return found
+
+
+def _clip(vocabulary: dict[str, int], merges: list[tuple[str, str]], notes: Notes) -> Built:
+    """Lower case; words end in </w> (Radford et al. 2021)."""
+    end = "<|endoftext|>"
+    usual = {"bos_token": "<|startoftext|>", "eos_token": end, "unk_token": end, "pad_token": end}
+    notes = notes.with_usual(usual)
+    model = models.BPE(vocab=vocabulary, merges=merges, end_of_word_suffix="</w>", unk_token=notes.tokens["unk_token"])
+    inner = tokenizers.Tokenizer(model)
+    inner.normalizer = normalizers.Sequence(
+        [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
+    )
+    words = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+"
+    inner.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(words), "removed", invert=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    ended = decoders.Replace(Regex(r" \z"), "")  # the library's Strip fails on what is empty
+    inner.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Replace("</w>", " "), ended])
+    around = "bos_token $A eos_token"
+    return inner, notes, Frame(around, f"{around} eos_token $B eos_token")
+
+
+def _openai(vocabulary: dict[str, int], merges: list[tuple[str, str]], notes: Notes) -> Built:
+    """The first GPT (Radford et al. 2018): lower case, words as in BERT, which end in </w>."""
+    notes = notes.with_usual({"unk_token": "<unk>"})
+    model = models.BPE(vocab=vocabulary, merges=merges, end_of_word_suffix="</w>", unk_token=notes.tokens["unk_token"])
+    inner = tokenizers.Tokenizer(model)
+    inner.normalizer, inner.pre_tokenizer = (
+        normalizers.BertNormalizer(lowercase=True),
+        pre_tokenizers.BertPreTokenizer(),
+    )
+    inner.decoder = decoders.BPEDecoder("</w>")
+    return inner, notes, None
+
+
+# --- WordPiece ---
+
+
+def _words(place: Path, notes: Notes) -> Built:
+    """Wu et al. 2016, Devlin et al. 2019: the longest piece that fits, again and again."""
+    lines = read_text(place / "vocab.txt", VOCABULARY).removesuffix("\n").split("\n")
+    layout = PIECES.get(notes.kind, PIECES["bert"])
+    notes = notes.with_usual(layout.tokens)
+    unknown = notes.tokens["unk_token"]
+    if unknown is None or unknown not in lines:
+        raise InputError(f"{place / 'vocab.txt'} lacks {unknown!r}, which stands for words that it does not know")
+    inner = tokenizers.Tokenizer(
+        models.WordPiece({line: number for number, line in enumerate(lines)}, unk_token=unknown)
+    )
+    accents = notes.settings.get("strip_accents")
+    inner.normalizer = normalizers.BertNormalizer(
+        handle_chinese_chars=notes.flag("tokenize_chinese_chars", True),
+        strip_accents=None if accents is None else notes.flag("strip_accents", True),
+        lowercase=notes.flag("do_lower_case", True),
+    )
+    inner.pre_tokenizer, inner.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+    return inner, notes, layout.frame
+
+
+# --- SentencePiece ---
+
+
+def _sentence(name: str) -> Build:
+    def build(place: Path, notes: Notes) -> Built:
+        layout = SENTENCE.get(notes.kind, SENTENCE[""])
+        model = read_pieces(place / name)
+        if "lang_token" in layout.tokens and isinstance(language := notes.settings.get("src_lang"), str):
+            notes = notes.with_usual({"lang_token": f"__{language}__" if notes.kind == "m2m100" else language})
+        path = place / "vocab.json"
+        if path.is_file():  # the ids are in a file of their own
+            notes = notes.with_usual(layout.tokens)
+            ids = numbered(read_json(path, VOCABULARY), path)
+            new = [token for token in dict.fromkeys(notes.extra) if token not in ids]
+            ids |= {token: len(ids) + place for place, token in enumerate(new)}
+            special = [notes.tokens.get(key) for key in ("unk_token", "bos_token", "eos_token", "pad_token")]
+            names = [token or "" for token in special] + list(notes.extra)
+            return relabelled(model, ids, names).build(), notes, layout.frame
+        notes, model = layout.arrange(notes.with_usual(layout.tokens), model)
+        return model.build(), notes, layout.frame
+
+    return build
+
+
+Build: TypeAlias = Callable[[Path, Notes], Built]
+WAYS: tuple[tuple[tuple[str, ...], Build], ...] = (
+    (("tokenizer.json",), _whole),
+    (("vocab.json", "merges.txt"), _pairs),
+    (("vocab.txt",), _words),
+    *(
+        ((name,), _sentence(name))
+        for name in ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "spm.model")
+    ),
+    (("source.spm", "vocab.json"), _sentence("source.spm")),
+)

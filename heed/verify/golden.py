@@ -1,0 +1,93 @@
+"""Proofs against recorded runs: heed computes again what a reference computed, output by output.
+
+How far the two may differ is stated by a tolerances.json two folders up or, without one, measured: ten times what
+float32 costs heed itself here, the largest difference between its own float32 and float64 replays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from ..core.errors import InputError, WeightsError
+from ..core.laws import Finding
+from ..weights import replay
+from ..weights.folder import CONFIG, INPUTS, OUTPUTS
+from .base import Check, compared
+
+TIMES = 10  # the share of the rounding error that another order of sums may cost
+STATED = "tolerances.json"
+STATEMENT = "gives what the reference gave"
+TINY = 1e-6  # relative: below it, float32 says nothing
+
+
+def recorded(folders: Sequence[Path]) -> list[Check]:
+    """One proof per golden folder, of its worst output; a folder of folders stands for all of them."""
+    return [_check(case) for folder in folders for case in _cases(folder)]
+
+
+def _cases(folder: Path) -> list[Path]:
+    if (folder / OUTPUTS).is_file():
+        return [folder]
+    cases = sorted(path.parent for path in folder.rglob(OUTPUTS)) if folder.is_dir() else []
+    if not cases:
+        raise InputError(f"{folder} is no golden folder and holds none; one has {CONFIG}, {INPUTS} and {OUTPUTS}")
+    return cases
+
+
+def _check(case: Path) -> Check:
+    return compared(f"{case.parent.name}/{case.name}", STATEMENT, lambda: findings(case))
+
+
+def findings(case: Path) -> list[Finding]:
+    """For each output: how far heed is off, and how far it may be."""
+    wanted, inputs = load_file(case / OUTPUTS), load_file(case / INPUTS)
+    made, mask = replay(case), inputs.get("attention_mask")
+    bound = stated(case)
+    exact = None if bound else replay(case, torch.float64)
+    found = []
+    for name, tensor in wanted.items():
+        if made[name].shape != tensor.shape:
+            raise WeightsError(f"{case}: heed gives {name} as {list(made[name].shape)}, not {list(tensor.shape)}")
+        error = _largest(real(name, made[name].double() - tensor.double(), mask))
+        if not tensor.is_floating_point():
+            limit = 0.0
+        elif exact is None:
+            limit = TIMES * (bound or 0.0)
+        else:
+            rounding = _largest(real(name, made[name].double() - exact[name].double(), mask))
+            limit = TIMES * max(rounding, TINY * float(tensor.abs().max()))
+        found.append(Finding(STATEMENT, error, limit, name))
+    return found
+
+
+def stated(case: Path) -> float | None:
+    """The reference's own rounding error, if somebody wrote it down beside the folders."""
+    path = case.parent.parent / STATED
+    if not path.is_file():
+        return None
+    known = json.loads(path.read_text(encoding="utf-8"))
+    alike = {name: found for name, found in known.items() if name.partition("/")[0] == case.parent.name}
+    own = alike.get(f"{case.parent.name}/{case.name}", {}).get("absolute")
+    return own or max((found["absolute"] for found in alike.values() if "absolute" in found), default=None)
+
+
+def real(name: str, gap: Tensor, mask: Tensor | None) -> Tensor:
+    """The part of an output that is about tokens: what a reference gives at padding means nothing."""
+    if mask is None:
+        return gap
+    shown = mask.bool()
+    if "attentions" in name:
+        gap = gap.transpose(1, 2)
+    if gap.shape[:2] == shown.shape:
+        return gap[shown]
+    return gap[shown.flatten()] if gap.dim() and gap.shape[0] == shown.numel() else gap
+
+
+def _largest(gap: Tensor) -> float:
+    return float(gap.abs().max()) if gap.numel() else 0.0

@@ -1,0 +1,136 @@
+"""Wav2Vec2 (Baevski et al. 2020), XLS-R and HuBERT: samples are heard through convolutions, every frame is labelled."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, TypeAlias
+
+from ...core.config import Count, Flag, Positive, Size
+from ...core.errors import ConfigError
+from ...mixers import Attention
+from ...models import Listener
+from ...parts.feedforward import FeedForward
+from ...parts.heads import Tagged
+from ...parts.masks import Whole
+from ...parts.norms import LayerNorm
+from ...parts.sounds import ConvolutionNorm, Waves
+from ...parts.wiring import PostNorm, PreNorm
+from ..family import Act, Family, prefix
+from ..rename import Ignored, Same, Table, both
+from ..stored import Tensors
+
+Reduction: TypeAlias = Literal["sum", "mean", "none"]
+CLASSIFIERS = ("projector.weight", "classifier.weight", "objective.weight")
+
+
+class Wav2Vec2(Family):
+    """Wav2Vec2 alone or with its CTC head; what only pre-training needs is passed over."""
+
+    types: ClassVar[tuple[str, ...]] = ("wav2vec2",)
+    paper: ClassVar[str] = "Baevski et al. 2020, wav2vec 2.0: A Framework for Self-Supervised Learning of Speech"
+
+    vocab_size: Size | None = 32
+    hidden_size: Size = 768
+    num_hidden_layers: Size = 12
+    num_attention_heads: Size = 12
+    intermediate_size: Size = 3072
+    hidden_act: Act = "gelu"
+    layer_norm_eps: Positive = 1e-5
+    feat_extract_norm: ConvolutionNorm = "group"
+    feat_extract_activation: Act = "gelu"
+    feat_proj_layer_norm: Flag = True
+    conv_dim: tuple[Size, ...] = (512,) * 7
+    conv_stride: tuple[Size, ...] = (5, 2, 2, 2, 2, 2, 2)
+    conv_kernel: tuple[Size, ...] = (10, 3, 3, 3, 3, 2, 2)
+    conv_bias: Flag = False
+    num_conv_pos_embeddings: Size = 128
+    num_conv_pos_embedding_groups: Size = 16
+    conv_pos_batch_norm: Flag = False
+    do_stable_layer_norm: Flag = False
+    add_adapter: Flag = False
+    adapter_attn_dim: Size | None = None
+    ctc_loss_reduction: Reduction = "sum"
+    ctc_zero_infinity: Flag = False
+    pad_token_id: Count | None = 0  # the blank
+
+    @property
+    def layers(self) -> int:
+        return self.num_hidden_layers + len(self.conv_dim)
+
+    def ours(self, tensors: Tensors) -> Listener.Config:
+        self._must_be_plain(tensors)
+        norm = LayerNorm(eps=self.layer_norm_eps)
+        front = Waves.Config(
+            channels=self.conv_dim,
+            kernels=self.conv_kernel,
+            strides=self.conv_stride,
+            bias=self.conv_bias,
+            between=self.feat_extract_norm,
+            activation=self.feat_extract_activation,
+            inner=norm if self.feat_proj_layer_norm else None,
+            around=self.num_conv_pos_embeddings,
+            groups=self.num_conv_pos_embedding_groups,
+            norm=None if self.do_stable_layer_norm else norm,
+            hides=f"{self._prefix(tensors)}masked_spec_embed" in tensors,
+        )
+        labels = tensors.like("lm_head.weight").shape[0] if "lm_head.weight" in tensors else None
+        return Listener.Config(
+            front=front,
+            width=self.hidden_size,
+            depth=self.num_hidden_layers,
+            mixer=Attention.Config(heads=self.num_attention_heads, mask=Whole()),
+            feedforward=FeedForward.Config(hidden=self.intermediate_size, activation=self.hidden_act),
+            norm=norm,
+            wiring=PreNorm() if self.do_stable_layer_norm else PostNorm(),
+            heads=None if labels is None else Tagged.Config(labels=labels),
+        )
+
+    def names(self, tensors: Tensors) -> Table:
+        theirs = self._prefix(tensors)
+        convolution, around = f"{theirs}feature_extractor.conv_layers.{{i}}", f"{theirs}encoder.pos_conv_embed.conv"
+        old = f"{around}.weight_g" in tensors  # torch's former names for gain and direction
+        gain, direction = ("weight_g", "weight_v") if old else (f"parametrizations.weight.original{i}" for i in (0, 1))
+        layer, block = f"{theirs}encoder.layers.{{i}}", "stack.blocks.{i}"
+        final = "stack.ends.final" if self.do_stable_layer_norm else "front.norm"
+        attention = (("q", "query"), ("k", "key"), ("v", "value"), ("out", "out"))
+        return (
+            *both(f"{convolution}.conv", "front.layers.{i}.inner"),
+            *both(f"{convolution}.layer_norm", "front.layers.{i}.norm"),
+            *both(f"{theirs}feature_projection.layer_norm", "front.inner"),
+            *both(f"{theirs}feature_projection.projection", "front.project"),
+            Same(f"{theirs}masked_spec_embed", "front.hidden"),
+            Same(f"{around}.bias", "front.around.bias"),
+            Same(f"{around}.{gain}", "front.around.gain"),
+            Same(f"{around}.{direction}", "front.around.direction"),
+            *both(f"{theirs}encoder.layer_norm", final),
+            *(
+                rule
+                for short, long in attention
+                for rule in both(f"{layer}.attention.{short}_proj", f"{block}.mixer.{long}")
+            ),
+            *both(f"{layer}.layer_norm", f"{block}.wiring.norms.0"),
+            *both(f"{layer}.feed_forward.intermediate_dense", f"{block}.feedforward.up"),
+            *both(f"{layer}.feed_forward.output_dense", f"{block}.feedforward.down"),
+            *both(f"{layer}.final_layer_norm", f"{block}.wiring.norms.1"),
+            *both("lm_head", "heads.tagged.scores"),
+            *(Ignored(f"quantizer.{name}") for name in ("codevectors", "weight_proj.weight", "weight_proj.bias")),
+            *(Ignored(f"project_{side}.{name}") for side in ("hid", "q") for name in ("weight", "bias")),
+        )
+
+    def _prefix(self, tensors: Tensors) -> str:
+        return prefix(tensors, f"{self.types[0]}.")
+
+    def _must_be_plain(self, tensors: Tensors) -> None:
+        if self.add_adapter or self.adapter_attn_dim is not None:
+            raise ConfigError("it has adapters (add_adapter, adapter_attn_dim), which heed does not know")
+        if self.conv_pos_batch_norm:
+            raise ConfigError("conv_pos_batch_norm is set: heed knows positional convolutions with weight norm only")
+        strange = next((name for name in CLASSIFIERS if name in tensors), None)
+        if strange is not None:
+            raise ConfigError(f"it holds {strange}, of a classifier; heed reads the bare model and its CTC head")
+
+
+class Hubert(Wav2Vec2):
+    """HuBERT, which learns otherwise and is the same model (Hsu et al. 2021)."""
+
+    types: ClassVar[tuple[str, ...]] = ("hubert",)
+    paper: ClassVar[str] = "Hsu et al. 2021, HuBERT: Self-Supervised Speech Representation Learning"

@@ -1,0 +1,100 @@
+"""Whisper (Radford et al. 2022): a log-mel spectrogram is heard through two convolutions, a text is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from ...core.config import Count, Flag, Size
+from ...core.errors import ConfigError
+from ...mixers import Attention, Cross
+from ...models import Decoder, Listener, Seq2seq
+from ...parts.feedforward import FeedForward
+from ...parts.masks import Whole
+from ...parts.positions import Learned
+from ...parts.sounds import Mels
+from ..family import Act, prefix
+from ..rename import Rule, Same, Table, both
+from ..stored import Tensors
+from ..twosided import TwoSided
+
+
+class Whisper(TwoSided):
+    """Whisper and what was trained in its shape."""
+
+    types: ClassVar[tuple[str, ...]] = ("whisper",)
+    paper: ClassVar[str] = "Radford et al. 2022, Robust Speech Recognition via Large-Scale Weak Supervision"
+
+    # scale_embedding is not here: the reference stores it and never uses it.
+    vocab_size: Size = 51865
+    num_mel_bins: Size = 80
+    d_model: Size = 384
+    encoder_layers: Size = 4
+    encoder_attention_heads: Size = 6
+    encoder_ffn_dim: Size = 1536
+    decoder_layers: Size = 4
+    decoder_attention_heads: Size = 6
+    decoder_ffn_dim: Size = 1536
+    activation_function: Act = "gelu"
+    max_source_positions: Size = 1500
+    max_target_positions: Size = 448
+    tie_word_embeddings: Flag = True
+    pad_token_id: Count | None = 50256
+    bos_token_id: Count | None = 50256
+    decoder_start_token_id: Count | None = 50257
+
+    @property
+    def layers(self) -> int:
+        return self.encoder_layers + self.decoder_layers
+
+    def ours(self, tensors: Tensors) -> Seq2seq.Config:
+        if "classifier.weight" in tensors:
+            raise ConfigError(
+                "it holds a classifier of sounds; heed reads Whisper as an encoder-decoder that transcribes"
+            )
+        heard, written = self.encoder_attention_heads, self.decoder_attention_heads
+        encoder = Listener.Config(
+            front=Mels.Config(bins=self.num_mel_bins, position=Learned.Config(length=self.max_source_positions)),
+            width=self.d_model,
+            depth=self.encoder_layers,
+            mixer=Attention.Config(heads=heard, key_bias=False, mask=Whole()),
+            feedforward=FeedForward.Config(hidden=self.encoder_ffn_dim, activation=self.activation_function),
+        )
+        decoder = Decoder.Config(
+            vocabulary=self.vocab_size,
+            width=self.d_model,
+            depth=self.decoder_layers,
+            mixer=Attention.Config(heads=written, key_bias=False),
+            cross=Cross.Config(heads=written, key_bias=False),
+            feedforward=FeedForward.Config(hidden=self.decoder_ffn_dim, activation=self.activation_function),
+            position=Learned.Config(length=self.max_target_positions),
+            tied=self.tie_word_embeddings,
+        )
+        return Seq2seq.Config(encoder=encoder, decoder=decoder)
+
+    def names(self, tensors: Tensors) -> Table:
+        theirs = prefix(tensors, "model.")
+        encoder, decoder = f"{theirs}encoder", f"{theirs}decoder"
+        return (
+            *both(f"{encoder}.conv1", "encoder.front.first"),
+            *both(f"{encoder}.conv2", "encoder.front.second"),
+            Same(f"{encoder}.embed_positions.weight", "encoder.front.position.table"),
+            *_layers(encoder, "encoder", {"self_attn": "mixer"}),
+            Same(f"{decoder}.embed_tokens.weight", "decoder.front.table.weight"),
+            Same(f"{decoder}.embed_positions.weight", "decoder.front.position.table"),
+            *_layers(decoder, "decoder", {"self_attn": "mixer", "encoder_attn": "cross"}),
+            Same("proj_out.weight", "decoder.head.weight"),
+        )
+
+
+def _layers(theirs: str, ours: str, attentions: dict[str, str]) -> Iterator[Rule]:
+    """The blocks of one side and the norm behind them."""
+    layer, block = f"{theirs}.layers.{{i}}", f"{ours}.stack.blocks.{{i}}"
+    for number, (name, part) in enumerate(attentions.items()):
+        for short, long in (("q", "query"), ("k", "key"), ("v", "value"), ("out", "out")):
+            yield from both(f"{layer}.{name}.{short}_proj", f"{block}.{part}.{long}")
+        yield from both(f"{layer}.{name}_layer_norm", f"{block}.wiring.norms.{number}")
+    yield from both(f"{layer}.fc1", f"{block}.feedforward.up")
+    yield from both(f"{layer}.fc2", f"{block}.feedforward.down")
+    yield from both(f"{layer}.final_layer_norm", f"{block}.wiring.norms.{len(attentions)}")
+    yield from both(f"{theirs}.layer_norm", f"{ours}.stack.ends.final")
