@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from heed.demo import demo
 from heed.demo.report import GOALS
-from heed.runs import Recipe, find, load
+from heed.runs import Recipe, find
 from heed.runs.folder import METRICS
 from heed.runs.score import evaluate
 from heed.show.voice import Voice
@@ -80,8 +80,9 @@ def characters(rounds: int | None) -> Iterator[Row]:
         steps = int(COMPUTING * seconds * _speed(probe.run.path) / probe.run.recipe.training.batch)
         recipe = Recipe.read(find("characters"), [*changes, f"training.steps={steps}"])
         outcome = train(recipe, folder / "characters", Voice())
-        run = load(outcome.run.path)
-        loss = float(run.score(recipe.data.split("valid", ("text",)))["loss"])
+        run = outcome.run
+        ready = recipe.task.ready(run.model(), run.tokenizer)
+        loss = float(ready.score(recipe.data.split("valid", ("text",)))["loss"])
     mine = outcome.progress.seconds
     yield Row(
         f"seconds of training, {steps} steps; peer: {STEPS:,} steps",

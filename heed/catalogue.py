@@ -13,8 +13,9 @@ from .core.state import words
 from .data import SOURCES
 from .decode import WAYS
 from .mixers import MIXERS
-from .models import ARCHITECTURES, MODELS
+from .models import ARCHITECTURES, MODELS, SENSES
 from .parts.feedforward import FEEDFORWARDS
+from .parts.heads import HEADS
 from .parts.masks import MASKS
 from .parts.norms import NORMS
 from .parts.positions import POSITIONS
@@ -22,6 +23,8 @@ from .parts.scores import SCORES
 from .parts.wiring import WIRINGS
 from .tasks import TASKS
 from .text import TOKENIZERS
+from .weights import FAMILIES
+from .weights.proven import proven
 
 WIDTH = 24  # of the sample stream that a mixer's spec is read from
 
@@ -52,8 +55,13 @@ def entries() -> Iterator[Entry]:
     yield from _plain("scores", SCORES)
     yield from _plain("norms", NORMS)
     yield from _plain("wirings", WIRINGS)
+    yield from _plain("heads", HEADS)
     yield from _plain("models", MODELS)
+    yield from _plain("images and sounds", SENSES)
     yield from _plain("architectures", ARCHITECTURES)
+    for family in FAMILIES:
+        for name in family.types:
+            yield Entry("checkpoints", name, _summary(family), proven(name), family.paper)
     yield from _plain("tokenizers", TOKENIZERS)
     yield from _plain("data", SOURCES)
     yield from _plain("tasks", TASKS)

@@ -1,6 +1,6 @@
 """Blocks, stacks and the three shapes (encoder, decoder, encoder-decoder), and one file per architecture.
 
-`MODELS` is the table of shapes; `ARCHITECTURES` is the table of plans that give the configuration of a shape from a few
+`MODELS` is the table of shapes over tokens, `SENSES` that of models of images and sounds; `ARCHITECTURES` is the table of plans that give the configuration of a shape from a few
 numbers. Either may stand in the place of a model in a recipe.
 """
 
@@ -29,6 +29,7 @@ from .transformer import transformer as transformer
 from .viewer import Viewer as Viewer
 
 MODELS: tuple[type[Shape], ...] = (Encoder.Config, Decoder.Config, Seq2seq.Config)
+SENSES: tuple[type[Shape], ...] = (Viewer.Config, Swin.Config, Towers.Config, Listener.Config)
 ARCHITECTURES: tuple[type[Plan], ...] = (Transformer,)
 
 AnyPlan: TypeAlias = Annotated[Plan, OneOf(lambda: (*MODELS, *ARCHITECTURES))]

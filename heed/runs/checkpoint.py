@@ -9,6 +9,7 @@ from torch import nn
 
 from ..core.abilities import Matches, Reads, Sees, Writes
 from ..core.config import Data, read_data
+from ..core.contract import Mixer
 from ..core.errors import ConfigError, InputError, WeightsError
 from ..media.images import Preparation
 from ..models import Listener, Seq2seq
@@ -32,7 +33,7 @@ class Bare(Ready):
 
     what: ClassVar[str] = "a checkpoint without a tokenizer; its .model takes ids (tokens, Where.run(rows, length))"
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: Mixer[Any]) -> None:
         self.model = model
 
     def respond(self, text: str) -> Response:

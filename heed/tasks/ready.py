@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..core.abilities import Writes
 from ..core.config import Config, Size, Text
@@ -78,7 +78,7 @@ class Ready(ABC):
     """A model in use. What it can do is a matter of its kind; asked for anything else, it says so."""
 
     what: ClassVar[str]  # what it is, in words
-    model: nn.Module
+    model: AnyModel
 
     def generate(self, text: str = "", ask: Ask | None = None) -> str:
         """What the model writes after this text."""
@@ -122,8 +122,6 @@ class Ready(ABC):
 
 class Answers(Ready):
     """A model with its tokenizer and its task, which writes answers."""
-
-    model: AnyModel
 
     @property
     def together(self) -> int:

@@ -27,23 +27,11 @@ __all__ = ["from_gguf", "from_llama2c", "holds", "read"]
 Built: TypeAlias = tuple[tokenizers.Tokenizer, Notes, Frame | None]
 
 # Families whose files look like others but are read in a way of their own.
-STRANGE = frozenset(
-    {
-        *(
-            "bertjapanese",
-            "bertweet",
-            "biogpt",
-            "blenderbotsmall",
-            "canine",
-            "cpm",
-            "cpmant",
-            "ctrl",
-            "esm",
-            "flaubert",
-        ),
-        *("fsmt", "herbert", "phobert", "prophetnet", "rocbert", "roformer", "speech2text", "tapas", "wav2vec2", "xlm"),
-    }
-)
+STRANGE = {
+    *("bertjapanese", "bertweet", "biogpt", "blenderbotsmall", "canine", "cpm", "cpmant", "ctrl", "esm"),
+    *("flaubert", "fsmt", "herbert", "phobert", "prophetnet", "rocbert", "roformer", "speech2text"),
+    *("tapas", "wav2vec2", "xlm"),
+}
 
 
 def read(folder: Path | str) -> Tokenizer:
@@ -114,9 +102,7 @@ def _merges(path: Path) -> list[tuple[str, str]]:
         if line.strip() and not line.startswith("#version"):
             left, _, right = line.partition(" ")
             if not left or not right or " " in right:
-                raise InputError(
-                    f"line {number} of {path} is {line[:40]!r}; two tokens with a space between are needed"
-                )
+                raise InputError(f"line {number} of {path} is {line[:40]!r}; two tokens and a space are needed")
             found.append((left, right))
     return found
 
@@ -149,11 +135,8 @@ def _openai(vocabulary: dict[str, int], merges: list[tuple[str, str]], notes: No
     notes = notes.with_usual({"unk_token": "<unk>"})
     model = models.BPE(vocab=vocabulary, merges=merges, end_of_word_suffix="</w>", unk_token=notes.tokens["unk_token"])
     inner = tokenizers.Tokenizer(model)
-    inner.normalizer, inner.pre_tokenizer = (
-        normalizers.BertNormalizer(lowercase=True),
-        pre_tokenizers.BertPreTokenizer(),
-    )
-    inner.decoder = decoders.BPEDecoder("</w>")
+    inner.normalizer = normalizers.BertNormalizer(lowercase=True)
+    inner.pre_tokenizer, inner.decoder = pre_tokenizers.BertPreTokenizer(), decoders.BPEDecoder("</w>")
     return inner, notes, None
 
 
@@ -168,14 +151,13 @@ def _words(place: Path, notes: Notes) -> Built:
     unknown = notes.tokens["unk_token"]
     if unknown is None or unknown not in lines:
         raise InputError(f"{place / 'vocab.txt'} lacks {unknown!r}, which stands for words that it does not know")
-    inner = tokenizers.Tokenizer(
-        models.WordPiece({line: number for number, line in enumerate(lines)}, unk_token=unknown)
-    )
-    accents = notes.settings.get("strip_accents")
+    vocabulary = {line: number for number, line in enumerate(lines)}
+    inner = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
+    lower = notes.flag("do_lower_case", True)
     inner.normalizer = normalizers.BertNormalizer(
         handle_chinese_chars=notes.flag("tokenize_chinese_chars", True),
-        strip_accents=None if accents is None else notes.flag("strip_accents", True),
-        lowercase=notes.flag("do_lower_case", True),
+        strip_accents=notes.flag("strip_accents", lower),
+        lowercase=lower,
     )
     inner.pre_tokenizer, inner.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
     return inner, notes, layout.frame
@@ -206,13 +188,11 @@ def _sentence(name: str) -> Build:
 
 
 Build: TypeAlias = Callable[[Path, Notes], Built]
+MODELS = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "spm.model")
 WAYS: tuple[tuple[tuple[str, ...], Build], ...] = (
     (("tokenizer.json",), _whole),
     (("vocab.json", "merges.txt"), _pairs),
     (("vocab.txt",), _words),
-    *(
-        ((name,), _sentence(name))
-        for name in ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "spm.model")
-    ),
+    *(((name,), _sentence(name)) for name in MODELS),
     (("source.spm", "vocab.json"), _sentence("source.spm")),
 )

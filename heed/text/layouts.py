@@ -45,7 +45,7 @@ ALBERT = _tokens("[CLS]", "[SEP]", "<pad>", "<unk>", "[MASK]")
 NAMED: dict[str, str | None] = {**ROBERTA, "cls_token": "<cls>", "sep_token": "<sep>"}  # XLNet, Funnel
 ENDED: dict[str, str | None] = {"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}  # T5, Marian
 
-# Families whose pairs come with RoBERTa's special tokens.
+# Families whose pairs of bytes come with RoBERTa's special tokens.
 FAIRSEQ = dict.fromkeys(("roberta", "bart", "longformer", "led", "mvp", "luke", "layoutlmv3", "xlmrobertaxl"), ROBERTA)
 
 # --- WordPiece ---

@@ -88,14 +88,16 @@ class Notes:
 
     def flag(self, name: str, default: bool) -> bool:
         """A setting that is true or false."""
-        value = self.settings.get(name, default)
+        value = self.settings.get(name)
+        if value is None:
+            return default
         if not isinstance(value, bool):
             raise InputError(f"{SETTINGS}: {name} is {value!r}; true or false is needed")
         return value
 
     def count(self, name: str, default: int) -> int:
         """A setting that is a number of tokens."""
-        value = self.settings.get(name, default)
+        value = default if self.settings.get(name) is None else self.settings[name]
         if type(value) is not int or not 0 <= value <= 10_000:
             raise InputError(f"{SETTINGS}: {name} is {value!r}; a whole number up to 10000 is needed")
         return value
@@ -114,24 +116,25 @@ class Notes:
 
     def _add(self, inner: tokenizers.Tokenizer) -> None:
         """Tokens with ids of their own, and which of all are special."""
-        for index, token in sorted(self.added.items()):
-            if inner.token_to_id(token.content) is None:
-                inner.add_tokens([token])
+        added = sorted(self.added.items())
+        inner.add_tokens([token for _, token in added if inner.token_to_id(token.content) is None])
+        for index, token in added:
             if (given := inner.token_to_id(token.content)) != index:
                 raise InputError(f"{token.content!r} should have the id {index}, but its place is {given}")
-        named = {token for token in self.tokens.values() if token} | set(self.extra)
-        special = {token.content for token in inner.get_added_tokens_decoder().values() if token.special}
+        # A mask stands for a word and the space before it.
+        mask = self.tokens.get("mask_token")
         flags = {token.content: token for token in self.added.values()}
-        for name in sorted(named - special):
-            if inner.token_to_id(name) is not None:
-                before = name == self.tokens.get("mask_token")  # a mask stands for a word and the space before it
-                inner.add_special_tokens([flags.get(name, AddedToken(name, normalized=False, lstrip=before))])
+        named = {name for name in (*self.tokens.values(), *self.extra) if name and _known(inner, name)}
+        special = {token.content for token in inner.get_added_tokens_decoder().values() if token.special}
+        fresh = sorted(named - special)
+        plain = {name: AddedToken(name, normalized=False, lstrip=name == mask) for name in fresh}
+        inner.add_special_tokens([flags.get(name, plain[name]) for name in fresh])
 
     def _surround(self, inner: tokenizers.Tokenizer, frame: Frame | None) -> None:
         flags = [self.settings.get(f"add_{end}_token") for end in ("bos", "eos")]
         if any(isinstance(flag, bool) for flag in flags):  # said outright, this wins over what a family does
             keys = zip(flags, ("bos_token", "eos_token"), strict=True)
-            begin, end = (key if flag is True and self.tokens.get(key) else "" for flag, key in keys)
+            begin, end = (key if flag is True and _known(inner, self.tokens.get(key)) else "" for flag, key in keys)
             frame = Frame(f"{begin} $A {end}", f"{begin} $A {end} {begin and begin + ':1'} $B:1 {end and end + ':1'}")
         if frame is not None:
             surround(inner, frame, self.tokens)
@@ -145,13 +148,17 @@ class Notes:
             else:  # nothing is said here; the model may know, or a name may say it
                 names = [special.get(index) for key in keys for index in self.ids.get(key, ())]
                 names += [name for name in NAMES.get(role, MASKS) if name in special.values() or not self.tokens]
-            roles[role] = next((name for name in names if name and inner.token_to_id(name) is not None), None)
+            roles[role] = next((name for name in names if _known(inner, name)), None)
         chat = None
         tokens = {key: self.tokens[key] for key in KEYS if key in self.tokens}
         if "default" in self.templates:
             named = {key: token for key, token in tokens.items() if token}
             chat = Chat(self.templates["default"], named, self.templates.get("tool_use"))
         return Declared(roles, self.ids.get("eos_token", ()), chat, tokens)
+
+
+def _known(inner: tokenizers.Tokenizer, name: str | None) -> bool:
+    return name is not None and inner.token_to_id(name) is not None
 
 
 def surround(inner: tokenizers.Tokenizer, frame: Frame, tokens: Mapping[str, str | None]) -> None:

@@ -15,6 +15,7 @@ from .guard import understood
 # None of these is a character, so no text needs them.
 BROKEN = "\ufffe"  # put into names of special tokens in messages
 OPEN, CLOSE = "\ufdd0", "\ufdd1"  # around those that the template wrote
+NAMES = {"role", "type"}  # keys whose values are names, not texts
 
 
 class Prompter:
@@ -24,18 +25,12 @@ class Prompter:
         """`twin`: the tokenizer without the tokens that were added to it, which get other names here."""
         special = sorted((token.content for token in added.values() if token.special), key=len, reverse=True)
         self._spelt = re.compile("|".join(map(re.escape, special)) or "(?!)")
-        self._begun = {name[:size] for name in special for size in range(1, len(name))}
+        self._begun = {name[:size] for name in special if not name[0].isalnum() for size in range(1, len(name))}
         self._longest = max(map(len, special), default=0)
+        renamed = {index: _renamed(token) if token.special else token for index, token in sorted(added.items())}
+        twin.add_tokens(list(renamed.values()))
         self._twin = twin
-        self._ids: dict[int | None, int] = {}
-        for index, token in sorted(added.items()):
-            if token.special:
-                name = f"{OPEN}{token.content}{CLOSE}"
-                twin.add_tokens([AddedToken(name, lstrip=token.lstrip, rstrip=token.rstrip, normalized=False)])
-            else:
-                name = token.content
-                twin.add_tokens([token])
-            self._ids[twin.token_to_id(name)] = index
+        self._ids = {twin.token_to_id(token.content): index for index, token in renamed.items()}
 
     def hidden(self, value: Any) -> Any:
         """Plain data in which no text spells a special token."""
@@ -61,5 +56,14 @@ class Prompter:
             begins = any(broken[end - size : end] in self._begun for size in range(1, min(end, self._longest) + 1))
             return f"{broken[:end]}{BROKEN}{broken[end:]}" if begins else broken
         if isinstance(value, Mapping):
-            return {self._hidden(key): self._hidden(one) for key, one in value.items()}
+            return {self._key(key): self._key(one) if key in NAMES else self._hidden(one) for key, one in value.items()}
         return [self._hidden(one) for one in value] if isinstance(value, Sequence) else value
+
+    def _key(self, value: Any) -> Any:
+        """A name stays as it is, even if some special token is called so: templates compare it."""
+        return value if isinstance(value, str) and value.isidentifier() else self._hidden(value)
+
+
+def _renamed(token: AddedToken) -> AddedToken:
+    name = f"{OPEN}{token.content}{CLOSE}"
+    return AddedToken(name, lstrip=token.lstrip, rstrip=token.rstrip, normalized=False)

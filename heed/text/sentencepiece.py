@@ -22,6 +22,7 @@ from .guard import VOCABULARY, read_bytes, understood
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # the types of pieces, in .model files and in GGUF
 MARK = 7  # of heed: found in a text before it is normalised, and written as it is
 UNIGRAM, PAIRS, CHARACTERS = 1, 2, 4  # the types of models; 3 is whole words
+LONGEST = 512  # characters of a piece, since all ways to halve it are tried; sentencepiece itself makes 16 at most
 SPACE = "▁"
 HIDDEN = "\ufffe"  # stands before tokens that are written but never read; no text has this character
 
@@ -51,6 +52,10 @@ class Pieces:
         seen = {piece.text for piece in self.pieces}
         if len(seen) < len(self.pieces):
             raise InputError("this SentencePiece model holds a piece twice; ids would not be certain")
+        if (longest := max(map(len, seen), default=0)) > LONGEST:
+            raise InputError(
+                f"this SentencePiece model has a piece of {longest:,} characters; at most {LONGEST} are accepted"
+            )
 
     def first(self, *types: int) -> int | None:
         """The id of the first piece of one of these types."""
@@ -62,7 +67,7 @@ class Pieces:
         with understood("this SentencePiece model cannot be converted"):
             inner = tokenizers.Tokenizer(self._pairs(fallback) if self.pairs else self._unigram(fallback))
             inner.normalizer = self._normalizer()
-            if pieces := self._pre_tokenizers(fallback):
+            if pieces := self._pre_tokenizers():
                 inner.pre_tokenizer = pre_tokenizers.Sequence(pieces)
             inner.decoder = self._decoder(fallback)
             inner.add_tokens(list(self._added()))
@@ -107,7 +112,7 @@ class Pieces:
             parts.append(normalizers.Prepend(SPACE))
         return normalizers.Sequence([*parts, normalizers.Replace(" ", SPACE)])
 
-    def _pre_tokenizers(self, fallback: bool) -> list[pre_tokenizers.PreTokenizer]:
+    def _pre_tokenizers(self) -> list[pre_tokenizers.PreTokenizer]:
         parts: list[pre_tokenizers.PreTokenizer] = []
         if self._first:
             parts.append(pre_tokenizers.Metaspace(SPACE, "first", split=False))
@@ -174,11 +179,11 @@ def relabelled(model: Pieces, ids: Mapping[str, int], special: Sequence[str]) ->
     What only the vocabulary holds (the pieces of the other language) is written, but never read, unless it is a single
     character, which would be unknown otherwise.
     """
-    known = {piece.text: piece for piece in model.pieces}
+    known, names = {piece.text: piece for piece in model.pieces}, set(special)
     least = min((piece.score for piece in model.pieces), default=0.0)
     placed: dict[int, Piece] = {}
     for text, index in ids.items():
-        if text in special:
+        if text in names:
             placed[index] = Piece(text, least, UNKNOWN if text == special[0] else CONTROL)
         elif text in known and known[text].type == NORMAL:
             placed[index] = known[text]

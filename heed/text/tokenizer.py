@@ -157,10 +157,12 @@ class Tokenizer:
         """The same for many texts; the pair of each is at the same place."""
         if pairs is not None and len(pairs) != len(texts):
             raise InputError(f"each text needs its pair; there are {len(texts)} texts and {len(pairs)} pairs")
-        inputs = list(many(texts)) if pairs is None else list(zip(many(texts), many(pairs), strict=True))
-        with understood("this tokenizer cannot read the text"):
-            encoded = (self._marked if marked else self._inner).encode_batch(inputs, add_special_tokens=True)
-        return [Framed(one.ids, one.type_ids) if marked else self._framed(one) for one in encoded]
+        found: list[Framed] = []
+        for batch in _batches(many(texts) if pairs is None else zip(many(texts), many(pairs), strict=True)):
+            with understood("this tokenizer cannot read the text"):
+                encoded = (self._marked if marked else self._inner).encode_batch(batch, add_special_tokens=True)
+            found += [Framed(one.ids, one.type_ids) if marked else self._framed(one) for one in encoded]
+        return found
 
     def prompt(
         self,
@@ -342,6 +344,20 @@ def _by_name(vocabulary: Collection[str], special: Collection[str]) -> dict[Role
         role: next((name for name in names if name in vocabulary), None) for role, names in NAMES.items()
     }
     return found | {"mask": next((name for name in MASKS if name in special), None)}
+
+
+def _batches(texts: Iterable[str | tuple[str, str]]) -> Iterator[list[str | tuple[str, str]]]:
+    """Texts, or pairs of them, as many at once as memory allows."""
+    batch: list[str | tuple[str, str]] = []
+    held = 0
+    for text in texts:
+        batch.append(text)
+        held += len(text) if isinstance(text, str) else sum(map(len, text))
+        if held >= BATCH:
+            yield batch
+            batch, held = [], 0
+    if batch:
+        yield batch
 
 
 def many(texts: Iterable[str]) -> Iterator[str]:

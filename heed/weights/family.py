@@ -70,6 +70,8 @@ class Family(Theirs):
     paper: ClassVar[str] = ""
     places: ClassVar[Places] = "columns"  # positions count all columns of a batch, or real tokens only (OPT, RoBERTa)
 
+    typed: ClassVar[bool] = False  # token_type_ids are looked up in the vocabulary and added (GPT-2)
+
     @property
     @abstractmethod
     def layers(self) -> int:

@@ -82,7 +82,7 @@ class Folder:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The precision to compute in: that of the weights or, where there are none, of the inputs; float32 at least."""
+        """The precision to compute in: of the weights or, where there are none, of the inputs; at least float32."""
         stored = self.weights.dtype or Held(self.inputs).dtype or torch.float32
         return self.precision or torch.promote_types(stored, torch.float32)
 

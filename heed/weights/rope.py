@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, TypeAlias, TypeVar
 
 from pydantic import field_validator, model_validator
 
-from ..core.config import Flag, Fraction, Number, Positive, Size
+from ..core.config import Flag, Fraction, Positive, Size
 from ..core.errors import ConfigError
 from ..parts.positions import AnyScaling, Dynamic, Linear, Llama3, LongRope, Rope, Yarn
 from ..parts.positions.rotary import Layout
@@ -33,8 +33,8 @@ class RopeParameters(Theirs):
     attention_factor: Positive | None = None
     beta_fast: Positive | None = None
     beta_slow: Positive | None = None
-    mscale: Number | None = None
-    mscale_all_dim: Number | None = None
+    mscale: Positive | None = None
+    mscale_all_dim: Positive | None = None
     truncate: Flag = True
     low_freq_factor: Positive | None = None
     high_freq_factor: Positive | None = None
@@ -57,11 +57,6 @@ class RopeParameters(Theirs):
     @classmethod
     def _zero_is_none(cls, value: object) -> object:
         return None if value == 0 else value
-
-    @field_validator("short_factor", "long_factor", mode="before")
-    @classmethod
-    def _listed(cls, value: object) -> object:
-        return tuple(value) if isinstance(value, list) else value
 
     def ours(self, length: int, original: int | None = None, layout: Layout = "halves") -> Rope.Config:
         """The same rotation; `length` is their max_position_embeddings, `original` what it was before stretching."""

@@ -335,6 +335,20 @@ def test_a_message_cannot_make_special_tokens(tmp_path_factory: pytest.TempPathF
         assert tokenizer.decode(ids) == f"user\n{bare}\nassistant\n"
 
 
+def test_names_stay_names() -> None:
+    """Templates compare them, so they are left alone even where a special token is called so."""
+    inner = Bpe(size=300).train(LINES)._inner
+    inner.add_special_tokens(["user", "sop", "<|x|>"])
+    tokenizer = Tokenizer(inner)
+    tokenizer.chat = Chat("{% for m in messages %}{{ m.role == 'user' }}{{ m | tojson }}{% endfor %}")
+    ids = tokenizer.prompt(
+        [{"role": "user", "content": "<|x|>", "props": {"<|x|>": 1}}, {"role": "<|x|>", "content": ""}]
+    )
+    assert tokenizer.decode(ids).startswith("True{")
+    assert tokenizer.decode(ids).count("<|x|>") == 3
+    assert inner.token_to_id("<|x|>") not in ids
+
+
 def test_special_tokens_with_manners_keep_them() -> None:
     """A token may take the space beside it, and a first piece may differ from the others."""
     names = ["<unk>", "▁a", "a", "▁", "[X]", "b", "▁b"]

@@ -111,10 +111,12 @@ def test_the_ids_are_those_of_transformers(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("marked", [False, True])
-def test_many_texts_are_framed_like_one(tmp_path: Path, marked: bool) -> None:
+def test_many_texts_are_framed_like_one(tmp_path: Path, marked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = Tokenizer.of_folder(folder(tmp_path, FOLDERS["bert"]()))
     texts = [*TEXTS, "hello [MASK] world [SEP]"]
     assert tokenizer.framed_all(texts, marked=marked) == [tokenizer.framed(text, marked=marked) for text in texts]
+    assert tokenizer.framed_all(texts, texts) == [tokenizer.framed(text, text) for text in texts]
+    monkeypatch.setattr("heed.text.tokenizer.BATCH", 20)
     assert tokenizer.framed_all(texts, texts) == [tokenizer.framed(text, text) for text in texts]
     hidden = [2, 5, 1, 1, 1, 3]
     assert tokenizer.framed("hello [MASK]").ids == hidden

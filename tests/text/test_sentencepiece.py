@@ -192,6 +192,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "suffix": (piece("a") + field(2, bytes([24 << 3 & 0x7F | 0x80, 1, 1])), "spaces at the ends of words"),
     "unescaped": (piece("a") + field(3, field(5, 0)), "leaves spaces as they are"),
     "twice": (piece("a") + piece("a"), "a piece twice"),
+    "long piece": (field(1, field(1, b"x")) + b"\x0a\x84\x08\x0a\x81\x08" + b"a" * 1025, "a piece of 1,025 characters"),
     "map": (piece("a") + field(3, field(2, b"\x00\x01")), "cannot be converted"),
 }
 

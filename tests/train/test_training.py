@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from heed.core.errors import ConfigError, InputError, MissingExtra, RunError
-from heed.runs import Recipe, find, load
+from heed.runs import Recipe, Run, find, load
 from heed.runs.training import AdamW, Constant, Cosine, Ema, InverseSqrt, Linear, Tail
 from heed.show.voice import Silent
 from heed.train import train
@@ -60,7 +60,8 @@ def test_two_processes_train_like_one(tmp_path: Path) -> None:
         one, two = metrics(tmp_path / "one", what), metrics(tmp_path / "two", what)
         assert [step for step, _ in one] == [step for step, _ in two]
         assert [loss for _, loss in one] == pytest.approx([loss for _, loss in two], rel=1e-5)
-    assert load(tmp_path / "two").tokenizer.size == load(tmp_path / "one").tokenizer.size
+    assert Run(tmp_path / "two").tokenizer.size == Run(tmp_path / "one").tokenizer.size
+    assert load(tmp_path / "two").translate(["x"]) == load(tmp_path / "one").translate(["x"])
 
 
 def test_schedules() -> None:

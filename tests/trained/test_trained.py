@@ -13,6 +13,7 @@ from torch import Tensor
 
 import heed
 from heed.core.contract import Where
+from heed.models import Encoder
 from heed.runs.convert import convert
 from heed.tasks import Ask
 from heed.tasks.loaded import Continuer
@@ -136,12 +137,14 @@ def test_a_masked_bond_is_found() -> None:
     folder = data("ckpt/rxnmapper_albert")
     model = heed.load(folder)
     assert isinstance(model, Reader)
+    encoder = model.model
+    assert isinstance(encoder, Encoder)
     vocabulary = (folder / "vocab.txt").read_text().split("\n")
     reaction = ["[CLS]", *"CC(=O)O.OCC", ">>", *"CC(", "[MASK]", *"O)OCC", "[SEP]"]
     ids = torch.tensor([[vocabulary.index(token) for token in reaction]])
     with torch.no_grad():
-        seen = model.model.read(ids, Where.run(1, len(reaction)))
-        p = model.model.heads["masked"](seen.parts[0], seen)[0, reaction.index("[MASK]")].softmax(-1)
+        seen = encoder.read(ids, Where.run(1, len(reaction)))
+        p = encoder.heads["masked"](seen.parts[0], seen)[0, reaction.index("[MASK]")].softmax(-1)
     assert vocabulary[int(p.argmax())] == "="
     assert float(p.max()) == pytest.approx(0.983, abs=1e-3)
 

@@ -31,6 +31,7 @@ from .mixtral import Mixtral
 from .mpnet import MPNet
 from .mpt import Mpt
 from .opt import OPT
+from .phi3 import Phi3
 from .qwen2 import Qwen2, Qwen2Moe
 from .qwen3 import Qwen3, Qwen3Moe
 from .roberta import Roberta
@@ -75,6 +76,7 @@ FAMILIES: tuple[type[Family], ...] = (
     MT5,
     OPT,
     Pegasus,
+    Phi3,
     Qwen2,
     Qwen2Moe,
     Qwen3,

@@ -24,6 +24,7 @@ class GPT2(Family):
 
     types: ClassVar[tuple[str, ...]] = ("gpt2",)
     paper: ClassVar[str] = "Radford et al. 2019, Language Models are Unsupervised Multitask Learners"
+    typed: ClassVar[bool] = True
 
     model_config = ConfigDict(populate_by_name=True)  # sizes go by either name
 

@@ -24,6 +24,7 @@ class GPTBigCode(Family):
 
     types: ClassVar[tuple[str, ...]] = ("gpt_bigcode",)
     paper: ClassVar[str] = "Ben Allal et al. 2023, SantaCoder, arXiv 2301.03988"
+    typed: ClassVar[bool] = True
 
     model_config = ConfigDict(populate_by_name=True)  # sizes go by either name
 

@@ -26,6 +26,7 @@ class GPTNeo(Family):
 
     types: ClassVar[tuple[str, ...]] = ("gpt_neo",)
     paper: ClassVar[str] = "Black et al. 2021, GPT-Neo: Large Scale Autoregressive Language Modeling"
+    typed: ClassVar[bool] = True
 
     model_config = ConfigDict(populate_by_name=True)  # sizes go by either name
 

@@ -24,6 +24,7 @@ class GPTJ(Family):
 
     types: ClassVar[tuple[str, ...]] = ("gptj",)
     paper: ClassVar[str] = "Wang & Komatsuzaki 2021, GPT-J-6B: A 6 Billion Parameter Autoregressive Language Model"
+    typed: ClassVar[bool] = True
 
     model_config = ConfigDict(populate_by_name=True)  # sizes go by either name
 

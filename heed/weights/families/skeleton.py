@@ -15,6 +15,8 @@ from ...models import Decoder
 from ...parts.feedforward import Gated
 from ...parts.masks import Causal, Mask, Window
 from ...parts.norms import RMSNorm
+from ...parts.positions import Rope
+from ...parts.positions.rotary import Layout
 from ..family import Act, prefix
 from ..rename import Ignored, Same, Table, both
 from ..rope import FARTHEST, Rotary
@@ -52,9 +54,18 @@ class Skeleton(Rotary):
         return MIXER
 
     @property
+    def inner(self) -> dict[str, str]:
+        """And its feed-forward."""
+        return FEEDFORWARD
+
+    @property
     def head_size(self) -> int:
         """Channels per head."""
         return self.head_dim or Attention.Config(heads=self.num_attention_heads).size(self.hidden_size)
+
+    def rope(self, layout: Layout = "halves") -> Rope.Config:
+        """All channels turn, whatever a config says of a part of them: so does the reference."""
+        return super().rope(layout).model_copy(update={"share": 1.0})
 
     def mask(self, layer: int) -> Mask:
         """Who sees whom in a layer."""
@@ -86,8 +97,8 @@ class Skeleton(Rotary):
             vocabulary=self.vocab_size,
             width=self.hidden_size,
             depth=self.num_hidden_layers,
-            mixer=tuple(map(self.mixer, range(self.num_hidden_layers))),
-            feedforward=tuple(map(self.feedforward, range(self.num_hidden_layers))),
+            mixer=tiled(tuple(map(self.mixer, range(self.num_hidden_layers)))),
+            feedforward=tiled(tuple(map(self.feedforward, range(self.num_hidden_layers)))),
             norm=RMSNorm(eps=self.rms_norm_eps),
             tied=self.tie_word_embeddings,
         )
@@ -98,7 +109,7 @@ class Skeleton(Rotary):
         return (
             Same(f"{model}embed_tokens.weight", "front.table.weight"),
             *projections(f"{layer}.self_attn", f"{block}.mixer", self.parts),
-            *projections(f"{layer}.mlp", f"{block}.feedforward", FEEDFORWARD),
+            *projections(f"{layer}.mlp", f"{block}.feedforward", self.inner),
             *(Same(f"{layer}.{norm}.weight", f"{block}.wiring.norms.{n}.weight") for n, norm in enumerate(self.norms)),
             Same(f"{model}norm.weight", "stack.ends.final.weight"),
             Same("lm_head.weight", "head.weight"),
@@ -109,6 +120,11 @@ class Skeleton(Rotary):
     def further(self, layer: str, block: str, tensors: Tensors) -> Table:
         """Names beside those that all have, in a layer of theirs and a block of ours."""
         return ()
+
+
+def tiled(configs: tuple[MixerConfig, ...]) -> tuple[MixerConfig, ...]:
+    """One for all layers where all are alike."""
+    return configs[:1] if len(set(configs)) == 1 else configs
 
 
 def projections(theirs: str, ours: str, names: dict[str, str]) -> Table:

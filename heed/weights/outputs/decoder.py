@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...core.errors import WeightsError
 from ...models import Decoder
 from ...parts.experts import Experts, balance, routed
 from ...parts.loss import NO_LABEL
@@ -12,7 +13,7 @@ from ...parts.routers import Routing, Softmax
 from ..family import Family
 from ..feed import Outputs, Padded, sequence
 from ..folder import Folder
-from .shared import Depths, greedy, mean_loss, steps_wanted
+from .shared import Depths, generated, greedy, mean_loss
 
 
 def outputs(model: Decoder, family: Family, folder: Folder) -> Outputs:
@@ -22,11 +23,11 @@ def outputs(model: Decoder, family: Family, folder: Folder) -> Outputs:
     """
     tokens = sequence(folder, "input_ids")
     made = _scored(model, family, folder, tokens) if folder.wants("logits") else {}
-    steps = steps_wanted(folder, "step_logits")
+    stem, steps = generated(folder, tokens.shape[1])
     if steps:
         ranked = Padded.showing(folder, "attention_mask", tokens, "ranks")  # generation always counts real tokens
-        written, made["step_logits"] = greedy(model, ranked.front(tokens), ranked.where, steps)
-        made["sequences"] = torch.cat((tokens, written), 1)
+        written, made[f"{stem}step_logits"] = greedy(model, ranked.front(tokens), ranked.where, steps)
+        made[f"{stem}sequences"] = torch.cat((tokens, written), 1)
     return made
 
 
@@ -34,10 +35,11 @@ def _scored(model: Decoder, family: Family, folder: Folder, tokens: Tensor) -> O
     """All that one call tells."""
     padded = Padded.showing(folder, "attention_mask", tokens, family.places)
     with routed(model.stack) as said:
-        depths = Depths.of(model.stack, model.front(padded.front(tokens), padded.where), padded.where)
+        depths = Depths.of(model.stack, _embedded(model, family, folder, padded), padded.where)
+    if model.narrow is not None:
+        depths.streams[-1] = model.narrow(depths.streams[-1])
     made = depths.named(padded) | _ways(said, padded)
-    stream = depths.streams[-1]
-    made["logits"] = padded.back(model.head(stream if model.narrow is None else model.narrow(stream)))
+    made["logits"] = padded.back(model.head(depths.streams[-1]))
     experts = [part.config for part in model.modules() if isinstance(part, Experts)]
     if any(isinstance(config.router, Softmax) for config in experts):
         made["aux_loss"] = balance(said)
@@ -47,6 +49,17 @@ def _scored(model: Decoder, family: Family, folder: Folder, tokens: Tensor) -> O
         if "aux_loss" in made:
             made["loss"] += max(config.balance for config in experts) * made["aux_loss"]
     return made
+
+
+def _embedded(model: Decoder, family: Family, folder: Folder, padded: Padded) -> Tensor:
+    """Tokens, and what they are marked with: GPT-2 and its kin look marks up in the vocabulary."""
+    where = padded.where
+    x = model.front.embed(padded.front(sequence(folder, "input_ids")), where)
+    if "token_type_ids" in folder.inputs:
+        if not family.typed:
+            raise WeightsError(f"{folder.path}: {family.types[0]} has no token_type_ids, but the inputs hold some")
+        x = x + model.front.embed(padded.front(sequence(folder, "token_type_ids")), where)
+    return model.front.place(x, where)
 
 
 def _ways(said: list[Routing], padded: Padded) -> Outputs:

@@ -13,7 +13,7 @@ from ..family import Family
 from ..feed import Outputs, Padded, sequence
 from ..folder import Folder
 from ..twosided import TwoSided
-from .shared import Depths, greedy, mean_loss, steps_wanted
+from .shared import Depths, generated, greedy, mean_loss
 
 
 def outputs(model: Seq2seq, family: Family, folder: Folder) -> Outputs:
@@ -40,12 +40,10 @@ def written(model: Seq2seq, family: Family, folder: Folder, memory: Seen, source
         made |= decoded(model, target, padded, memory, source)
         if "labels" in folder.inputs:
             made["loss"] = mean_loss(made["logits"], sequence(folder, "labels"))
-    alone = folder.wanted is not None and "generate.step_logits" in folder.wanted
-    stem = "generate." if alone else ""
-    steps = steps_wanted(folder, f"{stem}step_logits")
+    stem, steps = generated(folder, 1)
     if steps:
         rows = memory.shape[0]
-        asked = "decoder_input_ids" in folder.inputs and not alone
+        asked = "decoder_input_ids" in folder.inputs and not stem
         prompt = sequence(folder, "decoder_input_ids") if asked else torch.full((rows, 1), _begun(family, folder).start)
         where = Where.run(rows, prompt.shape[1])
         tokens, made[f"{stem}step_logits"] = greedy(model, prompt, where, steps, Given(memory=memory))

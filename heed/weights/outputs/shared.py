@@ -47,11 +47,17 @@ class Depths:
         return made | {f"cross_attentions.{layer}": padded.pairs_back(w, keys) for layer, w in enumerate(self.cross)}
 
 
-def steps_wanted(folder: Folder, name: str) -> int:
-    """How many tokens the reference generated, by its scores."""
-    if folder.wanted is None:
-        return STEPS
-    return folder.extra(name).shape[1] if name in folder.wanted else 0
+def generated(folder: Folder, prompt: int) -> tuple[str, int]:
+    """How the names of what the reference generated begin, and how many tokens it generated after such a prompt."""
+    wanted = folder.wanted
+    if wanted is None:
+        return "", STEPS
+    for stem in ("", "generate."):
+        if f"{stem}step_logits" in wanted:
+            return stem, folder.extra(f"{stem}step_logits").shape[1]
+        if f"{stem}sequences" in wanted:
+            return stem, folder.extra(f"{stem}sequences").shape[1] - prompt
+    return "", 0
 
 
 def greedy(

@@ -57,6 +57,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "Qwen3": SMALL | {"head_dim": 6},
     "Gemma": SMALL | {"head_dim": 6},
     "Gemma2": SMALL | {"head_dim": 6},
+    "Phi3": SMALL | {"pad_token_id": None},
     "Mixtral": SMALL | {"num_local_experts": 4},
     "Qwen2Moe": SPARSE | {"shared_expert_intermediate_size": 7},
     "Qwen3Moe": SPARSE | {"head_dim": 6},
@@ -120,7 +121,8 @@ def test_rotations_in_the_words_of_old_files(kind: str, tmp_path: Path) -> None:
 
 def test_nothing_where_a_default_is_meant(tmp_path: Path) -> None:
     model = made("Llama", tmp_path, num_key_value_heads=4)
-    rewrite(tmp_path, {"head_dim": None, "num_key_value_heads": None, "rope_scaling": None})
+    nothing = {"head_dim": None, "num_key_value_heads": None, "rope_scaling": None}
+    rewrite(tmp_path, nothing | {"partial_rotary_factor": 0.5})  # which says nothing to a Llama
     same(tmp_path, model)
 
 
@@ -204,6 +206,16 @@ def test_a_declared_length_is_what_the_reference_does_at_that_length(kind: str, 
     first, state = ours(tokens[:, :9], Where.run(1, 9), ours.start(1))
     rest, _ = ours(tokens[:, 9:], Where.run(1, 12, start=9), state)
     close(torch.cat((first, rest), 1), whole, SINGLE)
+
+
+@pytest.mark.parametrize("called", ["su", "yarn", "longrope"])
+def test_long_phi_by_its_old_names(called: str, tmp_path: Path) -> None:
+    rope = {"rope_type": "longrope", **DIVISORS, "rope_theta": 1e4}
+    model = made("Phi3", tmp_path, rope_parameters=rope, original_max_position_embeddings=16)
+    rewrite(tmp_path, {"rope_scaling": {"type": called, **DIVISORS}, "rope_theta": 10000}, ("rope_parameters",))
+    same(tmp_path, model)
+    rewrite(tmp_path, {"rope_scaling": {"type": called, **DIVISORS, "length": 21}})
+    same(tmp_path, model, 21)
 
 
 def test_yarn_of_deepseek_makes_its_scores_grow(tmp_path: Path) -> None:

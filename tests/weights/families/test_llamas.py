@@ -216,6 +216,27 @@ def test_gemma2(data: st.DataObject) -> None:
 
 @few
 @given(st.data())
+def test_phi3(data: st.DataObject) -> None:
+    fields = sizes(data, free=False)
+    size = fields["hidden_size"] // fields["num_attention_heads"]
+    turned = data.draw(st.sampled_from([even for even in (2, 4, 6, 10) if even <= size]))
+    rope: dict[str, Any] = {"rope_type": "default"}
+    if data.draw(flags):
+        divisors = st.lists(st.sampled_from([1.0, 1.5, 4.0]), min_size=turned // 2, max_size=turned // 2)
+        rope = {"rope_type": "longrope", "short_factor": data.draw(divisors), "long_factor": data.draw(divisors)}
+    config = reference.Phi3Config(
+        **fields
+        | {"rope_parameters": rope | {"rope_theta": 1e4, "partial_rotary_factor": min(1.0, (turned + 0.1) / size)}},
+        original_max_position_embeddings=data.draw(st.sampled_from([18, LENGTH])),
+        sliding_window=data.draw(st.none() | windows),
+        hidden_act=data.draw(activations),
+        pad_token_id=None,
+    )
+    agrees(reference.Phi3ForCausalLM(config))
+
+
+@few
+@given(st.data())
 def test_mixtral(data: st.DataObject) -> None:
     experts = data.draw(st.integers(1, 5))
     config = reference.MixtralConfig(
