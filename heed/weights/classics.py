@@ -18,6 +18,7 @@ from ..core.errors import WeightsError
 from ..parts.attend import attend, written_out
 from ..parts.masks import Causal, Fixed, Mask, Strided, Window
 from ..parts.scores import Additive, Boxcar, Constant, Gaussian, Kernel, ScaledDot, Score, Triangular, valid_lengths
+from . import recurrent
 from .folder import Folder
 from .rename import Same, Table, restore
 
@@ -40,12 +41,9 @@ ADDITIVE: Table = (
 
 
 def bahdanau(folder: Folder) -> dict[str, Tensor]:
-    """Additive attention (Bahdanau et al. 2014) as in the d2l book."""
+    """Additive attention (Bahdanau et al. 2014) as in the d2l book, alone or in its encoder-decoder."""
     if not {"query_size", "key_size"} & folder.config.keys():
-        raise WeightsError(
-            f"{folder.path} has no query_size and key_size, so it is not additive attention alone; "
-            "heed does not hold recurrent encoder-decoders yet"
-        )
+        return recurrent.outputs(folder)
     config = Additive.Config(hidden=folder.size("num_hiddens"))
     sizes = folder.size("query_size"), folder.size("key_size")
     return _with_and_without_lengths(folder, restore(lambda: config.build(*sizes), folder, ADDITIVE))

@@ -199,20 +199,16 @@ DOUBLE = "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.
 MEMORY, TIME = "needs too much memory", "it took more than 1 seconds"
 HOSTILE = {
     "long text": ("{{ 'a' * 10**10 }}", MEMORY),
-    "long list": ("{{ ([1] * 10**10)|length }}", MEMORY),
     "doubled": (DOUBLE, f"{MEMORY}|{TIME}"),
     "width": ("{{ '%1000000000d' % 1 }}", MEMORY),
-    "width of a format": ("{{ '{:1000000000d}'.format(1) }}", MEMORY),
     "center": ("{{ 'a'|center(10**9) }}", MEMORY),
     "indent": ("{{ 'a\nb'|indent(10**9) }}", MEMORY),
-    "justified": ("{{ 'a'.ljust(10**9) }}", MEMORY),
     "joined": ("{{ range(99999)|join('a' * 100000) }}", MEMORY),
     "batch": ("{{ [1]|batch(10**9, 'x')|list|length }}", MEMORY),
     "nested loops": ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", TIME),
     "macros": ("{% macro f(n) %}{% if n %}{{ f(n-1) }}{{ f(n-1) }}{% endif %}{% endmacro %}{{ f(60) }}", TIME),
     "written lists": (GROW + "{% endfor %}{{ n.x|string|length }}", f"{MEMORY}|{TIME}"),
     "compared lists": (GROW + "{% endfor %}{{ n.x == n.y }}", TIME),
-    "slices": ("{{ [1]|slice(10**9)|list|length }}", f"{MEMORY}|{TIME}"),
     "large numbers": ("{{ (7 ** (10**8))|string|length }}", f"{MEMORY}|{TIME}|Error"),
     "range": ("{{ range(10**9)|length }}", "Range too big"),
     "recursion": ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "calls itself too deeply"),
@@ -228,7 +224,6 @@ HOSTILE = {
     "set in a namespace": ("{% set n = namespace() %}{% set n.__class__ = 1 %}", "may not begin with _"),
     "file": ("{% include '/etc/passwd' %}", "no loader"),
     "syntax": ("{% for %}", "TemplateSyntaxError"),
-    "division": ("{{ 1 / 0 }}", "ZeroDivisionError"),
 }
 
 

@@ -16,7 +16,10 @@ from heed.weights import Folder, replay
 from heed.weights.replay import REPLAYS
 from tests.weights.support import GOLDEN, TOLERANCES, Tensors, write
 
-CASES = ("bahdanau/additive_attention", "dot_product/scaled", "nadaraya_watson/kernels", "sparse/patterns")
+CASES = (
+    *("bahdanau/additive_attention", "bahdanau/gru_seq2seq", "dot_product/scaled", "nadaraya_watson/kernels"),
+    "sparse/patterns",
+)
 EXACT = 1e-14  # float64 rounding of sums of a few terms of size one
 
 
@@ -286,7 +289,7 @@ def test_a_pickle_is_refused(folder: Path) -> None:
         ("[" * 100_000, "not valid json: maximum recursion depth"),
         ('{"model_type": "bahdanu"}', r"'bahdanu' model.*; did you mean bahdanau\? it replays .*bahdanau, "),
         ('{"model_type": "zzz"}', "'zzz' model, which heed cannot replay; it replays "),
-        ('{"model_type": "bahdanau", "num_layers": 2}', "does not hold recurrent encoder-decoders yet"),
+        ('{"model_type": "bahdanau", "num_layers": 2}', "vocab_size is missing"),
         ('{"model_type": "bahdanau", "query_size": 3, "key_size": 2}', "num_hiddens is None; needed is a whole number"),
         ('{"model_type": "bahdanau", "query_size": true, "key_size": 2, "num_hiddens": 4}', "query_size is True"),
         (
