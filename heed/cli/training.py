@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -16,7 +16,7 @@ from .options import Data, Json, Sets, Wish, file_settings, named_files, print_j
 if TYPE_CHECKING:
     from io import BufferedReader
 
-    from ..tasks import Answers, Ask, Scores
+    from ..tasks import Answers, Ask, Ready, Scores
 
 TOGETHER = 64  # lines that are answered together, if so many are there
 CHUNK = 1 << 16  # bytes of the input that are read at once, at most
@@ -88,23 +88,38 @@ def run(
     text: Annotated[list[str] | None, typer.Argument(help="What to answer; otherwise every line of the input.")] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Talk with the model, line by line.")] = False,
     system: Annotated[str | None, typer.Option(help="Of a chat: what the model is told first.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="A class to choose from (CLIP). May be repeated.")] = None,
     as_json: Json = False,
 ) -> None:
     """Use a model, yours or anybody's: go on from texts, translate, chat, fill in masks, classify, transcribe files."""
     from ..runs import load
     from ..tasks import Answers
 
+    if system is not None and not chat:
+        raise typer.BadParameter("--system is what a chat begins with; add --chat")
     ready = load(path)
-    if chat or system is not None:
+    if label and (chat or isinstance(ready, Answers)):
+        raise typer.BadParameter("--label names classes of images; a model that writes has none")
+    if chat:
         from .chat import talk
 
         talk(ready, wish, text or _each_line(), system, as_json=as_json)
     elif isinstance(ready, Answers):
         _write(ready, wish, [text] if text else _lines(), as_json=as_json)
     else:
-        for line in text or _each_line():
-            response = ready.respond(line)
-            print_json({"text": line, **response.data}, indent=None) if as_json else print(response.text, flush=True)
+        _respond(ready, wish, text or _each_line(), label or [], as_json=as_json)
+
+
+def _respond(ready: Ready, wish: Wish, lines: Iterable[str], labels: list[str], *, as_json: bool) -> None:
+    from ..tasks.looking import classes_told
+
+    given = [field.name for field in fields(wish) if getattr(wish, field.name) not in (None, "", [])]
+    if given:
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise typer.BadParameter(f"{named}: how answers are written; this is {ready.what}, which is not asked so")
+    for line in lines:
+        response = classes_told(ready.classify([line], labels)[0]) if labels else ready.respond(line)
+        print_json({"text": line, **response.data}, indent=None) if as_json else print(response.text, flush=True)
 
 
 def _write(ready: Answers, wish: Wish, batches: Iterable[list[str]], *, as_json: bool) -> None:

@@ -13,8 +13,11 @@ from pathlib import Path
 def replacing(target: Path) -> Iterator[Path]:
     """A path to write a file to; it takes the target's place when all of it is on the disk, else it is removed."""
     fresh = target.with_name(f".{target.name}.new")
+    fresh.touch()
+    mode = fresh.stat().st_mode  # as the user wants files to be; some libraries make theirs secret
     try:
         yield fresh
+        fresh.chmod(mode)
         _sync(fresh)
         fresh.replace(target)
         _sync(target.parent)
@@ -30,7 +33,8 @@ def appearing(target: Path) -> Iterator[Path]:
     fresh.mkdir(parents=True)
     try:
         yield fresh
-        for file in fresh.iterdir():
+        for file in filter(Path.is_file, fresh.rglob("*")):
+            file.chmod(fresh.stat().st_mode & 0o666)  # some libraries make their files secret
             _sync(file)
         _sync(fresh)
         if target.exists():  # a folder cannot take the place of another in one move

@@ -25,6 +25,7 @@ from .atomic import replacing
 from .errors import ConfigError
 
 Data: TypeAlias = "dict[str, Any]"  # what a TOML or JSON file holds
+LARGEST = 1 << 26  # bytes of such a file
 
 # The scalars of a configuration. Strict: "8" is not 8, and 1 is not true. Plain int, float, bool and str are not used.
 Size = Annotated[int, Strict(), Gt(0)]  # a width, a depth, a number of heads
@@ -87,6 +88,12 @@ class Config(BaseModel):
             fresh.write_text(text, encoding="utf-8")
 
 
+class Theirs(Config):
+    """The part of another library's file that matters here; what else it holds is passed over."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
 class OneOf:
     """`Annotated[Mask, OneOf(table)]`: one of the classes of a table, chosen by `kind` when it comes from a file."""
 
@@ -120,6 +127,8 @@ def read_data(path: Path) -> Data:
     """The plain data in a .toml or .json file."""
     if not path.is_file():
         raise ConfigError(f"{path} is not a file; give the path of a .toml or .json file")
+    if path.stat().st_size > LARGEST:
+        raise ConfigError(f"{path} has {path.stat().st_size:,} bytes; a configuration has at most {LARGEST:,}")
     try:
         text = path.read_text(encoding="utf-8")
         data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)

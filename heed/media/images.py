@@ -34,6 +34,7 @@ Resample: TypeAlias = Literal["nearest", "lanczos", "bilinear", "bicubic", "box"
 RESAMPLES: tuple[Resample, ...] = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # as Pillow counts
 
 PIXELS = 1 << 26  # of an image, at most: 8192 x 8192
+SIDE = 4096  # pixels of one side of what a model is shown
 BYTES = 1 << 28  # of a file
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 CHANNELS = (1, 3, 4)  # grey, colours, colours and how opaque they are
@@ -63,8 +64,8 @@ class Preparation(Config):
         if self.channels not in (1, 3):
             raise ValueError(f"an image has one channel or three, not {self.channels}")
         for name, sides in (("size", self.size), ("crop", self.crop)):
-            if sides is not None and sides[0] * sides[1] > PIXELS:
-                raise ValueError(f"{name} {sides[0]}x{sides[1]} has more than {PIXELS} pixels")
+            if sides is not None and max(sides) > SIDE:
+                raise ValueError(f"{name} is {sides[0]}x{sides[1]}; a model is shown at most {SIDE} pixels a side")
         return self
 
     @property
@@ -80,12 +81,20 @@ class Preparation(Config):
     @classmethod
     def of_folder(cls, folder: Path | str) -> Self:
         """As the file in a checkpoint's folder says."""
+        found = cls.find(folder)
+        if found is None:
+            raise ConfigError(f"{folder} holds no {FILES[0]}, which says how its images are to be prepared")
+        return found
+
+    @classmethod
+    def find(cls, folder: Path | str) -> Self | None:
+        """The same; None if there is no such file."""
         alone, among = (Path(folder) / name for name in FILES)
         if alone.is_file():
             return cls.of(read_data(alone))
         if among.is_file() and isinstance(found := read_data(among).get("image_processor"), dict):
             return cls.of(found)
-        raise ConfigError(f"{folder} holds no {FILES[0]}, which says how its images are to be prepared")
+        return None
 
     def batch(self, sources: Sequence[Source]) -> Tensor:
         """Images of one size as one tensor. [B, C, H, W]"""
@@ -148,12 +157,12 @@ def _decoded(source: Path | str | bytes) -> Image.Image:
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     name = "these bytes" if isinstance(source, bytes) else str(source)
-    if not isinstance(source, bytes) and not Path(source).is_file():
-        raise InputError(f"{name} is not a file; give the path of an image")
-    length = len(source) if isinstance(source, bytes) else Path(source).stat().st_size
-    if length > BYTES:
-        raise InputError(f"{name}: {length} bytes of image; heed opens at most {BYTES}")
     try:
+        if not isinstance(source, bytes) and not Path(source).is_file():
+            raise InputError(f"{name} is not a file; give the path of an image")
+        length = len(source) if isinstance(source, bytes) else Path(source).stat().st_size
+        if length > BYTES:
+            raise InputError(f"{name}: {length} bytes of image; heed opens at most {BYTES}")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of sizes that are checked here, and of data that is of no interest
             with Image.open(BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:

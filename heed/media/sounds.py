@@ -35,7 +35,10 @@ def read(sound: Sound, rate: int = RATE, longest: float = LONGEST) -> Tensor:
     """
     if isinstance(sound, str | Path):
         return _resampled(*_opened(Path(sound), longest), rate)
-    samples = torch.as_tensor(sound).detach().cpu()
+    try:
+        samples = torch.as_tensor(sound).detach().cpu()
+    except (TypeError, ValueError, RuntimeError):  # torch has many words for what is no array
+        raise InputError(f"one sound is needed, a file or mono samples, not a {type(sound).__name__}") from None
     if samples.dim() != 1 or not samples.is_floating_point():
         raise InputError(
             f"a sound is a file, or mono samples of shape [samples] from -1 to 1; got {samples.dtype} of shape "
@@ -111,9 +114,9 @@ def _opened(path: Path, longest: float) -> tuple[np.ndarray[Any, Any], int]:
         import soundfile  # type: ignore[import-untyped]
     except ImportError:
         raise MissingExtra.of("soundfile", "audio") from None
-    if not path.is_file():
-        raise InputError(f"{path} is not a file; give the path of a sound (WAV, FLAC, OGG ...)")
     try:
+        if not path.is_file():
+            raise InputError(f"{path} is not a file; give the path of a sound (WAV, FLAC, OGG ...)")
         with soundfile.SoundFile(path) as file:
             rate, channels = file.samplerate, file.channels
             if not RATES[0] <= rate <= RATES[1]:

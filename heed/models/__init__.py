@@ -1,7 +1,8 @@
 """Blocks, stacks and the three shapes (encoder, decoder, encoder-decoder), and one file per architecture.
 
-`MODELS` is the table of shapes over tokens, `SENSES` that of models of images and sounds; `ARCHITECTURES` is the table of plans that give the configuration of a shape from a few
-numbers. Either may stand in the place of a model in a recipe.
+`MODELS` is the table of shapes over tokens, `SENSES` that of models of images and sounds; `ARCHITECTURES` is the table
+of plans that give the configuration of a shape from a few numbers. A shape or a plan may stand in the place of a model
+in a recipe.
 """
 
 from __future__ import annotations

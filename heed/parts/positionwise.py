@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from typing import Literal, TypeAlias, get_args
 
@@ -15,7 +16,22 @@ from .dropout import Dropout
 from .norms import AnyNorm, LayerNorm
 
 Activation: TypeAlias = Literal[
-    "relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu", "relu_squared", "tanh", "sigmoid", "mish", "elu", "identity"
+    "relu",
+    "gelu",
+    "gelu_tanh",
+    "gelu_sigmoid",
+    "gelu_clipped",
+    "silu",
+    "relu_squared",
+    "relu6",
+    "leaky_relu",
+    "hardswish",
+    "tanh",
+    "sigmoid",
+    "mish",
+    "elu",
+    "laplace",
+    "identity",
 ]
 Nothing: TypeAlias = "tuple[()]"
 
@@ -31,10 +47,18 @@ def activate(name: Activation, x: Tensor) -> Tensor:
             return F.gelu(x, approximate="tanh")
         case "gelu_sigmoid":  # x·σ(1.702 x): the quick form of CLIP
             return x * torch.sigmoid(1.702 * x)
+        case "gelu_clipped":  # at most 10: 8-bit numbers reach no farther (Wu et al. 2020, arXiv 2004.09602)
+            return F.gelu(x).clamp(max=10.0)
         case "silu":
             return F.silu(x)
         case "relu_squared":
             return F.relu(x).square()
+        case "relu6":  # at most 6 (Howard et al. 2017)
+            return F.relu6(x)
+        case "leaky_relu":  # x / 100 below 0 (Maas et al. 2013)
+            return F.leaky_relu(x)
+        case "hardswish":  # x · relu6(x + 3) / 6 (Howard et al. 2019)
+            return F.hardswish(x)
         case "tanh":
             return torch.tanh(x)
         case "sigmoid":
@@ -43,6 +67,8 @@ def activate(name: Activation, x: Tensor) -> Tensor:
             return F.mish(x)
         case "elu":
             return F.elu(x)
+        case "laplace":  # the normal distribution whose curve is nearest to a squared ReLU (Ma et al. 2022, Mega)
+            return 0.5 + 0.5 * torch.erf((x - 0.707107) / (0.282095 * math.sqrt(2)))
         case "identity":
             return x
 

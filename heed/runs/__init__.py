@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from ..core.config import read_data
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, RunError
 from ..tasks import Ready
 from .folder import CONFIG
 from .folder import Run as Run
@@ -22,6 +22,8 @@ def load(path: Path | str, device: torch.device | str | None = None) -> Ready:
     What it can do depends on it: generate, chat, translate, embed, fill, classify, tag, transcribe.
     """
     place = Path(path)
+    if not place.exists():
+        raise RunError(f"{path} is not a folder or a file; give a run folder, a checkpoint folder or a .gguf file")
     if place.is_file() or _is_checkpoint(place):
         from .checkpoint import load as load_checkpoint  # loading a run needs none of it
 

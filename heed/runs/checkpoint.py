@@ -3,38 +3,54 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, get_args
 
 from torch import nn
 
-from ..core.abilities import Matches, Reads, Sees, Writes
+from ..core.abilities import Asked, Matches, Reads, Sees, Writes
 from ..core.config import Data, read_data
 from ..core.contract import Mixer
 from ..core.errors import ConfigError, InputError, WeightsError
 from ..media.images import Preparation
-from ..models import Listener, Seq2seq
+from ..models import Listener, Seq2seq, TextTower
+from ..parts.heads import Pooled
 from ..tasks import Ready, Response
 from ..tasks.loaded import Continuer, Rewriter, target_of
-from ..tasks.looking import Looker, Matcher
-from ..tasks.reading import Pooling, Reader
+from ..tasks.looking import Looker, Matcher, Problem, TextEmbedder, Viewing
+from ..tasks.reading import Reader
 from ..tasks.spell import Speller, Spelling
 from ..tasks.transcribe import Dictation, Transcriber
 from ..text import Tokenizer, foreign
 from ..weights import AUTHORS, Folder, Opened, gguf, open_
+from ..weights.families.clip import ClipVision
 from ..weights.folder import CONFIG
+from .sentences import Sentences
 
-GENERATION, PREPROCESSOR = "generation_config.json", "preprocessor_config.json"
-MODULES, SETTINGS = "modules.json", "tokenizer_config.json"
-POOLS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first", "pooling_mode_max_tokens": "max"}
+GENERATION, PREPROCESSOR, PROCESSOR = "generation_config.json", "preprocessor_config.json", "processor_config.json"
+SETTINGS, VOCABULARY = "tokenizer_config.json", "vocab.json"
 
 
 class Bare(Ready):
-    """A model without a tokenizer: whoever uses it calls `.model` with ids and stamps."""
+    """A model without a file or a head that its use needs: whoever uses it calls `.model` with numbers and stamps."""
 
-    what: ClassVar[str] = "a checkpoint without a tokenizer; its .model takes ids (tokens, Where.run(rows, length))"
+    def __init__(self, model: Mixer[Any], lack: str = "a tokenizer") -> None:
+        self.model, self.lack = model.eval(), lack
 
-    def __init__(self, model: Mixer[Any]) -> None:
-        self.model = model
+    @property
+    def what(self) -> str:  # what is missing is known when a folder is opened
+        return f"a checkpoint without {self.lack}; its .model takes {self._takes()}"
+
+    def _takes(self) -> str:
+        match self.model:
+            case Sees():
+                return "images: see(images), [images, channels, height, width]"
+            case Matches():
+                return "images and ids: match(images, tokens, Where.run(rows, length))"
+            case Listener():
+                return "sounds: read(sound, Where.run(rows, length))"
+            case Seq2seq(encoder=Listener()):
+                return "sounds and then ids: read(sound, Where.run(rows, length))"
+        return "ids (tokens, Where.run(rows, length))"
 
     def respond(self, text: str) -> Response:
         raise self._cannot("answer")
@@ -70,26 +86,58 @@ def _tokenizer(folder: Path) -> Tokenizer | None:
 
 def ready(opened: Opened, path: Path, tokenizer: Tokenizer | None) -> Ready:
     """The model in the form that its shape, its heads and the files beside it allow."""
-    model, labels = opened.model, _labels(opened.config)
+    model = opened.model
     if isinstance(model, Sees):
-        return Looker(model, Preparation.of_folder(path), labels)
+        return _looking(opened, path)
     if isinstance(model, Listener):
-        return Speller(model, Spelling.of(*(_side(path, name) for name in (PREPROCESSOR, "vocab.json", SETTINGS))))
+        return _spelling(model, path)
     if tokenizer is None:
         return Bare(model)
+    if isinstance(model, TextTower):
+        return TextEmbedder(model, tokenizer, model.embed, _longest(model))
     if isinstance(model, Matches):
-        return Matcher(model, tokenizer, Preparation.of_folder(path), _longest(model.get_submodule("text")))
+        prepare, longest = Preparation.find(path), _longest(model.get_submodule("text"))
+        return Bare(model, f"a {PREPROCESSOR}") if prepare is None else Matcher(model, tokenizer, prepare, longest)
     generation = _side(path, GENERATION)
     if isinstance(model, Seq2seq) and isinstance(model.encoder, Listener):
-        heard = Dictation.of(_side(path, PREPROCESSOR), generation or opened.config, tokenizer)
-        return Transcriber(model, tokenizer, heard)
+        features = {"feature_size": opened.config.get("num_mel_bins"), **_features(path)}
+        told = {name: value for name, value in features.items() if value is not None}
+        return Transcriber(model, tokenizer, Dictation.of(told, generation or opened.config, tokenizer))
     if isinstance(model, Seq2seq):
         return Rewriter(model, tokenizer, target_of(opened.config, generation), _longest(model.encoder))
     if isinstance(model, Writes):
         return Continuer(model, tokenizer)
     if isinstance(model, Reads):
-        return Reader(model, tokenizer, labels, _pooling(path), _longest(model))
-    return Bare(model)
+        config, said = opened.config, Sentences.of(path)
+        longest = min((limit for limit in (_longest(model), said.longest) if limit), default=None)
+        return Reader(model, tokenizer, _labels(config), said.pooling, longest, _problem(config))
+    return Bare(model, "anything that heed can ask it")
+
+
+def _looking(opened: Opened, path: Path) -> Ready:
+    prepare, model = Preparation.find(path), opened.model
+    if prepare is None:
+        return Bare(model, f"a {PREPROCESSOR}")
+    heads = dict(model.heads.items()) if isinstance(model, Asked) else {}
+    head = heads.get("pooled")
+    scored = isinstance(head, Pooled) and head.scores is not None
+    if "distilled" in heads or (scored and not isinstance(opened.family, ClipVision)):  # CLIP's are no classes
+        return Looker(model, prepare, _labels(opened.config), _problem(opened.config))
+    return Viewing(model, prepare)
+
+
+def _spelling(model: Listener, path: Path) -> Ready:
+    if "tagged" not in model.heads:
+        return Bare(model, "a head that labels frames (CTC)")
+    if not (path / VOCABULARY).is_file():
+        return Bare(model, f"a {VOCABULARY}")
+    return Speller(model, Spelling.of(_features(path), _side(path, VOCABULARY), _side(path, SETTINGS)))
+
+
+def _features(path: Path) -> Data:
+    """How sounds are prepared; newer files have it among other things."""
+    among = _side(path, PROCESSOR).get("feature_extractor")
+    return _side(path, PREPROCESSOR) or (among if isinstance(among, dict) else {})
 
 
 def _side(path: Path, name: str) -> Data:
@@ -114,16 +162,10 @@ def _labels(config: Data) -> list[str]:
         return []
 
 
-def _pooling(path: Path) -> Pooling:
-    """As sentence-transformers writes it down; without that, the mean, of length one."""
-    settings = _side(path, "1_Pooling/config.json")
-    pool: Any = next((ours for theirs, ours in POOLS.items() if settings.get(theirs)), "mean")
-    listed = (path / MODULES).is_file()
-    return Pooling(pool, unit=not listed or (path / "2_Normalize").is_dir() or "Normalize" in _text(path / MODULES))
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")[: 1 << 20]
+def _problem(config: Data) -> Problem | None:
+    """What the scores of classes mean, if it is told."""
+    named = config.get("problem_type")
+    return next((known for known in get_args(Problem) if known == named), None)
 
 
 def _longest(model: nn.Module) -> int | None:

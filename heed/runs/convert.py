@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import WeightsError
 from ..text import foreign
 from ..weights import Folder, Opened, gguf, llama2c, open_, write
+from ..weights.beside import bring
 from ..weights.folder import CONFIG
 from ..weights.pickled import is_pickled, read_to
 from ..weights.stored import INDEX, WEIGHTS, Stored
-
-SIDE = (".json", ".txt", ".model", ".jinja", ".spm", ".md")  # files that belong to a checkpoint beside its weights
-LARGE = 1 << 26  # bytes of such a file, at most
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,4 @@ def _folder(source: Path, target: Path, shard: int) -> None:
         write(opened, target, shard)
     else:
         read_to(source, target)
-    for path in sorted(source.iterdir()):
-        beside = path.is_file() and path.suffix in SIDE and path.name not in (CONFIG, INDEX)
-        if beside and not path.is_symlink() and path.stat().st_size <= LARGE and not (target / path.name).exists():
-            shutil.copyfile(path, target / path.name)
+    bring(source, target)

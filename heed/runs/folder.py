@@ -69,7 +69,9 @@ class Run:
         if not run.path.is_dir():
             raise RunError(f"{path} is not a folder; give a run folder, as `heed train` makes them")
         if not (run.path / CONFIG).is_file():
-            raise RunError(f"{path} holds no {CONFIG}, so it is not a run folder; `heed train` makes them")
+            raise RunError(
+                f"{path} holds no {CONFIG}, so it is not a run folder (`heed train` makes them) nor a checkpoint"
+            )
         return run
 
     @cached_property

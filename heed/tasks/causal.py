@@ -55,7 +55,7 @@ class Causal(Task):
 class Writer(Answers):
     """A language model in use: it goes on from a text."""
 
-    what: ClassVar[str] = "a language model"
+    what = "a language model"
     task: Causal
 
     def generate(self, text: str = "", ask: Ask | None = None) -> str:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
 import torch
-from pydantic import ConfigDict, model_validator
+from pydantic import model_validator
 from torch import Tensor
 
-from ..core.config import Config, Flag, Size
+from ..core.config import Flag, Size, Theirs
 from ..decode import AnyWay, Greedy
-from ..media.sounds import RATE, Sound, read
+from ..media.sounds import RATE, RATES, Sound, read
 from .base import AnyModel
 from .ready import Ready, Response
 
@@ -27,12 +27,6 @@ MOST = 1 << 24  # samples of a window
 TOGETHER = 8  # windows that are heard in one batch
 SEARCHED, HUSH = 5.0, 0.2  # seconds at a window's end where a pause is looked for; seconds of one
 GREEDY = Greedy()
-
-
-class Theirs(Config):
-    """The part of others' files that matters here; what else they hold is passed over."""
-
-    model_config = ConfigDict(extra="ignore")
 
 
 class Features(Theirs):
@@ -47,6 +41,8 @@ class Features(Theirs):
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
+        if self.sampling_rate > RATES[1]:
+            raise ValueError(f"sampling_rate is {self.sampling_rate}; heed hears at most {RATES[1]} samples a second")
         if self.sampling_rate * self.chunk_length > MOST:
             raise ValueError(
                 f"{self.chunk_length} seconds of {self.sampling_rate} samples each are more than heed hears at once"

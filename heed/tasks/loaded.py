@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..core.errors import InputError
+from ..core.config import Count, Theirs
+from ..core.errors import ConfigError, InputError
 from ..decode import Allow, Never
 from ..text import Tokenizer
 from .base import AnyModel, Padded
@@ -28,6 +29,10 @@ class Continuer(Writer):
     @property
     def ends(self) -> Collection[int]:
         return self.tokenizer.ends
+
+    @property
+    def allow(self) -> Allow | None:
+        return spoken(self.tokenizer, len(self.model.get_parameter("head.weight")))
 
     def prompt(self, text: str) -> list[int]:
         ids = list(self.tokenizer.framed(text).ids)
@@ -84,12 +89,7 @@ class Rewriter(Translator):
 
     @property
     def allow(self) -> Allow | None:
-        return Never(self.target.never, self.vocabulary) if self.target.never else None
-
-    @property
-    def vocabulary(self) -> int:
-        """Tokens that the model scores, which may be more than the tokenizer has."""
-        return len(self.model.get_parameter("decoder.head.weight"))
+        return spoken(self.tokenizer, len(self.model.get_parameter("decoder.head.weight")), self.target.never)
 
     def generate(self, text: str = "", ask: Ask | None = None) -> str:
         """What the model writes when it has read this text."""
@@ -111,17 +111,33 @@ class Rewriter(Translator):
         return Padded.of(framed).to(self.model.device or torch.device("cpu"))
 
 
+def spoken(tokenizer: Tokenizer, vocabulary: int, never: Collection[int] = ()) -> Allow | None:
+    """What may be written: a model may score more tokens than its tokenizer has, for the sake of round sizes."""
+    banned = {*never, *range(tokenizer.size, vocabulary)}
+    return Never(banned, vocabulary) if banned else None
+
+
+class Generation(Theirs):
+    """What config.json and generation_config.json say of how targets are written."""
+
+    decoder_start_token_id: Count | None = None
+    bos_token_id: Count | None = None
+    pad_token_id: Count | None = None
+    forced_bos_token_id: Count | None = None
+    bad_words_ids: tuple[tuple[Count, ...], ...] | None = None
+
+
 def target_of(config: Mapping[str, object], generation: Mapping[str, object]) -> Target:
     """How targets begin and what they never hold, by config.json and generation_config.json."""
     merged = {**config, **{name: value for name, value in generation.items() if value is not None}}
-
-    def number(name: str) -> tuple[int, ...]:
-        value = merged.get(name)
-        return (value,) if isinstance(value, int) and value >= 0 else ()
-
-    begin = number("decoder_start_token_id") or number("bos_token_id") or number("pad_token_id")
-    if not begin:
+    try:
+        told = Generation.load(merged)
+    except ConfigError as error:
+        raise InputError(f"how targets are written cannot be understood: {error}") from None
+    starts = (told.decoder_start_token_id, told.bos_token_id, told.pad_token_id)
+    begin = next((start for start in starts if start is not None), None)
+    if begin is None:
         raise InputError("config.json names no decoder_start_token_id, so heed cannot tell how a target begins")
-    banned = merged.get("bad_words_ids") or []
-    single = [words[0] for words in banned if len(words) == 1] if isinstance(banned, list) else []
-    return Target((*begin, *number("forced_bos_token_id")), tuple(single))
+    language = () if told.forced_bos_token_id is None else (told.forced_bos_token_id,)
+    single = tuple(words[0] for words in told.bad_words_ids or () if len(words) == 1)
+    return Target((begin, *language), single)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -14,10 +14,10 @@ from ..core.abilities import Asked, Reads
 from ..core.contract import Where
 from ..core.errors import InputError
 from ..core.state import Seen
-from ..parts.heads import Pool, pooled
+from ..parts.heads import Pool, Pooled, pooled
 from ..text import Framed, Tokenizer
 from .base import AnyModel
-from .looking import ranked
+from .looking import Problem, chance_told, classes_told, guess_data, guesses, several, vector_told
 from .ready import Guess, Ready, Response
 
 V = TypeVar("V")
@@ -36,7 +36,7 @@ class Pooling:
 class Reader(Ready):
     """An encoder that somebody else trained."""
 
-    what: ClassVar[str] = "an encoder without such a head"
+    what = "an encoder without such a head"
 
     def __init__(
         self,
@@ -45,19 +45,24 @@ class Reader(Ready):
         labels: Sequence[str] = (),
         pooling: Pooling | None = None,
         longest: int | None = None,
+        problem: Problem | None = None,
     ) -> None:
         self.model: AnyModel = model.eval()
         self.tokenizer, self.labels = tokenizer, tuple(labels)
-        self.pooling, self.longest = pooling or Pooling(), longest
+        self.pooling, self.longest, self.problem = pooling or Pooling(), longest, problem
 
     def embed(self, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
-        rule = pool or self.pooling.pool
+        rule = self.pooling.pool if pool is None else pool
+        if rule not in get_args(Pool):
+            raise InputError(f"pool must be one of {', '.join(get_args(Pool))}, not {rule!r}")
         vectors = self._each(texts, lambda seen, _: list(pooled(rule, seen.parts[0], seen)), truncate=True)
         found = torch.stack(vectors) if vectors else torch.zeros(0, 0)
         return torch.nn.functional.normalize(found, dim=-1) if self._is_unit(unit) else found
 
     def fill(self, text: str, best: int = 5) -> list[list[Guess]]:
         head, mask = self._head("masked", "fill"), self.tokenizer.mask
+        if best < 1:
+            raise InputError(f"best must be 1 at least, not {best}: so many tokens are told for each mask")
         if mask is None:
             raise InputError("the tokenizer of this checkpoint has no mask token, so there is nothing to fill")
         framed = self.tokenizer.framed(text, marked=True)
@@ -72,14 +77,14 @@ class Reader(Ready):
         return self._each([framed], guess)[0]
 
     def classify(self, given: Sequence[str | tuple[str, str]], labels: Sequence[str] = ()) -> list[list[Guess]]:
-        head = self._head("pooled", "classify")
-        if getattr(head, "scores", None) is None:
+        if not self._classifies():
             raise self._cannot("classify")
+        head = self._head("pooled", "classify")
         if labels:
             raise InputError("the classes of this checkpoint are fixed; leave labels out")
 
         def guess(seen: Seen, rows: Sequence[Framed]) -> list[list[Guess]]:
-            return [self._classes(p) for p in head(seen.parts[0], seen).double().softmax(-1)]
+            return [guesses(one, self.labels, self.problem) for one in head(seen.parts[0], seen)]
 
         return self._each(given, guess, truncate=True)
 
@@ -87,40 +92,42 @@ class Reader(Ready):
         head = self._head("tagged", "tag")
 
         def guess(seen: Seen, rows: Sequence[Framed]) -> list[list[tuple[str, Guess]]]:
-            p = head(seen.parts[0], seen).double().softmax(-1)
+            scores = head(seen.parts[0], seen)
             named = [self.tokenizer.tokens(row.ids) for row in rows]
             return [
-                [(token, self._classes(one)[0]) for token, one in zip(tokens, some, strict=False)]
-                for tokens, some in zip(named, p, strict=True)
+                [(token, self._tagged(one)) for token, one in zip(tokens, some, strict=False)]
+                for tokens, some in zip(named, scores, strict=True)
             ]
 
         return self._each(texts, guess)
 
     def respond(self, text: str) -> Response:
-        """A text with a mask is filled in; otherwise classes if there are any, else the vector."""
+        """A text with a mask is filled in; otherwise classes if there is a head for them, else the vector."""
         heads = self._heads()
         mask = None if self.tokenizer.mask is None else self.tokenizer.tokens([self.tokenizer.mask])[0]
         if "masked" in heads and mask is not None and mask in text:
             filled = self.fill(text)
             told = "\n\n".join("\n".join(f"{one.p:6.1%}  {one.label}" for one in some) for some in filled)
-            return Response(told, {"masks": [[vars(one) for one in some] for some in filled]})
-        if self.labels and "pooled" in heads:
-            (classes,) = self.classify([text])
-            told = "\n".join(f"{one.p:6.1%}  {one.label}" for one in classes)
-            return Response(told, {"classes": [vars(one) for one in classes]})
-        if self.labels and "tagged" in heads:
+            return Response(told, {"masks": [[guess_data(one) for one in some] for some in filled]})
+        if self._classifies() and "masked" not in heads:  # beside that, it tells whether one text follows another
+            return classes_told(self.classify([text])[0])
+        if "tagged" in heads:
             (tagged,) = self.tag([text])
-            told = "\n".join(f"{token}\t{one.label}\t{one.p:.1%}" for token, one in tagged)
-            return Response(told, {"tokens": [{"token": token, **vars(one)} for token, one in tagged]})
-        vector = self.embed([text])[0].tolist()
-        return Response(" ".join(f"{number:.4f}" for number in vector), {"vector": vector})
+            told = "\n".join(f"{token}\t{one.label}\t{chance_told(one).strip()}" for token, one in tagged)
+            return Response(told, {"tokens": [{"token": token, **guess_data(one)} for token, one in tagged]})
+        if "spans" in heads:
+            raise InputError(
+                "this model looks for the answer to a question in a text, which heed does not do by itself; "
+                'model.heads["spans"] scores where it begins and ends, and embed gives vectors'
+            )
+        return vector_told(self.embed([text])[0])
 
     # --- reading ---
 
     @torch.no_grad()
     def _each(self, given: Sequence[object], make: Make[V], *, truncate: bool = False) -> list[V]:
         """`make` of everything that was read, in batches of similar lengths, in the order given."""
-        framed = [self._framed(one, truncate) for one in given]
+        framed = [self._framed(one, truncate) for one in several(given, "text")]
         order = sorted(range(len(framed)), key=lambda place: len(framed[place].ids))
         found: dict[int, V] = {}
         begin = 0
@@ -137,21 +144,21 @@ class Reader(Ready):
     def _framed(self, given: object, truncate: bool) -> Framed:
         match given:
             case Framed():
-                framed = given
+                framed, texts = given, list[str]()
             case str():
-                framed = self.tokenizer.framed(given)
+                framed, texts = self.tokenizer.framed(given), [given]
             case (str() as text, str() as pair):
-                framed = self.tokenizer.framed(text, pair)
+                framed, texts = self.tokenizer.framed(text, pair), [text, pair]
             case _:
                 raise InputError(f"a text or a pair of texts is needed, not {given!r}")
         if self.longest is None or len(framed.ids) <= self.longest:
             return framed
         if not truncate:
-            raise InputError(f"the text has {len(framed.ids)} tokens, the model has places for {self.longest}")
-        return Framed(  # the end of a frame is kept
-            [*framed.ids[: self.longest - 1], framed.ids[-1]],
-            [*framed.segments[: self.longest - 1], framed.segments[-1]],
-        )
+            raise InputError(
+                f"the text has {len(framed.ids)} tokens, the model has places for {self.longest}; cut it into "
+                "shorter ones, sentences for example"
+            )
+        return shortened(framed, self.tokenizer.encode_all(texts), self.longest)
 
     def _read(self, rows: Sequence[Framed]) -> Seen:
         if not isinstance(self.model, Reads):
@@ -180,6 +187,11 @@ class Reader(Ready):
             raise self._cannot(verb)
         return heads[kind]
 
+    def _classifies(self) -> bool:
+        """A pooled head without scores gives a vector."""
+        head = self._heads().get("pooled")
+        return isinstance(head, Pooled) and head.scores is not None
+
     def _is_unit(self, unit: bool | None) -> bool:
         return self.pooling.unit if unit is None else unit
 
@@ -190,5 +202,38 @@ class Reader(Ready):
             for token, chance in zip(top.indices.tolist(), top.values.tolist(), strict=True)
         ]
 
-    def _classes(self, p: Tensor) -> list[Guess]:
-        return ranked(p, self.labels)
+    def _tagged(self, scores: Tensor) -> Guess:
+        return guesses(scores, self.labels, "single_label_classification")[0]
+
+
+def shortened(framed: Framed, texts: Sequence[Sequence[int]], longest: int) -> Framed:
+    """At most so many tokens of a framed text, or of a pair: the longer text loses its end first, the frame stays.
+
+    `texts`: their own tokens, which are in the frame one after the other.
+    """
+    frame = len(framed.ids) - sum(map(len, texts))
+    if frame > longest:
+        raise InputError(f"the model has places for {longest} tokens, and {frame} of them stand around every text")
+    lengths = _fitting([len(text) for text in texts], longest - frame)
+    kept, place = list[int](), 0
+    for text, length in zip(texts, lengths, strict=True):
+        begin = next(
+            (at for at in range(place, place + frame + 1) if framed.ids[at : at + len(text)] == list(text)), None
+        )
+        if begin is None:
+            raise InputError("the tokenizer frames this text otherwise than it encodes it; make the text shorter")
+        kept += [*range(place, begin), *range(begin, begin + length)]
+        place = begin + len(text)
+    kept += range(place, len(framed.ids))
+    return Framed([framed.ids[at] for at in kept], [framed.segments[at] for at in kept])
+
+
+def _fitting(lengths: Sequence[int], room: int) -> list[int]:
+    """Token by token off the longer one until both fit; where half a token is left, the longer one (the second) has it.
+
+    The shorter one keeps all if it has at most half of the room.
+    """
+    if len(lengths) == 1:
+        return [min(lengths[0], room)]
+    short = min(*lengths, room // 2)
+    return [short, room - short] if lengths[0] <= lengths[1] else [room - short, short]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, dataclass
 from math import exp
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -68,7 +68,7 @@ class Response:
 
 @dataclass(frozen=True)
 class Guess:
-    """One of several answers to choose from, and how likely it is."""
+    """One of several answers to choose from, and how likely it is; of a regression, `p` is the number itself."""
 
     label: str
     p: float
@@ -77,8 +77,12 @@ class Guess:
 class Ready(ABC):
     """A model in use. What it can do is a matter of its kind; asked for anything else, it says so."""
 
-    what: ClassVar[str]  # what it is, in words
     model: AnyModel
+
+    @property
+    @abstractmethod
+    def what(self) -> str:
+        """What it is, in words."""
 
     def generate(self, text: str = "", ask: Ask | None = None) -> str:
         """What the model writes after this text."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -58,7 +58,7 @@ class Spelling(Config):
 class Speller(Hearer):
     """The likeliest label of each frame; of a run of equal ones one stays, then blanks go (Graves et al. 2006)."""
 
-    what: ClassVar[str] = "a listener that spells what it hears"
+    what = "a listener that spells what it hears"
 
     def __init__(self, model: AnyModel, settings: Spelling) -> None:
         if not (isinstance(model, Reads) and isinstance(model, Asked) and "tagged" in model.heads):

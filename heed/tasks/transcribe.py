@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import torch
 from pydantic import model_validator
 from torch import Tensor
 
 from ..core.abilities import Reads, Writes
-from ..core.config import Config, Count, Flag, Size, Text, nearest
+from ..core.config import Config, Count, Flag, Size, Text, Theirs, nearest
 from ..core.contract import Given, Where
 from ..core.errors import InputError
 from ..core.state import Seen
 from ..decode import AnyWay, Never, generate
 from ..media.sounds import LogMel, Sound, read
+from ..parts.sounds import Mels
 from ..text import Tokenizer
 from .base import AnyModel
-from .hearer import TOGETHER, Features, Hearer, Theirs, Wish, windows
+from .hearer import TOGETHER, Features, Hearer, Wish, windows
 from .languages import code_of
 from .ready import room
 
@@ -98,7 +99,7 @@ class Dictation(Config):
 class Transcriber(Hearer):
     """The prompt is <start> <language> <task> <no times>; what is written after it is the text of a window."""
 
-    what: ClassVar[str] = "an encoder-decoder that writes what it hears"
+    what = "an encoder-decoder that writes what it hears"
 
     def __init__(self, model: AnyModel, tokenizer: Tokenizer, settings: Dictation) -> None:
         if not (isinstance(model, Reads) and isinstance(model, Writes)):
@@ -106,12 +107,30 @@ class Transcriber(Hearer):
         self.model, self.tokenizer, self.settings = model.eval(), tokenizer, settings
         self.rate, self.window = settings.features.rate, settings.seconds * settings.features.rate
         self._reads = model
+        self._must_fit(model)
 
     def language(self, sound: Sound) -> str | None:
         """The code of the language that a sound begins in; None if the model knows English only."""
         first = next(windows(read(sound, self.rate), self.window, self.rate))
         with torch.no_grad():
             return self._spoken(self._first_scores(self._heard([first])))
+
+    def _must_fit(self, model: AnyModel) -> None:
+        """Raise unless the model hears what the features of a window are."""
+        front, features = model.get_submodule("encoder.front"), self.settings.features
+        if not isinstance(front, Mels):
+            return
+        bins, frames = front.first.in_channels, self.window // features.step
+        if bins != features.bins:
+            raise InputError(
+                f"the model hears {bins} mel bins (num_mel_bins), the features have {features.bins} (feature_size in "
+                "preprocessor_config.json); set the latter to the former"
+            )
+        if front.position is not None and frames > 2 * (longest := front.position.longest or frames):
+            raise InputError(
+                f"a window of {self.settings.seconds} seconds has {frames} frames, the model has places for "
+                f"{2 * longest}; set chunk_length in preprocessor_config.json accordingly"
+            )
 
     def _texts(self, parts: Sequence[Tensor], language: str | None, task: Wish, how: AnyWay) -> Iterator[str]:
         named = language or self.settings.language

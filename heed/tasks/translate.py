@@ -66,7 +66,7 @@ class Translate(Task):
 class Translator(Answers):
     """An encoder-decoder in use: it answers a source with a target."""
 
-    what: ClassVar[str] = "an encoder-decoder, which answers a source with a target"
+    what = "an encoder-decoder, which answers a source with a target"
     task: Translate
 
     def translate(self, texts: Sequence[str], ask: Ask | None = None) -> list[str]:

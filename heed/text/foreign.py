@@ -153,7 +153,7 @@ def _words(place: Path, notes: Notes) -> Built:
         raise InputError(f"{place / 'vocab.txt'} lacks {unknown!r}, which stands for words that it does not know")
     vocabulary = {line: number for number, line in enumerate(lines)}
     inner = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
-    lower = notes.flag("do_lower_case", True)
+    lower = notes.flag("do_lower_case", not _cased(lines, notes))
     inner.normalizer = normalizers.BertNormalizer(
         handle_chinese_chars=notes.flag("tokenize_chinese_chars", True),
         strip_accents=notes.flag("strip_accents", lower),
@@ -161,6 +161,12 @@ def _words(place: Path, notes: Notes) -> Built:
     )
     inner.pre_tokenizer, inner.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
     return inner, notes, layout.frame
+
+
+def _cased(lines: list[str], notes: Notes) -> bool:
+    """Whether a vocabulary tells upper from lower case: then texts in lower case alone cannot be meant."""
+    special = {*notes.extra, *filter(None, notes.tokens.values())}
+    return any(line != line.lower() and line not in special and not line.startswith("[unused") for line in lines)
 
 
 # --- SentencePiece ---

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import torch
-from pydantic import BeforeValidator, ConfigDict
+from pydantic import BeforeValidator
 
-from ..core.config import Config, Data
+from ..core.config import Config, Data, Theirs
 from ..core.contract import Mixer
 from ..core.errors import ConfigError, WeightsError
 from ..models import Shape
@@ -34,12 +34,18 @@ ACTIVATIONS: dict[str, Activation] = {  # by their name
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
     "gelu_python_tanh": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_10": "gelu_clipped",
     "quick_gelu": "gelu_sigmoid",
     "relu2": "relu_squared",
     "tanh": "tanh",
     "sigmoid": "sigmoid",
     "mish": "mish",
     "elu": "elu",
+    "leaky_relu": "leaky_relu",
+    "relu6": "relu6",
+    "hardswish": "hardswish",
+    "laplace": "laplace",
     "linear": "identity",
 }
 
@@ -54,12 +60,6 @@ Act: TypeAlias = Annotated[Activation, BeforeValidator(_named)]  # an activation
 Places: TypeAlias = Literal["columns", "ranks"]
 
 
-class Theirs(Config):
-    """The part of an authors' config.json that matters here; what else it holds is passed over."""
-
-    model_config = ConfigDict(extra="ignore")
-
-
 class Family(Theirs):
     """One kind of checkpoint. Fields are those of its config.json, with its authors' defaults.
 
@@ -68,9 +68,12 @@ class Family(Theirs):
 
     types: ClassVar[tuple[str, ...]]  # what config.json calls it (model_type)
     paper: ClassVar[str] = ""
-    places: ClassVar[Places] = "columns"  # positions count all columns of a batch, or real tokens only (OPT, RoBERTa)
-
     typed: ClassVar[bool] = False  # token_type_ids are looked up in the vocabulary and added (GPT-2)
+
+    @property
+    def places(self) -> Places:
+        """Whether positions count all columns of a batch, or real tokens only (OPT, RoBERTa)."""
+        return "columns"
 
     @property
     @abstractmethod
@@ -115,6 +118,11 @@ def read(kind: type[Family], checkpoint: Checkpoint) -> Opened:
 def prefix(tensors: Tensors, name: str) -> str:
     """`name` if tensors are called so, "" if they are stored without: a model saved alone has no prefix."""
     return name if any(tensor.startswith(name) for tensor in tensors) else ""
+
+
+def alone(tensors: Tensors, stem: str, head: str = "lm_head.weight") -> bool:
+    """Whether a body was saved without its head, and so without a prefix: its embeddings are the nearest to one."""
+    return head not in tensors and not prefix(tensors, stem)
 
 
 def _must_hold(shape: Config, tensors: Tensors) -> None:

@@ -13,10 +13,11 @@ from typing import TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
+from ..core.config import Theirs
 from ..core.contract import Where
 from ..core.errors import ConfigError, WeightsError
 from ..models.stack import Stack
-from .family import Places, Theirs
+from .family import Places
 from .folder import CONFIG, INPUTS, Folder
 from .stored import WEIGHTS
 
@@ -86,9 +87,9 @@ class Padded:
 
     @property
     def where(self) -> Where:
-        """The stamps of the tokens at the front."""
+        """The stamps of the tokens at the front. Their order is their column: windows are measured over holes, too."""
         rank = torch.arange(self.real.shape[1]).expand_as(self.real)
-        order = torch.where(rank < self.real.sum(1, keepdim=True), rank, -1)
+        order = torch.where(rank < self.real.sum(1, keepdim=True), self.column, -1)
         return Where(order, (self.column if self.places == "columns" else rank).masked_fill(order < 0, 0))
 
     def front(self, x: Tensor) -> Tensor:

@@ -237,9 +237,9 @@ def classes(tensors: Tensors, layer: str) -> int:
     return shape[0]
 
 
-def kept(tensors: Tensors, *names: str) -> Table:
-    """Tensors that nothing reads, where they are there: they are written back as they were."""
-    return tuple(Computed(name, "front.table.weight", tensors[name]) for name in names if name in tensors)
+def kept(tensors: Tensors, *names: str, beside: str = "front.table.weight") -> Table:
+    """Tensors that nothing reads, where they are there: they are written back as they were, `beside` one of ours."""
+    return tuple(Computed(name, beside, tensors[name]) for name in names if name in tensors)
 
 
 def _biases(tensors: Tensors, names: Prediction, *, tied: bool) -> Table:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -23,21 +22,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..core.atomic import appearing, replacing
-from ..core.config import read_data
-from ..core.errors import ConfigError, HeedError, WeightsError
-from .stored import INDEX, WEIGHTS
+from ..core.errors import HeedError, WeightsError
+from .beside import bring
+from .stored import INDEX, WEIGHTS, shards_of
 
 WHOLE, PICKLED_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 KINDS = ("*.pt", "*.pth", "*.ckpt")
 OTHER = re.compile(r"(optim|optimizer|scheduler|rng_state|training_args|scaler|random_states).*")  # of a training
 INNER = ("state_dict", "model_state_dict", "model", "module")  # where training scripts put the weights
-BESIDE = (
-    *("config.json", "generation_config.json", "preprocessor_config.json", "chat_template.jinja"),
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("vocab.json", "vocab.txt", "merges.txt", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"),
-    *("source.spm", "target.spm"),
-)
-LARGEST = 2**28  # bytes of a file that is copied
 DEEPEST, ENTRIES = 8, 2**17  # of dictionaries within dictionaries
 GROWTH = 4  # tensors may share memory in a pickle, but never in a safetensors file
 MEMORY, SECONDS, PER_SECOND = 2**32, 60, 5_000_000  # for a file of no size, and bytes that any disk manages
@@ -48,7 +40,7 @@ def find(folder: Path | str) -> list[Path]:
     """The pickled weights in a folder: those that an index names, or one, or all that look like weights."""
     place = Path(folder)
     if (place / PICKLED_INDEX).is_file():
-        return [place / name for name in sorted(set(_shards(place / PICKLED_INDEX).values()))]
+        return [place / name for name in sorted(set(shards_of(place / PICKLED_INDEX).values()))]
     if (place / WHOLE).is_file():
         return [place / WHOLE]
     found = {path for kind in KINDS for path in place.glob(kind) if path.is_file() and not OTHER.fullmatch(path.name)}
@@ -77,10 +69,7 @@ def read_to(source: Path | str, target: Path | str) -> None:
         raise WeightsError(f"{wanted} exists already; name a new folder for the converted weights")
     with appearing(wanted) as fresh:
         _apart(given, files, fresh)
-        for name in BESIDE:
-            path = files[0].parent / name
-            if path.is_file() and path.stat().st_size <= LARGEST:
-                shutil.copyfile(path, fresh / name)
+        bring(files[0].parent, fresh)
 
 
 def _apart(source: Path, files: list[Path], target: Path) -> None:
@@ -147,7 +136,7 @@ def convert(files: list[Path], target: Path) -> None:
             save_file(_own(tensors), fresh, {"format": "pt"})
     index = files[0].parent / PICKLED_INDEX
     if len(files) > 1 and index.is_file():
-        lost = sorted(_shards(index).keys() - held)
+        lost = sorted(shards_of(index).keys() - held)
         if lost:
             raise WeightsError(f"{index} names tensors that its files do not hold: {', '.join(lost[:5])}")
     if len(files) > 1:
@@ -163,20 +152,6 @@ def _files(source: Path) -> list[Path]:
     if lost:
         raise WeightsError(f"{source} misses files that its index names: {', '.join(lost[:5])}; copy them, too")
     return files
-
-
-def _shards(index: Path) -> dict[str, str]:
-    """Which file holds each tensor. Only files beside the index may be named."""
-    try:
-        found = read_data(index).get("weight_map")
-    except ConfigError as error:
-        raise WeightsError(str(error)) from None
-    if not isinstance(found, dict) or not found or not all(isinstance(file, str) for file in found.values()):
-        raise WeightsError(f"{index} must hold a weight_map: which file holds each tensor")
-    for file in sorted(set(found.values())):
-        if file != Path(file).name or file in ("", ".", "..") or "\\" in file or "\0" in file:
-            raise WeightsError(f"{index} names the file {file!r}; only files beside the index are read")
-    return found
 
 
 def _seconds(files: list[Path]) -> int:
@@ -227,6 +202,8 @@ def _reason(path: Path, told: str) -> str:
             f"{path} does not only hold weights: opening it would call {called[1]}, which heed never does; "
             "ask its authors for safetensors, or save model.state_dict() alone"
         )
+    if told.startswith("Weights only load failed"):
+        return f"{path} does not only hold weights, so heed does not open it; ask its authors for safetensors"
     if "allocate memory" in told:
         return f"{path} needs more memory than its size allows for; it is not what it seems"
     first = (told.strip().splitlines() or ["torch does not say why"])[0][:200]

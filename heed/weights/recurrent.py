@@ -9,10 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..core.config import Size
+from ..core.config import Size, Theirs
 from ..core.errors import WeightsError
 from ..parts.scores import Additive
-from .family import Theirs
 from .feed import Outputs, must_hold, sequence, understood
 from .folder import INPUTS, Folder
 from .rename import Same, Table, restore

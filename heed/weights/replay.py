@@ -16,10 +16,12 @@ from torch import Tensor
 
 from ..core.errors import WeightsError
 from . import classics, residual, torchscale, transformer
+from .checkpoint import Checkpoint
 from .families import FAMILIES, open_
 from .feed import Outputs
 from .folder import OUTPUTS, Folder
 from .outputs import outputs
+from .rope import at_length
 
 REPLAYS: dict[str, Callable[[Folder], Outputs]] = {
     "annotated_transformer": transformer.annotated_outputs,
@@ -63,4 +65,13 @@ def _made(golden: Folder) -> Outputs:
             f"{golden.path} holds a {golden.family!r} model, which heed cannot replay; {near}"
             f"it replays {', '.join(sorted(known))}"
         )
-    return outputs(open_(golden.checkpoint), golden)
+    return outputs(open_(_at_length(golden)), golden)
+
+
+def _at_length(golden: Folder) -> Checkpoint:
+    """The checkpoint as this call uses it: some rotations depend on the farthest position that a call holds."""
+    checkpoint, places = golden.checkpoint, golden.inputs.get("position_ids", golden.inputs.get("input_ids"))
+    if places is None or places.numel() == 0:
+        return checkpoint
+    farthest = int(places.max()) if "position_ids" in golden.inputs else places.shape[-1] - 1
+    return replace(checkpoint, config=at_length(checkpoint.config, max(farthest, 0) + 1))

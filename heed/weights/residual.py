@@ -5,14 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..core.config import Number, Positive, Size
+from ..core.config import Number, Positive, Size, Theirs
 from ..core.state import Seen
 from ..mixers import Attention, Cross
 from ..models.stack import Stack
 from ..parts.feedforward import FeedForward
 from ..parts.masks import Causal, Whole
 from ..parts.wiring import ResiDual
-from .family import Theirs
 from .feed import Outputs, Padded, must_hold, sequence, streams, understood
 from .folder import Folder
 from .rename import Table, both, restore

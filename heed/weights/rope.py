@@ -10,12 +10,12 @@ from typing import ClassVar, Literal, TypeAlias, TypeVar
 
 from pydantic import field_validator, model_validator
 
-from ..core.config import Flag, Fraction, Positive, Size
+from ..core.config import Data, Flag, Fraction, Positive, Size, Theirs
 from ..core.errors import ConfigError
 from ..parts.positions import AnyScaling, Dynamic, Linear, Llama3, LongRope, Rope, Yarn
 from ..parts.positions.rotary import Layout
 from ..parts.positions.waves import Base
-from .family import Family, Theirs
+from .family import Family
 
 T = TypeVar("T")
 FARTHEST = 2**40  # positions
@@ -146,6 +146,12 @@ class Rotary(Family):
     def rope(self, layout: Layout = "halves") -> Rope.Config:
         """The same rotation in heed's words."""
         return self.rotation.ours(self.max_position_embeddings, self.original_max_position_embeddings, layout)
+
+
+def at_length(config: Data, length: int) -> Data:
+    """A config that declares in its rotation, unless it does so itself, the length of the call that it is used for."""
+    tables = {name: config[name] for name in ("rope_scaling", "rope_parameters") if isinstance(config.get(name), dict)}
+    return {**config, **{name: {"length": length, **table} for name, table in tables.items()}}
 
 
 def grown(factor: float, weight: float) -> float:

@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ..core.config import Data, nearest, read_data
+from ..core.config import nearest, read_data
 from ..core.errors import ConfigError, WeightsError
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -132,6 +132,9 @@ class Stored(Tensors):
     @classmethod
     def _sharded(cls, index: Path) -> Stored:
         shards = shards_of(index)
+        others = sorted({name for name in shards.values() if not name.endswith(".safetensors")})
+        if others:
+            raise WeightsError(f"{index} names {others[0]!r}, which is not a safetensors file; only those are opened")
         lost = sorted({name for name in shards.values() if not (index.parent / name).is_file()})
         if lost:
             raise WeightsError(f"{index} names files that are not there: {', '.join(lost)}; copy them, too")
@@ -162,17 +165,14 @@ class Stored(Tensors):
 def shards_of(index: Path) -> dict[str, str]:
     """Which file holds each tensor, by an index. Only files beside the index may be named."""
     try:
-        data: Data = read_data(index)
+        found = read_data(index).get("weight_map")
     except ConfigError as error:
         raise WeightsError(str(error)) from None
-    found = data.get("weight_map")
     if not isinstance(found, dict) or not found or not all(isinstance(file, str) for file in found.values()):
         raise WeightsError(f"{index} must hold a weight_map: which file holds each tensor")
     for file in sorted(set(found.values())):
-        if not file or file != Path(file).name or file in (".", "..") or "\\" in file or "\0" in file:
+        if file != Path(file).name or file in ("", ".", "..") or "\\" in file or "\0" in file:
             raise WeightsError(f"{index} names the file {file!r}; only files beside the index are read")
-        if not file.endswith(".safetensors"):
-            raise WeightsError(f"{index} names {file!r}, which is not a safetensors file; only those are opened")
     return found
 
 

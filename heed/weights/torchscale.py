@@ -12,7 +12,7 @@ import torch
 from pydantic import Strict
 from torch import Tensor
 
-from ..core.config import Count, Flag, Positive, Size
+from ..core.config import Count, Flag, Positive, Size, Theirs
 from ..core.contract import Where
 from ..core.errors import WeightsError
 from ..mixers import Attention
@@ -23,7 +23,6 @@ from ..parts.masks import Causal, Whole
 from ..parts.norms import LayerNorm
 from ..parts.positions import Buckets, Learned, NoPosition, RelativeConfig, XPos
 from ..parts.wiring import DeepNorm, PostNorm, PreNorm, WiringConfig
-from .family import Theirs
 from .feed import Outputs, Padded, must_hold, sequence, streams, understood
 from .folder import CONFIG, Folder
 from .rename import Computed, Same, Table, both, restore

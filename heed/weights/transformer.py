@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..core.config import Flag, Positive, Size
+from ..core.config import Flag, Positive, Size, Theirs
 from ..core.contract import Given, Where
 from ..core.errors import WeightsError
 from ..core.state import Seen
@@ -17,7 +17,6 @@ from ..models.transformer import Size as Numbers
 from ..parts.feedforward import FeedForward
 from ..parts.norms import LayerNorm
 from ..parts.wiring import PostNorm, PreNorm
-from .family import Theirs
 from .feed import Outputs, Padded, must_hold, sequence, understood
 from .folder import INPUTS, Folder
 from .rename import Fused, Ignored, Same, Table, both, restore

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import heed
 from heed.cli import app
-from heed.core.errors import InputError, WeightsError
+from heed.core.errors import InputError, RunError, WeightsError
 from heed.runs.checkpoint import Bare
 from heed.tasks import Ask
 from heed.tasks.loaded import Continuer, Rewriter
@@ -102,6 +102,7 @@ def test_a_chat_goes_on_from_all_that_was_said(llama: Path) -> None:
     assert lines == [answer, model.chat(more, Ask(limit=5))]
     told = json.loads(run(str(llama), "--chat", "--limit", "5", "--json", "--system", "it slept", "the cat"))
     assert told["role"] == "assistant"
+    assert "add --chat" in RUNNER.invoke(app, ["run", str(llama), "--system", "it slept"]).output
 
 
 def test_without_a_template_there_is_no_chat(llama: Path) -> None:
@@ -203,6 +204,10 @@ def test_a_folder_without_a_tokenizer_is_a_bare_model() -> None:
 
 
 def test_paths_that_are_no_checkpoints(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="give a run folder, a checkpoint folder or a .gguf file"):
+        heed.load(tmp_path / "lost")
+    with pytest.raises(RunError, match="holds no config.json, so it is not a run folder .* nor a checkpoint"):
+        heed.load(tmp_path)
     (tmp_path / "a.bin").write_bytes(b"x")
     with pytest.raises(WeightsError, match="heed convert"):
         heed.load(tmp_path / "a.bin")

@@ -221,7 +221,7 @@ def test_what_cannot_be_is_refused(tokenizer: Tokenizer, listener: tuple[Any, An
         Spelling.of({}, {"a": 10**12}, {})
     with pytest.raises(ConfigError, match="are more than heed hears at once"):
         Dictation.of(FEATURES | {"chunk_length": 10**9}, GENERATION, tokenizer)
-    with pytest.raises(ConfigError, match="are more than heed hears at once"):
+    with pytest.raises(ConfigError, match="heed hears at most"):
         Spelling.of({"sampling_rate": 10**9}, VOCABULARY, {})
     with pytest.raises(ConfigError, match="no token ends a text"):
         Dictation(start=1, ends=())

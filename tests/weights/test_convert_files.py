@@ -323,7 +323,7 @@ def sharded(folder: Path) -> Tensors:
     (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": named}))
     (folder / "config.json").write_text('{"model_type": "x"}')
     (folder / "tokenizer.json").write_text("{}")
-    (folder / "README.md").write_text("not copied")
+    (folder / "notes.txt").write_text("not copied")
     saved(folder / "training_args.bin", Hostile("false"))
     return {name: tensor for tensors in held.values() for name, tensor in tensors.items()}
 

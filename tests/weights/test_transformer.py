@@ -260,7 +260,7 @@ def test_tokens_move_to_the_front_and_back() -> None:
     assert padded.front(x)[0].tolist() == [1, 3, 0, 2]
     assert torch.equal(padded.back(padded.front(x)), x)
     assert torch.equal(padded.back(padded.front(x[..., None].expand(3, 4, 5)))[..., 2], x)
-    assert padded.where.order.tolist() == [[0, 1, -1, -1], [0, 1, 2, 3], [-1] * 4]
+    assert padded.where.order.tolist() == [[1, 3, -1, -1], [0, 1, 2, 3], [-1] * 4]
     assert padded.where.position.tolist() == [[1, 3, 0, 0], [0, 1, 2, 3], [0] * 4]
 
 

@@ -20,11 +20,12 @@ from .waves import Base, Spread, angles, frequencies
 class Learned(Adds):
     """One trained vector per position: code(p) = table[p + offset] (Gehring et al. 2017).
 
-    `offset` leaves the first rows of the table unused, as checkpoints of BART, OPT and torchscale do (2 of them).
+    `offset` puts rows before that of position 0, as checkpoints of BART, OPT and torchscale have them (2). They are
+    those of the positions -offset to -1, which no text has; RoBERTa places padding at -1.
     """
 
     class Config(AddedConfig):
-        """How many positions there are, and how many unused rows come before them."""
+        """How many positions there are, and how many rows come before them."""
 
         paper: ClassVar[str] = "Gehring et al. 2017, arXiv 1705.03122"
         kind: Literal["learned"] = "learned"
@@ -47,7 +48,7 @@ class Learned(Adds):
 
     def code(self, position: Tensor) -> Tensor:
         remedy = "give the config a greater length and train it, or use a code without a table (sinusoid, rope, alibi)"
-        must_fit(position, self.length, f"a learned table of length {self.length}", remedy)
+        must_fit(position, self.length, f"a learned table of length {self.length}", remedy, lowest=-self.offset)
         return nn.functional.embedding(position + self.offset, self.table)
 
 

@@ -132,11 +132,11 @@ def distinct(value: Tensor, room: int) -> tuple[Tensor, Tensor]:
     return found, index
 
 
-def must_fit(position: Tensor, limit: int, what: str, remedy: str) -> None:
-    """Raise unless every position lies in 0 .. limit-1."""
+def must_fit(position: Tensor, limit: int, what: str, remedy: str, lowest: int = 0) -> None:
+    """Raise unless every position lies in lowest .. limit-1."""
     if position.numel() == 0:
         return
     low, high = (int(end) for end in position.aminmax())
-    if low < 0 or high >= limit:
-        given = low if low < 0 else high
-        raise InputError(f"position {given} is outside 0 to {limit - 1}, all that {what} covers; {remedy}")
+    if low < lowest or high >= limit:
+        given = low if low < lowest else high
+        raise InputError(f"position {given} is outside {lowest} to {limit - 1}, all that {what} covers; {remedy}")

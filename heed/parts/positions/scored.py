@@ -68,7 +68,8 @@ class Buckets(Relates):
     """Relative position buckets (Raffel et al. 2020, T5): term_ij = table[bucket(j - i), h].
 
     Near distances have a bucket each, farther ones share logarithmically wider buckets, and everything from `distance`
-    on shares the last. Looking `both_ways`, half of the buckets is for keys ahead; otherwise keys ahead are bucket 0.
+    on shares the last. Looking `both_ways`, half of the buckets is for keys ahead (of an odd number one is not used);
+    otherwise keys ahead are bucket 0.
     """
 
     class Config(RelativeConfig):
@@ -84,11 +85,9 @@ class Buckets(Relates):
         @model_validator(mode="after")
         def _fits(self) -> Self:
             fewest = 4 if self.both_ways else 2
-            if self.buckets < fewest or (self.both_ways and self.buckets % 2):
-                kind = "an even number of buckets, at least 4" if self.both_ways else "at least 2 buckets"
-                raise ValueError(
-                    f"buckets is {self.buckets}; looking {'both ways' if self.both_ways else 'back'} needs {kind}"
-                )
+            if self.buckets < fewest:
+                way = "both ways" if self.both_ways else "back"
+                raise ValueError(f"buckets is {self.buckets}; looking {way} needs at least {fewest} buckets")
             if self.distance <= self.exact:
                 raise ValueError(
                     f"distance {self.distance} must be greater than {self.exact}, the distances that have a bucket each"
@@ -110,7 +109,7 @@ class Buckets(Relates):
 
         @classmethod
         def samples(cls) -> tuple[Self, ...]:
-            return cls(), cls(buckets=8, distance=20, both_ways=True)
+            return cls(), cls(buckets=8, distance=20, both_ways=True), cls(buckets=7, distance=9, both_ways=True)
 
     def __init__(self, config: Config, heads: int, size: int) -> None:
         super().__init__()

@@ -16,6 +16,7 @@ from ...parts.norms import LayerNorm, NormConfig
 from ...parts.positions import AddedConfig, Learned
 from ...parts.wiring import PostNorm, PreNorm, WiringConfig
 from ..family import Act, prefix
+from ..onesided import kept
 from ..rename import Ignored, Same, Table, both
 from ..rules import Row
 from ..stored import Tensors
@@ -85,9 +86,9 @@ class Bart(TwoSided):
 
     def names(self, tensors: Tensors) -> Table:
         theirs = prefix(tensors, "model.")
-        table = f"{theirs}shared.weight"
+        shared, table = f"{theirs}shared.weight", "encoder.front.table.weight"
         return (
-            Ignored(table) if self.apart(tensors, theirs) else Same(table, "encoder.front.table.weight"),
+            *(kept(tensors, shared, beside=table) if self.apart(tensors, theirs) else (Same(shared, table),)),
             *self._layers(theirs, "encoder"),
             *self._layers(theirs, "decoder"),
             Same("lm_head.weight", "decoder.head.weight"),

@@ -14,7 +14,7 @@ from ...parts.feedforward import FeedForward
 from ...parts.norms import LayerNorm
 from ...parts.positions import Alibi
 from ...parts.wiring import Normed, PreNorm
-from ..family import Family, Places, prefix
+from ..family import Family, Places, alone, prefix
 from ..rename import Same, Table, both
 from ..rules import grouped
 from ..stored import Tensors
@@ -25,7 +25,6 @@ class Bloom(Family):
 
     types: ClassVar[tuple[str, ...]] = ("bloom",)
     paper: ClassVar[str] = "BigScience Workshop 2022, BLOOM, arXiv 2211.05100"
-    places: ClassVar[Places] = "ranks"
 
     model_config = ConfigDict(populate_by_name=True)  # sizes go by either name
 
@@ -38,6 +37,10 @@ class Bloom(Family):
     pretraining_tp: Size = 1
     slow_but_exact: Flag = False
     tie_word_embeddings: Flag = True
+
+    @property
+    def places(self) -> Places:
+        return "ranks"
 
     @property
     def layers(self) -> int:
@@ -59,7 +62,7 @@ class Bloom(Family):
             norm=norm,
             wiring=Normed() if self.apply_residual_connection_post_layernorm else PreNorm(),
             front_norm=norm,
-            tied=self.tie_word_embeddings,
+            tied=self.tie_word_embeddings or alone(tensors, "transformer."),
         )
 
     def names(self, tensors: Tensors) -> Table:

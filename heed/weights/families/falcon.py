@@ -14,7 +14,7 @@ from ...parts.feedforward import FeedForward
 from ...parts.norms import LayerNorm
 from ...parts.positions import Alibi
 from ...parts.wiring import Parallel, PreNorm
-from ..family import Act, Places, prefix
+from ..family import Act, Places, alone, prefix
 from ..rename import Same, Table, both
 from ..rope import Rotary
 from ..rules import grouped
@@ -26,7 +26,6 @@ class Falcon(Rotary):
 
     types: ClassVar[tuple[str, ...]] = ("falcon",)
     paper: ClassVar[str] = "Almazrouei et al. 2023, The Falcon Series of Open Language Models, arXiv 2311.16867"
-    places: ClassVar[Places] = "ranks"  # of its rounded ALiBi; a rotation sees distances only
 
     model_config = ConfigDict(populate_by_name=True)  # sizes go by either name
 
@@ -45,6 +44,11 @@ class Falcon(Rotary):
     num_ln_in_parallel_attn: Size | None = None
     bias: Flag | None = False
     tie_word_embeddings: Flag = True
+
+    @property
+    def places(self) -> Places:
+        """Its rounded ALiBi counts real tokens; a rotation counts columns."""
+        return "ranks" if self.alibi else "columns"
 
     @property
     def layers(self) -> int:
@@ -67,7 +71,7 @@ class Falcon(Rotary):
             ),
             norm=LayerNorm(eps=self.layer_norm_epsilon),
             wiring=Parallel(own_norms=len(norms) == 2) if self.parallel_attn else PreNorm(),
-            tied=self.tie_word_embeddings,
+            tied=self.tie_word_embeddings or alone(tensors, "transformer."),
         )
 
     def names(self, tensors: Tensors) -> Table:

@@ -13,8 +13,8 @@ from ...models import Decoder
 from ...parts.feedforward import FeedForward
 from ...parts.norms import LayerNorm
 from ...parts.positions import Learned
-from ..family import Act, Family, prefix
-from ..rename import Ignored, Same, Table, both
+from ..family import Act, Family, alone, prefix
+from ..rename import Ignored, Rule, Same, Table, both
 from ..rules import columns, transposed
 from ..stored import Tensors
 
@@ -47,17 +47,29 @@ class GPT2(Family):
 
     def ours(self, tensors: Tensors) -> Decoder.Config:
         if self.add_cross_attention:
-            raise ConfigError("add_cross_attention is set: heed reads GPT-2 as a language model alone")
+            raise ConfigError(f"add_cross_attention is set: heed reads {self.types[0]} as a language model alone")
         return Decoder.Config(
             vocabulary=self.vocab_size,
             width=self.n_embd,
             depth=self.n_layer,
-            mixer=tuple(Attention.Config(heads=self.n_head, scale=self._scale(layer)) for layer in range(self.n_layer)),
+            mixer=self.mixers(),
             feedforward=FeedForward.Config(hidden=self.n_inner, activation=self.activation_function),
             norm=LayerNorm(eps=self.layer_norm_epsilon),
             position=Learned.Config(length=self.n_positions),
-            tied=self.tie_word_embeddings,
+            tied=self.tie_word_embeddings or alone(tensors, "transformer."),
         )
+
+    def mixers(self) -> tuple[Attention.Config, ...]:
+        """Of each layer."""
+        return tuple(Attention.Config(heads=self.n_head, scale=self._scale(layer)) for layer in range(self.n_layer))
+
+    def fused(self, theirs: str, ours: tuple[str, ...]) -> tuple[Rule, ...]:
+        """How query, key and value lie in one matrix."""
+        return columns(theirs, ours)
+
+    def linear(self, theirs: str, ours: str) -> tuple[Rule, ...]:
+        """How one matrix lies."""
+        return transposed(theirs, ours)
 
     def names(self, tensors: Tensors) -> Table:
         theirs = prefix(tensors, "transformer.")
@@ -65,15 +77,16 @@ class GPT2(Family):
         return (
             Same(f"{theirs}wte.weight", "front.table.weight"),
             Same(f"{theirs}wpe.weight", "front.position.table"),
-            *columns(f"{layer}.attn.c_attn", tuple(f"{block}.mixer.{what}" for what in ("query", "key", "value"))),
-            *transposed(f"{layer}.attn.c_proj", f"{block}.mixer.out"),
-            *transposed(f"{layer}.mlp.c_fc", f"{block}.feedforward.up"),
-            *transposed(f"{layer}.mlp.c_proj", f"{block}.feedforward.down"),
+            *self.fused(f"{layer}.attn.c_attn", tuple(f"{block}.mixer.{what}" for what in ("query", "key", "value"))),
+            *self.linear(f"{layer}.attn.c_proj", f"{block}.mixer.out"),
+            *self.linear(f"{layer}.mlp.c_fc", f"{block}.feedforward.up"),
+            *self.linear(f"{layer}.mlp.c_proj", f"{block}.feedforward.down"),
             *both(f"{layer}.ln_1", f"{block}.wiring.norms.0"),
             *both(f"{layer}.ln_2", f"{block}.wiring.norms.1"),
             *both(f"{theirs}ln_f", "stack.ends.final"),
             Same("lm_head.weight", "head.weight"),
-            Ignored(f"{layer}.attn.bias"),  # the causal mask, in old files
+            Ignored(f"{theirs}bias"),  # the causal mask, in old files
+            Ignored(f"{layer}.attn.bias"),
             Ignored(f"{layer}.attn.masked_bias"),
         )
 

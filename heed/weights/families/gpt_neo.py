@@ -14,7 +14,7 @@ from ...parts.feedforward import FeedForward
 from ...parts.masks import Causal, Window
 from ...parts.norms import LayerNorm
 from ...parts.positions import Learned
-from ..family import Act, Family, prefix
+from ..family import Act, Family, alone, prefix
 from ..rename import Ignored, Same, Table, both
 from ..stored import Tensors
 
@@ -61,7 +61,7 @@ class GPTNeo(Family):
             feedforward=FeedForward.Config(hidden=self.intermediate_size, activation=self.activation_function),
             norm=LayerNorm(eps=self.layer_norm_epsilon),
             position=Learned.Config(length=self.max_position_embeddings),
-            tied=self.tie_word_embeddings,
+            tied=self.tie_word_embeddings or alone(tensors, "transformer."),
         )
 
     def names(self, tensors: Tensors) -> Table:

@@ -16,7 +16,7 @@ from ...parts.norms import LayerNorm
 from ...parts.positions import AnyRelative, NoPosition
 from ...parts.positions.waves import Base
 from ...parts.wiring import Parallel, PreNorm
-from ..family import Act, prefix
+from ..family import Act, alone, prefix
 from ..rename import Ignored, Same, Table, both
 from ..rope import RopeParameters, Rotary
 from ..rules import grouped
@@ -55,14 +55,13 @@ class GPTNeoX(Rotary):
             feedforward=FeedForward.Config(hidden=self.intermediate_size, activation=self.hidden_act),
             norm=LayerNorm(eps=self.layer_norm_eps),
             wiring=Parallel(own_norms=True) if self.use_parallel_residual else PreNorm(),
-            tied=self.tie_word_embeddings,
+            tied=self.tie_word_embeddings or alone(tensors, "gpt_neox.", self._head(tensors)),
         )
 
     def names(self, tensors: Tensors) -> Table:
         theirs = prefix(tensors, "gpt_neox.")
         layer, block = f"{theirs}layers.{{i}}", "stack.blocks.{i}"
         parts = tuple(f"{block}.mixer.{what}" for what in ("query", "key", "value"))
-        head = "lm_head.weight" if "lm_head.weight" in tensors else "embed_out.weight"
         return (
             Same(f"{theirs}embed_in.weight", "front.table.weight"),
             *grouped(f"{layer}.attention.query_key_value", parts, self.num_attention_heads, (1, 1, 1)),
@@ -72,7 +71,7 @@ class GPTNeoX(Rotary):
             *both(f"{layer}.input_layernorm", f"{block}.wiring.norms.0"),
             *both(f"{layer}.post_attention_layernorm", f"{block}.wiring.norms.1"),
             *both(f"{theirs}final_layer_norm", "stack.ends.final"),
-            Same(head, "head.weight"),
+            Same(self._head(tensors), "head.weight"),
             Ignored(f"{layer}.attention.bias"),  # the causal mask, in old files
             Ignored(f"{layer}.attention.masked_bias"),
             Ignored(f"{layer}.attention.rotary_emb.inv_freq"),
@@ -88,6 +87,10 @@ class GPTNeoX(Rotary):
                 "partial_rotary_factor": found.partial_rotary_factor or self.rotary_pct,
             }
         )
+
+    def _head(self, tensors: Tensors) -> str:
+        """What the file calls its head."""
+        return "lm_head.weight" if "lm_head.weight" in tensors else "embed_out.weight"
 
     @property
     def _position(self) -> AnyRelative:

@@ -14,7 +14,7 @@ from ...parts.feedforward import FeedForward
 from ...parts.norms import LayerNorm
 from ...parts.positions import Rope
 from ...parts.wiring import Parallel
-from ..family import Act, Family, prefix
+from ..family import Act, Family, alone, prefix
 from ..rename import Ignored, Same, Table, both
 from ..stored import Tensors
 
@@ -53,8 +53,8 @@ class GPTJ(Family):
             feedforward=FeedForward.Config(hidden=self.n_inner, activation=self.activation_function),
             norm=LayerNorm(eps=self.layer_norm_epsilon),
             wiring=Parallel(),
-            tied=self.tie_word_embeddings,
-            head_bias=True,
+            tied=self.tie_word_embeddings or alone(tensors, "transformer."),
+            head_bias=not alone(tensors, "transformer."),
         )
 
     def names(self, tensors: Tensors) -> Table:

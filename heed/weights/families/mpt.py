@@ -6,14 +6,14 @@ from typing import ClassVar
 
 from pydantic import ConfigDict, Field
 
-from ...core.config import Flag, Number, Positive, Size, Text
+from ...core.config import Flag, Number, Positive, Size, Text, Theirs
 from ...core.errors import ConfigError
 from ...mixers import Attention
 from ...models import Decoder
 from ...parts.feedforward import FeedForward
 from ...parts.norms import LayerNorm
 from ...parts.positions import Alibi
-from ..family import Family, Theirs, prefix
+from ..family import Family, alone, prefix
 from ..rename import Fused, Same, Table
 from ..stored import Tensors
 
@@ -67,7 +67,7 @@ class Mpt(Family):
             ),
             feedforward=FeedForward.Config(hidden=self._hidden(tensors), activation="gelu", bias=False),
             norm=LayerNorm(eps=self.layer_norm_epsilon, bias=False),
-            tied=self.tie_word_embeddings,
+            tied=self.tie_word_embeddings or alone(tensors, "transformer."),
         )
 
     def names(self, tensors: Tensors) -> Table:

@@ -14,7 +14,7 @@ from ...parts.fronts import Narrow
 from ...parts.norms import LayerNorm
 from ...parts.positions import Learned
 from ...parts.wiring import PostNorm, PreNorm
-from ..family import Act, Family, Places, prefix
+from ..family import Act, Family, Places, alone, prefix
 from ..rename import Same, Table, both
 from ..stored import Tensors
 
@@ -24,7 +24,6 @@ class OPT(Family):
 
     types: ClassVar[tuple[str, ...]] = ("opt",)
     paper: ClassVar[str] = "Zhang et al. 2022, OPT: Open Pre-trained Transformer Language Models, arXiv 2205.01068"
-    places: ClassVar[Places] = "ranks"
 
     vocab_size: Size = 50272
     hidden_size: Size = 768
@@ -39,6 +38,10 @@ class OPT(Family):
     enable_bias: Flag = True
     layer_norm_elementwise_affine: Flag = True
     tie_word_embeddings: Flag = True
+
+    @property
+    def places(self) -> Places:
+        return "ranks"
 
     @property
     def layers(self) -> int:
@@ -60,7 +63,7 @@ class OPT(Family):
             position=Learned.Config(length=self.max_position_embeddings, offset=2),
             narrow=narrow,
             narrowed=narrow is not None,
-            tied=self.tie_word_embeddings,
+            tied=self.tie_word_embeddings or alone(tensors, "model."),
         )
 
     def names(self, tensors: Tensors) -> Table:

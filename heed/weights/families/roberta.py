@@ -17,17 +17,20 @@ PREDICTION = Prediction("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder"
 class Roberta(Bertlike):
     """RoBERTa, XLM-RoBERTa and CamemBERT.
 
-    Token i of a text stands at row pad_token_id + 1 + i of the table. There a padding id has the row of its own id;
-    here padding is never looked at, so an id that means padding must not be shown to the model as a token.
+    Token i of a text, not counting padding ids, stands at row pad_token_id + 1 + i of the table: position i. A padding
+    id stands at row pad_token_id, which is position -1.
     """
 
     types: ClassVar[tuple[str, ...]] = ("roberta", "xlm-roberta", "camembert")
     paper: ClassVar[str] = "Liu et al. 2019, arXiv 1907.11692"
-    places: ClassVar[Places] = "ranks"
     stem: ClassVar[str] = "roberta."
 
     vocab_size: Size = 50265
     pad_token_id: Count = 1
+
+    @property
+    def places(self) -> Places:
+        return "ranks"
 
     @property
     def uncounted(self) -> int:

@@ -17,7 +17,7 @@ from ...parts.masks import Causal, Mask, Window
 from ...parts.norms import RMSNorm
 from ...parts.positions import Rope
 from ...parts.positions.rotary import Layout
-from ..family import Act, prefix
+from ..family import Act, alone, prefix
 from ..rename import Ignored, Same, Table, both
 from ..rope import FARTHEST, Rotary
 from ..stored import Tensors
@@ -100,7 +100,7 @@ class Skeleton(Rotary):
             mixer=tiled(tuple(map(self.mixer, range(self.num_hidden_layers)))),
             feedforward=tiled(tuple(map(self.feedforward, range(self.num_hidden_layers)))),
             norm=RMSNorm(eps=self.rms_norm_eps),
-            tied=self.tie_word_embeddings,
+            tied=self.tie_word_embeddings or alone(tensors, "model."),
         )
 
     def names(self, tensors: Tensors) -> Table:

@@ -11,6 +11,7 @@ from ...parts.heads import Pooled
 from ...parts.norms import LayerNorm
 from ...parts.patches import Patches
 from ..family import Act, Family, prefix
+from ..onesided import kept
 from ..rename import Ignored, Same, Table, both
 from ..rules import Framed
 from ..stored import Tensors
@@ -95,5 +96,5 @@ class Swin(Family):
             *both(f"{theirs}layernorm", "norm"),
             *both("classifier", "heads.pooled.scores"),
             Ignored(f"{layer}.{table}.relative_position_index"),
-            Ignored(f"{front}.mask_token"),  # stands for a patch that is to be drawn
+            *kept(tensors, f"{front}.mask_token", beside="front.cut.weight"),  # stands for a patch that is to be drawn
         )

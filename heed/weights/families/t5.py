@@ -14,6 +14,7 @@ from ...parts.masks import Causal, Mask, Whole
 from ...parts.norms import RMSNorm
 from ...parts.positions import Buckets
 from ..family import ACTIVATIONS, Act
+from ..onesided import kept
 from ..rename import Ignored, Same, Table
 from ..stored import Tensors
 from ..twosided import TwoSided
@@ -138,8 +139,8 @@ class T5(TwoSided):
     def _embedded(self, tensors: Tensors, ours: str) -> Table:
         """The table of the source, which old files hold under two names."""
         theirs, table = "shared.weight", f"{ours}front.table.weight"
-        one = Same(theirs, table) if self._shared(tensors) else Ignored(theirs)
-        return one, Same("encoder.embed_tokens.weight", table)
+        one = (Same(theirs, table),) if self._shared(tensors) else kept(tensors, theirs, beside=table)
+        return *one, Same("encoder.embed_tokens.weight", table)
 
     def _layers(self, side: str, ours: str) -> Table:
         theirs, block = f"{side}.block.{{i}}.layer", f"{ours}stack.blocks.{{i}}"

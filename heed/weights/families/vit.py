@@ -17,6 +17,7 @@ from ...parts.masks import Whole
 from ...parts.norms import LayerNorm
 from ...parts.patches import Patches
 from ..family import Act, Family, prefix
+from ..onesided import kept
 from ..rename import Ignored, Rule, Table, both
 from ..rules import Framed
 from ..stored import Tensors
@@ -106,7 +107,7 @@ class ViT(Family):
             *both(f"{layer}.layernorm_after", f"{block}.wiring.norms.1"),
             *both(f"{theirs}layernorm", "stack.ends.final"),
             *self._head_names(tensors, theirs),
-            Ignored(f"{front}.mask_token"),  # stands for a patch that is to be drawn
+            *kept(tensors, f"{front}.mask_token", beside="front.cut.weight"),  # stands for a patch that is to be drawn
         )
 
     def _head(self, tensors: Tensors) -> HeadConfig | None:

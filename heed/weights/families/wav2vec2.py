@@ -15,15 +15,20 @@ from ...parts.norms import LayerNorm
 from ...parts.sounds import ConvolutionNorm, Waves
 from ...parts.wiring import PostNorm, PreNorm
 from ..family import Act, Family, prefix
-from ..rename import Ignored, Same, Table, both
+from ..onesided import kept
+from ..rename import Same, Table, both
 from ..stored import Tensors
 
 Reduction: TypeAlias = Literal["sum", "mean", "none"]
+TEACHING = (  # what only pre-training needs
+    *("quantizer.codevectors", "quantizer.weight_proj.weight", "quantizer.weight_proj.bias"),
+    *(f"project_{side}.{name}" for side in ("hid", "q") for name in ("weight", "bias")),
+)
 CLASSIFIERS = ("projector.weight", "classifier.weight", "objective.weight")
 
 
 class Wav2Vec2(Family):
-    """Wav2Vec2 alone or with its CTC head; what only pre-training needs is passed over."""
+    """Wav2Vec2 alone or with its CTC head; what only pre-training needs is carried along."""
 
     types: ClassVar[tuple[str, ...]] = ("wav2vec2",)
     paper: ClassVar[str] = "Baevski et al. 2020, wav2vec 2.0: A Framework for Self-Supervised Learning of Speech"
@@ -112,8 +117,7 @@ class Wav2Vec2(Family):
             *both(f"{layer}.feed_forward.output_dense", f"{block}.feedforward.down"),
             *both(f"{layer}.final_layer_norm", f"{block}.wiring.norms.1"),
             *both("lm_head", "heads.tagged.scores"),
-            *(Ignored(f"quantizer.{name}") for name in ("codevectors", "weight_proj.weight", "weight_proj.bias")),
-            *(Ignored(f"project_{side}.{name}") for side in ("hid", "q") for name in ("weight", "bias")),
+            *kept(tensors, *TEACHING, beside="front.project.weight"),
         )
 
     def _prefix(self, tensors: Tensors) -> str:

@@ -68,7 +68,7 @@ class Whisper(TwoSided):
             cross=Cross.Config(heads=written, key_bias=False),
             feedforward=FeedForward.Config(hidden=self.decoder_ffn_dim, activation=self.activation_function),
             position=Learned.Config(length=self.max_target_positions),
-            tied=self.tie_word_embeddings,
+            tied=self.tie_word_embeddings or "proj_out.weight" not in tensors,
         )
         return Seq2seq.Config(encoder=encoder, decoder=decoder)
 

@@ -13,18 +13,20 @@ from ..family import Family
 from ..feed import Outputs, Padded, sequence
 from ..folder import Folder
 from ..twosided import TwoSided
-from .shared import Depths, generated, greedy, mean_loss
+from .shared import Depths, generated, greedy, is_called, mean_loss, must_read
 
 
 def outputs(model: Seq2seq, family: Family, folder: Folder) -> Outputs:
-    """`encoder_hidden_states`, `encoder_attentions`, and all that `written` makes."""
+    """`encoder_hidden_states`, `encoder_attentions`, `encoder_last_hidden_state`, and all that `written` makes."""
     if not isinstance(model.encoder, Encoder):
         raise WeightsError(f"{folder.path}: its encoder reads no tokens")
+    must_read(folder, "position_ids")
     tokens = sequence(folder, "input_ids")
     source = Padded.showing(folder, "attention_mask", tokens, family.places)
     depths = Depths.of(model.encoder.stack, model.encoder.front(source.front(tokens), source.where), source.where)
     memory = Seen.of(source.where, depths.streams[-1])
-    return depths.named(source, side="encoder_") | written(model, family, folder, memory, source)
+    made = depths.named(source, side="encoder_") | {"encoder_last_hidden_state": source.back(depths.streams[-1])}
+    return made | written(model, family, folder, memory, source)
 
 
 def written(model: Seq2seq, family: Family, folder: Folder, memory: Seen, source: Padded) -> Outputs:
@@ -34,7 +36,7 @@ def written(model: Seq2seq, family: Family, folder: Folder, memory: Seen, source
     under the name `generate.sequences` it begins with nothing but the start.
     """
     made: Outputs = {}
-    target = _target(family, folder) if folder.wants("logits") else None
+    target = _target(family, folder) if is_called(folder) else None
     if target is not None:
         padded = Padded.showing(folder, "decoder_attention_mask", target, family.places)
         made |= decoded(model, target, padded, memory, source)
@@ -52,11 +54,12 @@ def written(model: Seq2seq, family: Family, folder: Folder, memory: Seen, source
 
 
 def decoded(model: Seq2seq, target: Tensor, padded: Padded, memory: Seen, source: Padded) -> Outputs:
-    """What the decoder makes of a whole target: `decoder_hidden_states`, both attentions, `logits`."""
+    """Of a whole target: `decoder_hidden_states`, both attentions, `last_hidden_state`, `logits`."""
     decoder, where = model.decoder, padded.where.give(memory=memory)
     depths = Depths.of(decoder.stack, decoder.front(padded.front(target), where), where)
     stream = depths.streams[-1]
     made = depths.named(padded, source, side="decoder_")
+    made["last_hidden_state"] = padded.back(stream)
     made["logits"] = padded.back(decoder.head(stream if decoder.narrow is None else decoder.narrow(stream)))
     return made
 

@@ -9,12 +9,18 @@ import torch
 from torch import Tensor
 
 from ...core.contract import NOTHING, Given, Mixer, Where
+from ...core.errors import WeightsError
 from ...models.stack import Stack
 from ...parts.look import look
 from ...parts.loss import NO_LABEL, cross_entropy
 from ..feed import Outputs, Padded, streams
-from ..folder import Folder
+from ..folder import INPUTS, Folder
 
+CONTINUED = ("sequences", "step_logits")  # the ends of names of what a continuation gives
+UNREAD = (  # inputs that would change what a reference gives
+    *("inputs_embeds", "decoder_inputs_embeds", "encoder_outputs", "past_key_values", "bool_masked_pos"),
+    *("head_mask", "decoder_head_mask", "cross_attn_head_mask", "decoder_position_ids"),
+)
 STEPS = 10  # tokens to generate where no output says how many
 
 
@@ -47,6 +53,22 @@ class Depths:
         return made | {f"cross_attentions.{layer}": padded.pairs_back(w, keys) for layer, w in enumerate(self.cross)}
 
 
+def must_read(folder: Folder, *unread: str) -> None:
+    """Raise if an input would change what a reference gives and is not read here. One may be stored in parts."""
+    names = (*UNREAD, *unread)
+    strange = sorted(name for name in folder.inputs if name.partition(".")[0].startswith(names))
+    if strange:
+        raise WeightsError(
+            f"{folder.path / INPUTS} holds {', '.join(strange[:3])}, which heed does not feed to such a model; record "
+            "what the reference gives without"
+        )
+
+
+def is_called(folder: Folder) -> bool:
+    """Whether anything is wanted of one call, beside what a continuation gives."""
+    return folder.wanted is None or not all(name.endswith(CONTINUED) for name in folder.wanted)
+
+
 def generated(folder: Folder, prompt: int) -> tuple[str, int]:
     """How the names of what the reference generated begin, and how many tokens it generated after such a prompt."""
     wanted = folder.wanted
@@ -65,7 +87,7 @@ def greedy(
 ) -> tuple[Tensor, Tensor]:
     """The likeliest token after the likeliest token, one per call: the new tokens, and the scores of every step."""
     rows, lengths = tokens.shape[0], where.real.sum(1)
-    last = where.position.gather(1, (lengths - 1)[:, None])
+    order, position = (stamp.gather(1, (lengths - 1)[:, None]) + 1 for stamp in (where.order, where.position))
     scores, state = model(tokens, where.beside(given), model.start(rows, given))
     picked = scores[torch.arange(rows), lengths - 1]
     written, found = list[Tensor](), list[Tensor]()
@@ -73,7 +95,7 @@ def greedy(
         written.append(picked.argmax(-1))
         found.append(picked)
         if step + 1 < steps:
-            here = Where(lengths[:, None] + step, last + 1 + step).beside(given)
+            here = Where(order + step, position + step).beside(given)
             scores, state = model(written[-1][:, None], here, state)
             picked = scores[:, -1]
     return torch.stack(written, 1), torch.stack(found, 1)

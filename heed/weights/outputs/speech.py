@@ -15,11 +15,12 @@ from ..family import Family
 from ..feed import Outputs, Padded, sequence
 from ..folder import INPUTS, Folder
 from .seq2seq import written
-from .shared import Depths
+from .shared import Depths, must_read
 
 
 def transcribed(model: Seq2seq, listener: Listener, family: Family, folder: Folder) -> Outputs:
     """Of an encoder-decoder (Whisper): `encoder_hidden_states`, `encoder_attentions`, and the decoder's half."""
+    must_read(folder, "position_ids")
     features = folder.input("input_features")
     if features.dim() != 3:
         raise WeightsError(

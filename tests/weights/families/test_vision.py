@@ -32,14 +32,8 @@ Drawn = dict[str, Any]
 Factory = pytest.TempPathFactory
 BODY = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 9}
 VIT: Drawn = {**BODY, "image_size": 8, "patch_size": 2}
-SWIN: Drawn = {
-    "image_size": 20,
-    "patch_size": 2,
-    "embed_dim": 8,
-    "depths": [2, 2],
-    "num_heads": [2, 4],
-    "window_size": 2,
-}
+SWIN_SIZES: Drawn = {"depths": [2, 2], "num_heads": [2, 4], "window_size": 2}
+SWIN: Drawn = {"image_size": 20, "patch_size": 2, "embed_dim": 8, **SWIN_SIZES}
 
 
 def pixels(*shape: int, seed: int = 0) -> Tensor:
