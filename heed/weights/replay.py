@@ -71,7 +71,7 @@ def _made(golden: Folder) -> Outputs:
 def _at_length(golden: Folder) -> Checkpoint:
     """The checkpoint as this call uses it: some rotations depend on the farthest position that a call holds."""
     checkpoint, places = golden.checkpoint, golden.inputs.get("position_ids", golden.inputs.get("input_ids"))
-    if places is None or places.numel() == 0:
-        return checkpoint
+    if places is None or places.dim() != 2 or places.numel() == 0 or places.dtype not in (torch.int32, torch.int64):
+        return checkpoint  # which is refused where it is read
     farthest = int(places.max()) if "position_ids" in golden.inputs else places.shape[-1] - 1
     return replace(checkpoint, config=at_length(checkpoint.config, max(farthest, 0) + 1))

@@ -243,3 +243,27 @@ def test_a_folder_is_written_again(llama: Path, tmp_path: Path) -> None:
         "the cat", Ask(limit=5)
     )
     shutil.rmtree(tmp_path / "out")
+
+
+def test_a_folder_of_links_is_converted_whole(llama: Path, tmp_path: Path) -> None:
+    """As download caches lay folders out: every file is a link to where it really is."""
+    (tmp_path / "links").mkdir()
+    for path in llama.iterdir():
+        (tmp_path / "links" / path.name).symlink_to(path)
+    (llama / "1_Pooling").mkdir()
+    (llama / "1_Pooling" / "config.json").write_text("{}")
+    (tmp_path / "links" / "1_Pooling").symlink_to(llama / "1_Pooling")
+    found = RUNNER.invoke(app, ["convert", str(tmp_path / "links"), str(tmp_path / "out")])
+    assert found.exit_code == 0, found.output
+    assert (tmp_path / "out" / "1_Pooling" / "config.json").is_file()
+    assert isinstance(heed.load(tmp_path / "out"), Continuer)
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir() if path.is_file()}
+    assert len(modes) == 1  # weights are as readable as the rest
+
+
+def test_a_model_that_scores_more_tokens_than_there_are_writes_only_those(tmp_path: Path) -> None:
+    config = HF.LlamaConfig(**{**SMALL, "vocab_size": 64}, intermediate_size=40, bos_token_id=1, eos_token_id=2)
+    made(HF.LlamaForCausalLM(config), tmp_path / "wide", framed=False)
+    model = heed.load(tmp_path / "wide")
+    for seed in range(3):
+        model.generate("the cat", Ask.load({"limit": 30, "how": {"kind": "sample", "temperature": 2.0, "seed": seed}}))
