@@ -48,7 +48,11 @@ def verify(
 
     from ..verify import proofs, recorded, show
 
-    checks = [*(proofs(names or ()) if names or not golden else []), *recorded(golden or [])]
+    # `--golden A B` means both, though an option takes one: with it, folders are golden ones.
+    also = [name for name in names or () if golden and Path(name).is_dir()]
+    others = [name for name in names or () if name not in also]
+    folders = [*(golden or ()), *map(Path, also)]
+    checks = [*(proofs(others) if others or not folders else []), *recorded(folders)]
     errors, shown = Console(stderr=True), []
     for number, check in enumerate(track(checks, "verifying", console=errors, disable=not errors.is_terminal)):
         if number % 10 == 0 and not errors.is_terminal:
