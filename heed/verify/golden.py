@@ -7,7 +7,7 @@ float32 costs heed itself here, the largest difference between its own float32 a
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def findings(case: Path) -> list[Finding]:
     """For each output: how far heed is off, and how far it may be."""
     wanted, inputs = load_file(case / OUTPUTS), load_file(case / INPUTS)
     try:
-        made, mask = replay(case), inputs.get("attention_mask")
+        made, masks = replay(case), shown(inputs)
     except WeightsError as problem:
         return [Finding(STATEMENT, inf, 0.0, str(problem))]
     bound = stated(case)
@@ -58,13 +58,13 @@ def findings(case: Path) -> list[Finding]:
     for name, tensor in wanted.items():
         if made[name].shape != tensor.shape:
             raise WeightsError(f"{case}: heed gives {name} as {list(made[name].shape)}, not {list(tensor.shape)}")
-        error = _largest(real(name, made[name].double() - tensor.double(), mask))
+        error = _largest(real(name, made[name].double() - tensor.double(), masks))
         if not tensor.is_floating_point():
             limit = 0.0
         elif exact is None:
             limit = TIMES * (bound or 0.0)
         else:
-            rounding = _largest(real(name, made[name].double() - exact[name].double(), mask))
+            rounding = _largest(real(name, made[name].double() - exact[name].double(), masks))
             limit = TIMES * max(rounding, TINY * float(tensor.abs().max()))
         found.append(Finding(STATEMENT, error, limit, name))
     return found
@@ -81,16 +81,30 @@ def stated(case: Path) -> float | None:
     return own or max((found["absolute"] for found in alike.values() if "absolute" in found), default=None)
 
 
-def real(name: str, gap: Tensor, mask: Tensor | None) -> Tensor:
+def shown(inputs: Mapping[str, Tensor]) -> list[Tensor]:
+    """Where there are tokens, by every mask among the inputs, whatever its authors call it. [B, T] each"""
+    found = [mask.bool() for name, mask in inputs.items() if name.endswith("attention_mask")]
+    found += [~mask.bool() for name, mask in inputs.items() if name.endswith("padding_mask")]
+    if "src_mask" in inputs:  # [B, 1, T], True = visible
+        found.append(inputs["src_mask"].bool()[:, 0])
+    return [mask for mask in found if mask.dim() == 2]
+
+
+def real(name: str, gap: Tensor, masks: Sequence[Tensor]) -> Tensor:
     """The part of an output that is about tokens: what a reference gives at padding means nothing."""
-    if mask is None:
-        return gap
-    shown = mask.bool()
     if "attentions" in name:
         gap = gap.transpose(1, 2)
-    if gap.shape[:2] == shown.shape:
-        return gap[shown]
-    return gap[shown.flatten()] if gap.dim() and gap.shape[0] == shown.numel() else gap
+    if gap.dim() < 2:
+        return gap
+    for mask in masks:
+        for seen in (mask, mask.T):  # some put time first
+            if gap.shape[:2] == seen.shape:
+                gap = gap.masked_fill(~seen.reshape(*seen.shape, *(1,) * (gap.dim() - 2)), 0)
+                break
+        else:
+            if gap.shape[0] == mask.numel() and gap.dim() == 2:  # tokens of all rows, one after the other
+                gap = gap.masked_fill(~mask.flatten()[:, None], 0)
+    return gap
 
 
 def _largest(gap: Tensor) -> float:
