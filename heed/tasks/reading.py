@@ -196,7 +196,8 @@ class Reader(Ready):
         return self.pooling.unit if unit is None else unit
 
     def _tokens(self, p: Tensor, best: int) -> list[Guess]:
-        top = p.topk(min(best, p.numel()))
+        named = p[: self.tokenizer.size]  # a model may score more tokens than there are, for the sake of round sizes
+        top = named.topk(min(best, named.numel()))
         return [
             Guess(self.tokenizer.decode([token]) or self.tokenizer.tokens([token])[0], chance)
             for token, chance in zip(top.indices.tolist(), top.values.tolist(), strict=True)

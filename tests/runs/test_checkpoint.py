@@ -267,3 +267,9 @@ def test_a_model_that_scores_more_tokens_than_there_are_writes_only_those(tmp_pa
     model = heed.load(tmp_path / "wide")
     for seed in range(3):
         model.generate("the cat", Ask.load({"limit": 30, "how": {"kind": "sample", "temperature": 2.0, "seed": seed}}))
+
+
+def test_only_tokens_that_there_are_fill_a_mask(tmp_path: Path) -> None:
+    made(HF.BertForMaskedLM(HF.BertConfig(**{**BERT, "vocab_size": 64})), tmp_path / "bert")
+    (guesses,) = heed.load(tmp_path / "bert").fill("the [MASK] sat", best=60)
+    assert len(guesses) == len(WORDS)
