@@ -49,3 +49,9 @@ def test_trained_checkpoints_are_tested() -> None:
 def test_words() -> None:
     assert proven("llama") == "live, recorded 2×, GGUF, trained: SmolLM2-135M, stories260K"
     assert proven("phi3") == "live"
+
+
+def test_the_readme_counts_right() -> None:
+    text = " ".join((HERE.parents[1] / "README.md").read_text().split())
+    assert f"checkpoints of {len(TYPES)} model types" in text
+    assert f"{len(RECORDED)} of them also compute recorded runs again" in text

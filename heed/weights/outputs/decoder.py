@@ -15,7 +15,7 @@ from ...parts.routers import Routing, Softmax
 from ..family import Family
 from ..feed import Outputs, Padded, sequence
 from ..folder import INPUTS, Folder
-from .shared import Depths, generated, greedy, is_called, mean_loss, must_read
+from .shared import Depths, generated, greedy, has_loss, is_called, mean_loss, must_read
 
 
 def outputs(model: Decoder, family: Family, folder: Folder) -> Outputs:
@@ -62,9 +62,10 @@ def _scored(model: Decoder, family: Family, folder: Folder, tokens: Tensor) -> O
         made["aux_loss"] = balance(said)
     if "labels" in folder.inputs:
         labels = torch.nn.functional.pad(sequence(folder, "labels")[:, 1:], (0, 1), value=NO_LABEL)
-        made["loss"] = mean_loss(made["logits"], labels)
-        if "aux_loss" in made:
-            made["loss"] += max(config.balance for config in experts) * made["aux_loss"]
+        if has_loss(folder, labels, padded.real):
+            made["loss"] = mean_loss(made["logits"], labels)
+            if "aux_loss" in made:
+                made["loss"] += max(config.balance for config in experts) * made["aux_loss"]
     return made
 
 

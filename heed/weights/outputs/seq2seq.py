@@ -13,7 +13,7 @@ from ..family import Family
 from ..feed import Outputs, Padded, sequence
 from ..folder import Folder
 from ..twosided import TwoSided
-from .shared import Depths, generated, greedy, is_called, mean_loss, must_read
+from .shared import Depths, generated, greedy, has_loss, is_called, mean_loss, must_read
 
 
 def outputs(model: Seq2seq, family: Family, folder: Folder) -> Outputs:
@@ -41,7 +41,9 @@ def written(model: Seq2seq, family: Family, folder: Folder, memory: Seen, source
         padded = Padded.showing(folder, "decoder_attention_mask", target, family.places)
         made |= decoded(model, target, padded, memory, source)
         if "labels" in folder.inputs:
-            made["loss"] = mean_loss(made["logits"], sequence(folder, "labels"))
+            labels = sequence(folder, "labels")
+            if has_loss(folder, labels, padded.real):
+                made["loss"] = mean_loss(made["logits"], labels)
     stem, steps = generated(folder, 1)
     if steps:
         rows = memory.shape[0]

@@ -104,3 +104,17 @@ def greedy(
 def mean_loss(scores: Tensor, labels: Tensor) -> Tensor:
     """The mean cross-entropy over real labels."""
     return cross_entropy(scores, labels).total / (labels != NO_LABEL).sum()
+
+
+def has_loss(folder: Folder, labels: Tensor, real: Tensor) -> bool:
+    """Whether every label that counts is predicted from a token. A reference asks padding, too, heed does not.
+
+    Raise if a loss over such labels was recorded. [B, T] both
+    """
+    lost = bool(((labels != NO_LABEL) & ~real).any())
+    if lost and "loss" in (folder.wanted or ()):
+        raise WeightsError(
+            f"{folder.path / INPUTS}: some labels are predicted from padding, where heed computes nothing; "
+            f"labels of {NO_LABEL} are left out of a loss"
+        )
+    return not lost
