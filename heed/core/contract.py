@@ -54,6 +54,7 @@ class Given:
     memory: Seen | None = None  # encoder output (cross-attention)
     shared: Seen | None = None  # keys and values made by another layer (YOCO)
     neighbours: Seen | None = None  # retrieved chunks that arrived with this call (RETRO)
+    marked: Tensor | None = None  # [B, T] tokens of this call that everybody sees and that see everybody (Longformer)
 
 
 NOTHING = Given()
@@ -87,10 +88,24 @@ class Where(Stamps):
         order = torch.where(column < length[:, None], column + begin, -1)
         return cls(order, order.clamp(min=0))
 
-    def give(self, *, memory: Seen | None = None, shared: Seen | None = None, neighbours: Seen | None = None) -> Where:
+    def give(
+        self,
+        *,
+        memory: Seen | None = None,
+        shared: Seen | None = None,
+        neighbours: Seen | None = None,
+        marked: Tensor | None = None,
+    ) -> Where:
         """The same tokens with more side inputs; what is not named stays."""
-        given = Given(memory or self.given.memory, shared or self.given.shared, neighbours or self.given.neighbours)
-        return self.beside(given)
+        before = self.given
+        return self.beside(
+            Given(
+                memory or before.memory,
+                shared or before.shared,
+                neighbours or before.neighbours,
+                before.marked if marked is None else marked,
+            )
+        )
 
     def beside(self, given: Given) -> Where:
         """The same tokens with these side inputs and no others."""

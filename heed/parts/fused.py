@@ -201,7 +201,7 @@ def _kernel(query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, how: How) -
         return _capped(query, key, value, pairs, how)
     size = value.shape[3]
     widest = max(size, key.shape[3])
-    query, key, value = (_widened(x, widest) for x in (query, key, value))
+    query, key, value = (widened(x, widest) for x in (query, key, value))
     y = F.scaled_dot_product_attention(
         query.transpose(1, 2),
         key.transpose(1, 2),
@@ -215,7 +215,7 @@ def _kernel(query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, how: How) -
     return y if size == widest else y[..., :size]
 
 
-def _widened(x: Tensor, size: int) -> Tensor:
+def widened(x: Tensor, size: int) -> Tensor:
     """With zeros as further channels: unless keys and values are equally wide, the kernel holds all scores at once."""
     return x if x.shape[-1] == size else F.pad(x, (0, size - x.shape[-1]))
 
