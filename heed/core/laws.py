@@ -145,11 +145,7 @@ def reach(mixer: AnyMixer, case: Case) -> Finding:
     """The gradient of output i is zero for every input revealed after i, and before the declared reach."""
     tokens = case.x.shape[1]
     back, ahead = mixer.reach
-    x = case.x.clone().requires_grad_()
-    y, _ = mixer(x, case.where(0, tokens))
-    strength = torch.stack(
-        [trials.slopes(y[:, i].square().sum(), [x], again=True)[0].abs().amax((0, 2)) for i in range(tokens)]
-    )
+    strength = trials.influence(mixer, case)
     strength = strength / strength.max().clamp(min=1e-300)  # [i, j], relative to the strongest
     gap = torch.arange(tokens)[:, None] - torch.arange(tokens)  # i - j
     outside = (gap < -(tokens if ahead is None else ahead)) | (gap > (tokens if back is None else back))

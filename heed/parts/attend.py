@@ -16,8 +16,9 @@ from torch import Tensor
 
 from ..core.contract import Where
 from ..core.errors import InputError
-from .fused import How, Term, banded, masked_softmax, pays, whole
+from .fused import How, Term, masked_softmax, whole
 from .masks import Mask, Sight
+from .patterns import formed
 
 __all__ = ["attend", "masked_softmax", "written_out"]
 
@@ -46,8 +47,7 @@ def attend(
     how = How(bias, query.shape[-1] ** -0.5 if scale is None else scale, dropout, cap)
     if not isinstance(sight, Sight):
         return whole(query, key, value, sight, how)
-    form = banded if pays(sight, how) else whole
-    return sight.query.blank(form(query, key, value, sight, how))
+    return sight.query.blank(formed(query, key, value, sight, how))
 
 
 def written_out(

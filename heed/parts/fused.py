@@ -91,10 +91,10 @@ def whole(query: Tensor, key: Tensor, value: Tensor, sight: Sight | Tensor | Non
     """All queries beside all keys, told as little about the mask as the spans of the tokens allow."""
     added = how.added(query, key, sight)
     if not isinstance(sight, Sight):
-        return _kernel(query, key, value, Pairs(sight, added), how)
+        return kernel(query, key, value, Pairs(sight, added), how)
     triangle = added is None and sight.triangle
-    visible = None if triangle or sight.whole else sight.pairs(query.shape[2])
-    return _kernel(query, key, value, Pairs(visible, added, triangle), how)
+    visible = None if triangle or sight.whole else sight.shown(query.shape[2])
+    return kernel(query, key, value, Pairs(visible, added, triangle), how)
 
 
 def banded(query: Tensor, key: Tensor, value: Tensor, sight: Sight, how: How) -> Tensor:
@@ -104,7 +104,7 @@ def banded(query: Tensor, key: Tensor, value: Tensor, sight: Sight, how: How) ->
     themselves. In between all blocks of a row are the rows of one call, and their keys are overlapping views.
     """
     band = Band.of(sight)
-    alike = sight.mask.uniform and (sight.clear if band.ahead == 0 else not sight.key.span.padded)
+    alike = band.alike(sight)
     pieces = []
     for first, last in pairwise((0, band.begin, band.end, query.shape[1])):
         low, high = band.near(first, last)
@@ -146,6 +146,10 @@ class Band:
         end = begin + max(0, min(tokens, keys - shift - ahead) - begin) // BLOCK * BLOCK
         return cls(back, ahead, shift, keys, begin, end)
 
+    def alike(self, sight: Sight) -> bool:
+        """Whether every block sees what the next one sees."""
+        return sight.mask.uniform and (sight.clear if self.ahead == 0 else not sight.key.span.padded)
+
     def near(self, first: int, last: int) -> tuple[int, int]:
         """The columns of the keys that the queries first .. last-1 can reach."""
         return max(0, first + self.shift - self.back), min(self.keys, last + self.shift + self.ahead)
@@ -156,31 +160,41 @@ def _blocks(query: Tensor, key: Tensor, value: Tensor, sight: Sight, how: How, *
 
     `alike` says that every block sees what the next one sees, so that one mask serves all.
     """
-    width = key.shape[1] - query.shape[1] + BLOCK  # keys per block
-
-    def own(row: Tensor) -> Tensor:  # [T, ...] -> [T/b, b, ...]
-        return row.reshape(-1, BLOCK, *row.shape[1:])
-
-    def near(row: Tensor) -> Tensor:  # [N, ...] -> [T/b, width, ...], a view
-        return row.unfold(0, width, BLOCK).movedim(-1, 1)
-
-    shared = _one_block(sight, lead, width, query.shape[2]) if alike else None
+    cut = Cut(key.shape[1] - query.shape[1] + BLOCK)
+    shared = cut.alike(sight, lead, query.shape[2]) if alike else None
     rows = []
     for row, tensors in enumerate(zip(query.unbind(), key.unbind(), value.unbind(), strict=True)):
-        q, k, v = own(tensors[0]), near(tensors[1]), near(tensors[2])
-        queries = Stamps(own(sight.query.order[row]), own(sight.query.position[row]))
-        keys = Stamps(near(sight.key.order[row]), near(sight.key.position[row]))
-        block = Sight(sight.mask, queries, keys)
+        q, k, v = cut.own(tensors[0]), cut.near(tensors[1]), cut.near(tensors[2])
+        block = cut.sight(sight, row)
         visible = block.pairs(query.shape[2]) if shared is None else shared
-        rows.append(_kernel(q, k, v, Pairs(visible, how.added(q, k, block)), how).flatten(0, 1))
+        rows.append(kernel(q, k, v, Pairs(visible, how.added(q, k, block)), how).flatten(0, 1))
     return torch.stack(rows) if len(rows) > 1 else rows[0][None]  # one row needs no copy
 
 
-def _one_block(sight: Sight, lead: int, width: int, heads: int) -> Tensor:
-    """Who sees whom in any block: what counts is the distance. [1, 1 or H, b, width]"""
-    device = sight.key.order.device
-    queries = Where.run(1, BLOCK, start=lead, device=device)
-    return Sight(sight.mask, queries, Where.run(1, width, device=device)).pairs(heads)
+@dataclass(frozen=True)
+class Cut:
+    """A row of tokens as rows of blocks: queries by themselves, keys as overlapping views."""
+
+    width: int  # keys per block
+
+    def own(self, row: Tensor) -> Tensor:
+        """[T, ...] -> [T/b, b, ...]"""
+        return row.reshape(-1, BLOCK, *row.shape[1:])
+
+    def near(self, row: Tensor) -> Tensor:
+        """[N, ...] -> [T/b, width, ...], a view"""
+        return row.unfold(0, self.width, BLOCK).movedim(-1, 1)
+
+    def sight(self, sight: Sight, row: int) -> Sight:
+        """The same mask, block by block."""
+        queries = Stamps(self.own(sight.query.order[row]), self.own(sight.query.position[row]))
+        return Sight(sight.mask, queries, Stamps(self.near(sight.key.order[row]), self.near(sight.key.position[row])))
+
+    def alike(self, sight: Sight, lead: int, heads: int) -> Tensor:
+        """Who sees whom in any block: what counts is the distance. [1, 1 or H, b, width]"""
+        device = sight.key.order.device
+        queries = Where.run(1, BLOCK, start=lead, device=device)
+        return Sight(sight.mask, queries, Where.run(1, self.width, device=device)).pairs(heads)
 
 
 def masked_softmax(score: Tensor, visible: Tensor | None) -> Tensor:
@@ -196,7 +210,8 @@ def masked_softmax(score: Tensor, visible: Tensor | None) -> Tensor:
     return weight.masked_fill(~visible, 0.0)
 
 
-def _kernel(query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, how: How) -> Tensor:
+def kernel(query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, how: How) -> Tensor:
+    """Torch's fused kernel, or the plain form where that cannot cap."""
     if how.cap is not None:
         return _capped(query, key, value, pairs, how)
     size = value.shape[3]

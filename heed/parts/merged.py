@@ -42,10 +42,14 @@ class Piece:
     pairs: Pairs = EVERYBODY
 
 
-def merged(query: Tensor, pieces: Sequence[Piece], how: How) -> Tensor:
-    """The softmax attention of `query` [B, T, H, d] over all pieces. A query that sees nothing gets zeros."""
+def merged(query: Tensor, pieces: Sequence[Piece], how: How, *, detached: bool = False) -> Tensor:
+    """The softmax attention of `query` [B, T, H, d] over all pieces. A query that sees nothing gets zeros.
+
+    With `detached` the shares e^(l_ip - l_i) have no gradient: backwards, every piece is a softmax of its own.
+    """
     learnt = any(piece.pairs.added is not None and piece.pairs.added.requires_grad for piece in pieces)
-    if how.cap is None and not how.dropout and not learnt and query.device.type == "cpu":
+    detached = detached and torch.is_grad_enabled()
+    if how.cap is None and not how.dropout and not learnt and not detached and query.device.type == "cpu":
         size = pieces[0].value.shape[-1]
         widest = max(size, query.shape[-1])
         tensors = [widened(x, widest) for piece in pieces for x in (piece.take(query), piece.key, piece.value)]
@@ -53,7 +57,7 @@ def merged(query: Tensor, pieces: Sequence[Piece], how: How) -> Tensor:
         return y[..., :size]
     each = [_partial(piece.take(query), piece, how) for piece in pieces]
     sums = torch.stack([_put_sums(piece, total) for piece, (_, total) in zip(pieces, each, strict=True)])
-    share = _shares(sums)
+    share = _shares(sums.detach() if detached else sums)
     return sum(
         (piece.put(y) * w[..., None] for piece, (y, _), w in zip(pieces, each, share, strict=True)),
         start=query.new_zeros(()),
