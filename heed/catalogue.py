@@ -48,9 +48,9 @@ def entries() -> Iterator[Entry]:
     """Everything, table by table."""
     for config in (*MIXERS, *FEEDFORWARDS):
         table = "mixers" if config in MIXERS else "feed-forwards"
-        yield Entry(table, kind_of(config), _summary(_owner(config)), f"remembers {_growth(config)}", config.paper)
+        yield Entry(table, kind_of(config), _summary(owner(config)), f"remembers {_growth(config)}", config.paper)
     for code in POSITIONS:
-        yield Entry("positions", kind_of(code), _summary(_owner(code)), code.how, code.paper)
+        yield Entry("positions", kind_of(code), _summary(owner(code)), code.how, code.paper)
     yield from _plain("masks", MASKS)
     yield from _plain("scores", SCORES)
     yield from _plain("norms", NORMS)
@@ -70,7 +70,7 @@ def entries() -> Iterator[Entry]:
 
 def _plain(table: str, configs: Iterable[type[Config]]) -> Iterator[Entry]:
     for config in configs:
-        yield Entry(table, kind_of(config), _summary(_owner(config)))
+        yield Entry(table, kind_of(config), _summary(owner(config)))
 
 
 def _growth(config: type[MixerConfig]) -> str:
@@ -78,7 +78,7 @@ def _growth(config: type[MixerConfig]) -> str:
     return words(config.samples()[0].build(WIDTH).spec())
 
 
-def _owner(config: type[Config]) -> type:
+def owner(config: type[Config]) -> type:
     """The class a nested `Config` belongs to; a configuration that stands alone is its own."""
     outer = config.__qualname__.rpartition(".")[0]
     return getattr(inspect.getmodule(config), outer) if outer else config

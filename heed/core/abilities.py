@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
@@ -22,13 +24,41 @@ class Writes(ABC):
     """A model whose outputs are scores of the next token."""
 
     @abstractmethod
-    def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Linear]:
+    def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Module]:
         """The stream, and the head that makes it scores: a loss need not hold all scores at once."""
 
     @property
     @abstractmethod
     def longest(self) -> int | None:
         """How many tokens have a place; None = any number."""
+
+
+class Aside(NamedTuple):
+    """One thing that a model is asked in training: its stream, the head that makes it scores, which token, how much."""
+
+    stream: Tensor
+    head: nn.Linear
+    ahead: int  # 1 = the next token
+    weight: float
+
+
+class Rehearses(ABC):
+    """A model that is asked more in training than what it is there for: by more layers, about more tokens."""
+
+    @abstractmethod
+    def rehearse(self, tokens: Tensor, where: Where, progress: float) -> Iterable[Aside]:
+        """All that is asked when so much of the training is done, from 0 to 1; last, what the model is there for."""
+
+
+class Permutes(ABC):
+    """A model that scores a token at any place of a text, whatever is known of the others."""
+
+    @abstractmethod
+    def asked(self, tokens: Tensor, where: Where, asked: Where) -> tuple[Tensor, nn.Linear]:
+        """The stream of the places `asked`, each told what was revealed before it; and the head that makes it scores.
+
+        [B, T] tokens and M places -> [B, M, D]
+        """
 
 
 class Asked(ABC):

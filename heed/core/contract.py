@@ -55,6 +55,7 @@ class Given:
     shared: Seen | None = None  # keys and values made by another layer (YOCO)
     neighbours: Seen | None = None  # retrieved chunks that arrived with this call (RETRO)
     marked: Tensor | None = None  # [B, T] tokens of this call that everybody sees and that see everybody (Longformer)
+    segment: Tensor | None = None  # [B, T] which part of a text each token of this call is of (XLNet)
 
 
 NOTHING = Given()
@@ -95,6 +96,7 @@ class Where(Stamps):
         shared: Seen | None = None,
         neighbours: Seen | None = None,
         marked: Tensor | None = None,
+        segment: Tensor | None = None,
     ) -> Where:
         """The same tokens with more side inputs; what is not named stays."""
         before = self.given
@@ -104,6 +106,7 @@ class Where(Stamps):
                 shared or before.shared,
                 neighbours or before.neighbours,
                 before.marked if marked is None else marked,
+                before.segment if segment is None else segment,
             )
         )
 

@@ -48,10 +48,12 @@ class Entries:
     cap: int | None = None  # but never more than this (a window)
     fixed: int = 0  # always this many (a recurrence)
     per_source: bool = False  # one per source token (cross-attention)
+    lead: int = 0  # and this many for what stands before the first token (memory tokens)
 
     def count(self, tokens: int, source: int = 0) -> int:
         grown = -(-tokens // self.each) if self.each else 0
-        return self.fixed + (grown if self.cap is None else min(grown, self.cap)) + source * self.per_source
+        capped = grown if self.cap is None else min(grown, self.cap)
+        return self.fixed + self.lead + capped + source * self.per_source
 
 
 @dataclass(frozen=True)
@@ -319,9 +321,7 @@ def nbytes(state: State | None) -> int:
 
 def price(spec: Spec, tokens: int, source: int = 0) -> int:
     """Bytes per row that the spec declares after `tokens` tokens beside a source of `source` tokens."""
-    if isinstance(spec, tuple):
-        return sum(price(part, tokens, source) for part in spec)
-    return spec.bytes(tokens, source)
+    return sum(price(part, tokens, source) for part in spec) if isinstance(spec, tuple) else spec.bytes(tokens, source)
 
 
 def words(spec: Spec) -> str:
@@ -350,7 +350,7 @@ def _slot_words(slot: Slot) -> str:
         return f"{numbers} numbers per source token"
     per = "token" if entries.each == 1 else f"{_named(entries.each)} tokens"
     last = "" if entries.cap is None else f", for the last {_named(entries.cap)} tokens"
-    return f"{numbers} numbers per {per}{last}"
+    return f"{numbers} numbers per {per}{last}" + f", and for {_named(entries.lead)} before" * bool(entries.lead)
 
 
 def _named(size: int) -> str:

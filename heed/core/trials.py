@@ -16,11 +16,12 @@ from .state import Seen, State, leaves
 
 AnyMixer: TypeAlias = "Mixer[Any]"
 Schedule: TypeAlias = "list[list[int]]"  # for each call, how many tokens each row gets
+CHUNK, RETRIEVED = 4, 6  # with the last of every four tokens six entries of neighbours arrive
 
 
 @dataclass(frozen=True)
 class Case:
-    """Random inputs, and a source for those that look at one.
+    """Random inputs, and a source for those that look at one; of its first token neighbours are made.
 
     The position of a token is not its order: a cache that takes one for the other is found out.
     """
@@ -40,7 +41,8 @@ class Case:
 
     def where(self, begin: int, end: int) -> Where:
         run = Where.run(len(self.x), end - begin, start=begin)
-        where = Where(run.order, 2 * run.order[:1].expand_as(run.order) + 3, self.given)
+        given = replace(self.given, neighbours=arrived(self.memory, [begin] * len(self.x), [end] * len(self.x)))
+        where = Where(run.order, 2 * run.order[:1].expand_as(run.order) + 3, given)
         where.known(run.span)
         return where
 
@@ -49,6 +51,25 @@ class Case:
 
     def first(self, tokens: int) -> Case:
         return replace(self, x=self.x[:, :tokens])
+
+
+def arrived(memory: Tensor, begin: Sequence[int], end: Sequence[int]) -> Seen | None:
+    """The neighbours of the chunks whose last token is among begin .. end-1 of a row; some entries are padding.
+
+    Entry j of chunk u is the row's first source token with its channels moved on, other ones for every u and j.
+    """
+    chunks = [range(first // CHUNK, last // CHUNK) for first, last in zip(begin, end, strict=True)]
+    most = max(map(len, chunks))
+    if not most:
+        return None
+    number = torch.tensor([[*row, *[-1] * (most - len(row))] for row in chunks])[..., None]  # [B, U, 1]
+    entry = torch.arange(RETRIEVED)
+    move = (number * RETRIEVED + entry)[..., None] + torch.arange(memory.shape[2])  # [B, U, E, D]
+    x = memory[:, :1, None].expand(*move.shape).take_along_dim(move % memory.shape[2], -1)
+    hidden = (number + entry) % 5 == 4
+    place = (entry % 3).expand_as(hidden).masked_fill(hidden, -1)
+    x = (x * torch.where(hidden, 100, 1)[..., None]).masked_fill((number < 0)[..., None], float("nan"))
+    return Seen(number.expand_as(place).flatten(1), place.flatten(1), x.flatten(1, 2))
 
 
 def cuttings(tokens: int) -> list[list[int]]:
@@ -88,6 +109,14 @@ def gradients(mixer: AnyMixer, case: Case, cuts: Sequence[int] | None) -> list[T
     y = mixer(live.x, live.where(0, live.x.shape[1]))[0] if cuts is None else run(mixer, live, cuts)
     target = torch.randn(y.shape, generator=torch.Generator().manual_seed(1), dtype=y.dtype)
     return slopes((y * target).sum(), inputs)
+
+
+def influence(mixer: AnyMixer, case: Case) -> Tensor:
+    """How strongly token i is influenced by token j: the largest slope of the square of output i. [i, j]"""
+    tokens = case.x.shape[1]
+    x = case.x.clone().requires_grad_()
+    y, _ = mixer(x, case.where(0, tokens))
+    return torch.stack([slopes(y[:, i].square().sum(), [x], again=True)[0].abs().amax((0, 2)) for i in range(tokens)])
 
 
 def slopes(y: Tensor, inputs: Sequence[Tensor], *, again: bool = False) -> list[Tensor]:
@@ -134,7 +163,8 @@ def ragged_error(mixer: AnyMixer, case: Case, schedule: Schedule, garbage: float
             x[row, :n] = case.x[row, done[row] : done[row] + n]
         stamps = Where.ragged(lengths, start=torch.tensor(done), width=x.shape[1])
         position = torch.where(stamps.real, 2 * stamps.order + 3, 0)
-        y, state = mixer(x, Where(stamps.order, position, given), state)
+        now = arrived(memory, done, [before + n for before, n in zip(done, lengths, strict=True)])
+        y, state = mixer(x, Where(stamps.order, position, replace(given, neighbours=now)), state)
         for row, n in enumerate(lengths):
             outputs[row].append(y[row, :n])
             done[row] += n

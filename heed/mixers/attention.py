@@ -23,6 +23,7 @@ from ..parts.masks import (
     Segments,
     Sparse,
     Strided,
+    Summaries,
     Whole,
     Window,
 )
@@ -106,6 +107,10 @@ SAMPLE_MASKS = (
     Causal() & Sparse(step=2),
     Strided(stride=3),
     Window(back=2) | Strided(stride=3),
+    Window(back=4, ahead=2) & Atrous(step=2),
+    Window(back=6) & Atrous(step=2) | Window(back=1),
+    Causal() - Window(back=0),
+    Summaries(context=4, block=2) | Window(back=0),
     Fixed(context=4, block=2, patterns=2),
     Prefix(length=3),
     Segments(length=4),

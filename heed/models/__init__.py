@@ -11,13 +11,20 @@ from typing import Annotated, Any, TypeAlias
 
 from ..core.config import OneOf
 from ..core.contract import Mixer
+from .adaptive import AdaptiveDecoder as AdaptiveDecoder
 from .block import Block as Block
 from .decoder import Decoder as Decoder
+from .decoder_only import TransformerDecoder as TransformerDecoder
+from .deep import Deep as Deep
 from .embedded import AnyModel as AnyModel
 from .embedded import Embedded as Embedded
 from .embedded import familiar as familiar
 from .encoder import Encoder as Encoder
+from .funnel import Funnel as Funnel
 from .listener import Listener as Listener
+from .overlapped import Overlapped as Overlapped
+from .rmt import RMT as RMT
+from .retro import Retro as Retro
 from .seq2seq import Seq2seq as Seq2seq
 from .shape import Plan as Plan
 from .shape import Shape as Shape
@@ -27,11 +34,17 @@ from .towers import TextTower as TextTower
 from .towers import Towers as Towers
 from .transformer import Transformer as Transformer
 from .transformer import transformer as transformer
+from .unlimited import unlimited as unlimited
 from .viewer import Viewer as Viewer
+from .xl import TransformerXL as TransformerXL
+from .xlnet import XLNet as XLNet
+from .xlnet import XLNetReader as XLNetReader
 
 MODELS: tuple[type[Shape], ...] = (Encoder.Config, Decoder.Config, Seq2seq.Config)
+MODELS += (Overlapped.Config, RMT.Config, AdaptiveDecoder.Config, XLNet.Config, XLNetReader.Config)
+MODELS += (Deep.Config, Retro.Config, Funnel.Config)
 SENSES: tuple[type[Shape], ...] = (Viewer.Config, Swin.Config, Towers.Config, Listener.Config)
-ARCHITECTURES: tuple[type[Plan], ...] = (Transformer,)
+ARCHITECTURES: tuple[type[Plan], ...] = (TransformerDecoder, Transformer, TransformerXL)
 
 AnyPlan: TypeAlias = Annotated[Plan, OneOf(lambda: (*MODELS, *ARCHITECTURES))]
 

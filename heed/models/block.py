@@ -10,7 +10,6 @@ from torch import Tensor
 
 from ..core.contract import NOTHING, Given, Mixer, Reach, Where
 from ..core.state import Spec, State
-from ..mixers import Cross
 from ..parts.wiring import Wiring
 
 States: TypeAlias = "tuple[State, ...]"
@@ -19,7 +18,7 @@ States: TypeAlias = "tuple[State, ...]"
 class Block(Mixer[States]):
     """The parts in order, wired; its state is the tuple of theirs."""
 
-    def __init__(self, mixer: Mixer[Any], cross: Cross | None, feedforward: Mixer[Any], wiring: Wiring) -> None:
+    def __init__(self, mixer: Mixer[Any], cross: Mixer[Any] | None, feedforward: Mixer[Any], wiring: Wiring) -> None:
         super().__init__()
         self.mixer, self.cross, self.feedforward, self.wiring = mixer, cross, feedforward, wiring
         self.reach = reduce(Reach.then, (part.reach for part in self.parts))
@@ -48,5 +47,6 @@ class Block(Mixer[States]):
 
             return mixed
 
-        y = self.wiring(x, [call(part, memory) for part, memory in zip(self.parts, before, strict=True)])
+        wired = self.wiring.whole if state is None else self.wiring
+        y = wired(x, [call(part, memory) for part, memory in zip(self.parts, before, strict=True)])
         return y, None if state is None else tuple(kept for kept in after if kept is not None)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ..core.abilities import Writes
 from ..core.config import Flag, Positive
 from ..core.contract import Where
+from ..core.errors import ConfigError
 from ..parts.heads import Scores
 from .block import States
 from .trunk import Trunk
@@ -30,13 +31,19 @@ class Decoder(Trunk, Writes):
 
     def __init__(self, config: Config, table: nn.Embedding | None = None) -> None:
         super().__init__(config, table)
-        size = config.embedded if config.narrowed else config.width
-        self.narrow = nn.Linear(config.width, size, bias=False) if config.narrowed else None
+        width = config.wiring.leaves(config.width)
+        size = config.embedded if config.narrowed else width
+        self.narrow = nn.Linear(width, size, bias=False) if config.narrowed else None
         self.head = _head(config, size)
         nn.init.normal_(self.head.weight, std=size**-0.5)
         if config.head_bias:
             nn.init.zeros_(self.head.bias)
         if config.tied:
+            if size != config.embedded:
+                raise ConfigError(
+                    f"the head reads {size} channels, the embeddings have {config.embedded}: they cannot be tied; set "
+                    "tied = false"
+                )
             self.head.weight = self.front.table.weight
 
     def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Linear]:

@@ -43,11 +43,11 @@ def familiar(model: AnyModel, *, rows: int = 2, tokens: int = 7, source: int = 4
     table = (model.decoder if isinstance(model, Seq2seq) else model).front.table
 
     def ids(length: int) -> Tensor:
-        return torch.randint(table.num_embeddings, (rows, length), generator=draw).to(table.weight.device)
+        return torch.randint(table.num_embeddings, (rows, length), generator=draw).to(model.device)
 
     with torch.no_grad():
         x = table(ids(tokens)).double()
         if not isinstance(model, Seq2seq):
             return Case(x, torch.zeros_like(x[:, :source]))
-        where = Where.run(rows, source, device=table.weight.device)
+        where = Where.run(rows, source, device=model.device)
         return Case(x, model.read(ids(source), where).parts[0].double())

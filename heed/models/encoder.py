@@ -28,7 +28,7 @@ class Encoder(Trunk, Reads, Asked):
 
     def __init__(self, config: Config, table: nn.Embedding | None = None) -> None:
         super().__init__(config, table)
-        self.heads = heads_of(config.heads, config.width, self.front.table)
+        self.heads = heads_of(config.heads, config.wiring.leaves(config.width), self.front.table)
 
     def read(self, tokens: Tensor, where: Where) -> Seen:
         """The stream of these tokens, stamped, to be given to a decoder."""

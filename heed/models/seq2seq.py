@@ -15,9 +15,10 @@ from .block import States
 from .decoder import Decoder
 from .encoder import Encoder
 from .listener import Listener
+from .overlapped import Overlapped
 from .shape import Shape
 
-ENCODERS: tuple[type[Shape], ...] = (Encoder.Config, Listener.Config)
+ENCODERS: tuple[type[Shape], ...] = (Encoder.Config, Overlapped.Config, Listener.Config)
 AnyEncoder: TypeAlias = Annotated[Encoder.Config | Listener.Config, OneOf(lambda: ENCODERS)]
 
 
@@ -81,7 +82,7 @@ class Seq2seq(Mixer[States], Reads, Writes):
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         return self.decoder(x, where, state)
 
-    def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Linear]:
+    def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Module]:
         return self.decoder.apart(tokens, where)
 
     @property

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import Self, cast
+from typing import Any, Self, cast
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 from torch import Tensor, nn
 
 from ..core.config import Config as Tree
 from ..core.config import Count, Flag, Share, Size
 from ..core.contract import NOTHING, Given, Mixer, MixerConfig, Reach, Where
 from ..core.state import Spec, State
-from ..mixers import Attention, Cross, SomeMixers
+from ..mixers import AnyCross, Attention, SomeMixers
 from ..parts.feedforward import FeedForward, SomeFeedForwards
 from ..parts.norms import AnyNorm, LayerNorm
+from ..parts.positions.base import Relates
 from ..parts.wiring import AnyWiring, PreNorm
 from .block import Block, States
 from .convolved import Convolved
@@ -27,7 +28,7 @@ class Stack(Mixer[States]):
         width: Size
         depth: Size
         mixer: SomeMixers = (Attention.Config(),)
-        cross: Cross.Config | None = None
+        cross: AnyCross | None = None
         feedforward: SomeFeedForwards = (FeedForward.Config(),)
         norm: AnyNorm = LayerNorm()
         wiring: AnyWiring = PreNorm()
@@ -35,6 +36,11 @@ class Stack(Mixer[States]):
         order: tuple[Count, ...] | None = None  # which block stands at each depth (ALBERT: few, again and again)
         one_position: Flag = False  # all blocks share the position code of the first (T5)
         convolution: Convolved.Config | None = None  # beside the first block (DeBERTa v2)
+
+        @field_validator("cross", mode="before")
+        @classmethod
+        def _all_of_the_source(cls, value: Any) -> Any:
+            return {"kind": "cross", **value} if isinstance(value, dict) else value
 
         @model_validator(mode="after")
         def _whole_order(self) -> Self:
@@ -92,8 +98,10 @@ def tiled(configs: MixerConfig | tuple[MixerConfig, ...], block: int) -> MixerCo
 
 
 def _share_position(blocks: list[Block]) -> None:
+    first = blocks[0].mixer.position
     for block in blocks[1:]:
-        block.mixer.position = blocks[0].mixer.position
+        own = block.mixer.position
+        block.mixer.position = own.beside(first) if isinstance(own, Relates) else first
 
 
 def _block(config: Stack.Config, number: int) -> Block:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Self
 
-from pydantic import model_validator
 from torch import Tensor, nn
 
 from ..core.config import Flag, Size
@@ -27,19 +26,11 @@ class Trunk(Body):
     class Config(Stack.Config, Shape):
         vocabulary: Size | None = None  # None: as many as the tokenizer has
         position: AnyAdded | None = None  # what is added to the embeddings
-        scaled: Flag = False  # embeddings times √width
+        scaled: Flag = False  # embeddings of tokens times √width
         front_norm: AnyNorm | None = None
         narrow: Narrow | None = None  # embeddings narrower than the stream
         segments: Size | None = None  # a second field: which segment a token is of (BERT's sentences A and B)
         boxes: Size | None = None  # four more fields: where on a page a token stands (LayoutLM), from 0 to boxes - 1
-
-        @model_validator(mode="after")
-        def _fields_unscaled(self) -> Self:
-            if self.scaled and (self.segments or self.boxes):
-                raise ValueError(
-                    "scaled multiplies all that is embedded, segments and boxes too; leave one of them out"
-                )
-            return self
 
         @property
         def tokens(self) -> int:

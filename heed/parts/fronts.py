@@ -98,9 +98,10 @@ class Tokens(Front):
             raise InputError(f"a token brings {tokens.shape[2]} ids, this model knows {self.fields} of each")
         tokens = nn.functional.pad(where.blank(tokens), (0, self.fields - tokens.shape[2]))
         x = _looked_up(self.table, tokens[..., 0], "the vocabulary")
+        # Only tokens are scaled: `place` multiplies the sum, so the other fields are divided before.
         if self.segment is not None:
-            x = x + _looked_up(self.segment, tokens[..., 1], "the table of segments")
-        return x if self.box is None else x + self.box(tokens[..., -4:])
+            x = x + _looked_up(self.segment, tokens[..., 1], "the table of segments") / self.scale
+        return x if self.box is None else x + self.box(tokens[..., -4:]) / self.scale
 
     def place(self, x: Tensor, where: Where) -> Tensor:
         """Embeddings, told where they are."""

@@ -94,6 +94,7 @@ class Pooled(Head):
         pool: Pool = "first"
         norm: AnyNorm | None = None  # of what was pooled
         activation: Activation | None = None  # None: what was pooled is not transformed
+        size: Size | None = None  # channels of the transformed vector; None: as many as the stream has
         labels: Size | None = None  # None: the pooled vector is the answer
         bias: Flag = True
 
@@ -104,8 +105,9 @@ class Pooled(Head):
         super().__init__()
         self.pool, self.activation = config.pool, config.activation
         self.norm = None if config.norm is None else config.norm.build(width)
-        self.transform = None if config.activation is None else nn.Linear(width, width)
-        self.scores = None if config.labels is None else nn.Linear(width, config.labels, bias=config.bias)
+        size = width if config.activation is None else config.size or width
+        self.transform = None if config.activation is None else nn.Linear(width, size)
+        self.scores = None if config.labels is None else nn.Linear(size, config.labels, bias=config.bias)
 
     def forward(self, stream: Tensor, where: Stamps) -> Tensor:
         vector = self.vector(stream, where)

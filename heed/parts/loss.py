@@ -6,6 +6,7 @@ form makes them a few rows at a time and takes the gradient while they are there
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,14 @@ class Loss:
     nats: Tensor  # plain cross-entropy, for reports
 
 
+class Scorer(nn.Module, ABC):
+    """A head that finds its loss without all scores."""
+
+    @abstractmethod
+    def nats(self, stream: Tensor, labels: Tensor) -> Tensor:
+        """-Σ_t log p_t(label of t), over real labels. [..., width], [...]"""
+
+
 def cross_entropy(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Loss:
     """-Σ_t Σ_v q_t(v) log p_t(v), with q = (1-ε) · onehot + ε / V (Szegedy et al. 2016), over real labels."""
     scores, labels = scores.flatten(0, -2), labels.flatten()
@@ -39,12 +48,15 @@ def cross_entropy(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Los
     return Loss((1 - smoothing) * nats + smoothing * spread, nats.detach())
 
 
-def headed_cross_entropy(stream: Tensor, head: nn.Linear, labels: Tensor, smoothing: float = 0.0) -> Loss:
+def headed_cross_entropy(stream: Tensor, head: nn.Module, labels: Tensor, smoothing: float = 0.0) -> Loss:
     """`cross_entropy(head(stream), labels, smoothing)`, without holding the scores."""
-    small = labels.numel() * head.out_features <= HELD  # all scores fit at once: nothing is gained
+    if isinstance(head, Scorer) and not smoothing:
+        nats = head.nats(stream, labels)
+        return Loss(nats, nats.detach())
     cast = torch.is_autocast_enabled(stream.device.type)
-    edited = type(head) is not nn.Linear  # such a head is more than its weight
-    if small or cast or edited or torch.compiler.is_compiling():
+    # A head of another type is more than its weight; and where all scores fit at once, nothing is gained.
+    plain = type(head) is nn.Linear and labels.numel() * head.out_features > HELD
+    if not plain or cast or torch.compiler.is_compiling():
         return cross_entropy(head(stream), labels, smoothing)
     given = (stream.flatten(0, -2), head.weight, head.bias, labels.flatten(), smoothing, torch.is_grad_enabled())
     total, nats = _Headed.apply(*given)  # type: ignore[no-untyped-call]

@@ -64,6 +64,27 @@ class _FromOne(nn.Module):
         return nn.functional.rms_norm(x.to(exact), self.weight.shape, gain, self.eps).to(x.dtype)
 
 
+class GatedNorm(NormConfig):
+    """γ ⊙ x / sqrt(mean(x²) + eps) ⊙ σ(w ⊙ x): what is large also lets more of itself through (RETRO-pytorch)."""
+
+    kind: Literal["gatednorm"] = "gatednorm"
+    eps: Positive = 1e-6
+
+    def build(self, width: int) -> nn.Module:
+        return _GatedNorm(width, self.eps)
+
+
+class _GatedNorm(nn.Module):
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(width))  # γ
+        self.gate = nn.Parameter(torch.ones(width))  # w
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.rms_norm(x, self.weight.shape, self.weight, self.eps) * torch.sigmoid(self.gate * x)
+
+
 class StdNorm(NormConfig):
     """γ ⊙ (x - mean) / (std + eps) + β, with the unbiased deviation: the norm of the Annotated Transformer."""
 
@@ -86,5 +107,5 @@ class _StdNorm(nn.Module):
         return self.weight * centred / (x.std(-1, keepdim=True) + self.eps) + self.bias
 
 
-NORMS: tuple[type[NormConfig], ...] = (LayerNorm, RMSNorm, StdNorm)
+NORMS: tuple[type[NormConfig], ...] = (LayerNorm, RMSNorm, GatedNorm, StdNorm)
 AnyNorm = Annotated[NormConfig, OneOf(lambda: NORMS)]

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from ..core.config import Config, Flag, Number, OneOf, Positive
 from .dropout import Dropout
@@ -46,6 +47,11 @@ class Wiring(nn.Module, ABC):
     def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
         """The stream after these parts."""
 
+    def whole(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
+        """The same where nothing is remembered: a part may then be called again, backwards."""
+        stream: Tensor = self(x, parts)
+        return stream
+
 
 class WiringConfig(Config):
     """How to build a wiring for each block and the ends of the stack."""
@@ -57,6 +63,10 @@ class WiringConfig(Config):
     def ends(self, width: int, norm: NormConfig) -> Ends:
         """The two ends of a stack of such blocks."""
         return Ends()
+
+    def leaves(self, width: int) -> int:
+        """How wide the stream is after the last block."""
+        return width
 
     def temper(self, part: nn.Module) -> None:
         """Adapt the first weights of a part to this wiring."""
@@ -180,6 +190,29 @@ class ResiDual(WiringConfig):
         return _TwoStreams(LayerNorm(eps=self.eps).build(width), self.scale, self.alpha)
 
 
+class Reversible(WiringConfig):
+    """x ← x + part(norm(y)), then y ← y + next(norm(x)): two streams in turn, both of which begin as the embedding.
+
+    Gomez et al. 2017; Kitaev et al. 2020, sec. 3. In training a block keeps its two streams and nothing that its parts
+    compute inside; that is computed again backwards, with the same dropout. At the end of the stack stands the "mean"
+    of both, as wide as the embedding, or both "beside" one another in twice the channels, as the authors of the
+    Reformer have it; then a norm, if `final` says so.
+    """
+
+    kind: Literal["reversible"] = "reversible"
+    joined: Literal["mean", "beside"] = "mean"
+    final: Flag = True
+
+    def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
+        return _Turns([norm.build(width) for _ in range(parts)], dropout)
+
+    def ends(self, width: int, norm: NormConfig) -> Ends:
+        return _Both(norm.build(self.leaves(width)) if self.final else None, mean=self.joined == "mean")
+
+    def leaves(self, width: int) -> int:
+        return width if self.joined == "mean" else 2 * width
+
+
 class _Post(Wiring):
     def __init__(self, norms: Sequence[nn.Module], dropout: float, alpha: float = 1.0) -> None:
         super().__init__(norms, dropout)
@@ -253,5 +286,31 @@ class _TwoStreams(Ends):
         return self.alpha * x + super().leave(residual)
 
 
-WIRINGS: tuple[type[WiringConfig], ...] = (PostNorm, PreNorm, Normed, Sandwich, Parallel, DeepNorm, ResiDual)
+class _Turns(Wiring):
+    def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
+        x, fresh = x.chunk(2, -1)
+        for norm, part in zip(self.norms, parts, strict=True):
+            x, fresh = fresh, x + self.dropout(part(norm(fresh)))
+        return torch.cat((x, fresh), -1)
+
+    def whole(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
+        if not (self.training and torch.is_grad_enabled()):
+            return super().whole(x, parts)
+        again: Tensor = checkpoint(self, x, parts, use_reentrant=False)
+        return again
+
+
+class _Both(Ends):
+    def __init__(self, final: nn.Module | None, *, mean: bool) -> None:
+        super().__init__(final)
+        self.mean = mean
+
+    def enter(self, x: Tensor) -> Tensor:
+        return torch.cat((x, x), -1)
+
+    def leave(self, x: Tensor) -> Tensor:
+        return super().leave(torch.stack(x.chunk(2, -1)).mean(0) if self.mean else x)
+
+
+WIRINGS: tuple[type[WiringConfig], ...] = (PostNorm, PreNorm, Normed, Sandwich, Parallel, DeepNorm, ResiDual, Reversible)
 AnyWiring = Annotated[WiringConfig, OneOf(lambda: WIRINGS)]

@@ -13,6 +13,7 @@ from .causal import Causal as Causal
 from .feed import Feed as Feed
 from .feed import Place as Place
 from .feed import bucketed as bucketed
+from .permute import Permute as Permute
 from .ready import Answer as Answer
 from .ready import Answers as Answers
 from .ready import Ask as Ask
@@ -23,6 +24,6 @@ from .ready import Scores as Scores
 from .ready import cross_entropy_of as cross_entropy_of
 from .translate import Translate as Translate
 
-TASKS: tuple[type[Task], ...] = (Translate, Causal)
+TASKS: tuple[type[Task], ...] = (Translate, Causal, Permute)
 
 AnyTask: TypeAlias = Annotated[Task, OneOf(lambda: TASKS)]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.abilities import Writes
+from ..core.abilities import Rehearses, Writes
 from ..core.config import Config
 from ..core.contract import Mixer, Where
 from ..core.errors import InputError
@@ -65,6 +65,7 @@ class Batch:
     labels: Tensor  # [B, T], NO_LABEL where nothing is predicted
     source: Padded | None = None  # what is read first, by an encoder
     tokens: int = 0  # labels to predict: what losses are divided by
+    progress: float = 1.0  # how much of the training is done
 
     @classmethod
     def shifted(cls, rows: Sequence[Ids], source: Padded | None = None) -> Self:
@@ -78,15 +79,28 @@ class Batch:
 
     def to(self, device: torch.device) -> Self:
         source = None if self.source is None else self.source.to(device)
-        return type(self)(self.inputs.to(device), self.labels.to(device), source, self.tokens)
+        return replace(self, inputs=self.inputs.to(device), labels=self.labels.to(device), source=source)
 
 
 def next_token_loss(model: AnyModel, batch: Batch, where: Where, smoothing: float = 0.0) -> Loss:
     """How badly the model predicts the labels of a batch."""
     tokens = batch.inputs.tokens
+    if isinstance(model, Rehearses) and model.training:
+        return _rehearsed(model, batch, where, smoothing)
     if isinstance(model, Writes):
         return headed_cross_entropy(*model.apart(tokens, where), batch.labels, smoothing)
     return cross_entropy(model(tokens, where)[0], batch.labels, smoothing)
+
+
+def _rehearsed(model: Rehearses, batch: Batch, where: Where, smoothing: float) -> Loss:
+    """All that the model is asked in training is minimised; what it is there for is reported."""
+    total = torch.zeros((), device=batch.labels.device)
+    nats = total
+    for stream, head, ahead, weight in model.rehearse(batch.inputs.tokens, where, batch.progress):
+        labels = torch.nn.functional.pad(batch.labels[:, ahead - 1 :], (0, ahead - 1), value=NO_LABEL)
+        loss = headed_cross_entropy(stream, head, labels, smoothing)
+        total, nats = total + weight * loss.total, loss.nats
+    return Loss(total, nats)
 
 
 class Corpus(ABC):

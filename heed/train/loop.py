@@ -198,9 +198,13 @@ class Trainer:
         """This process's rows, in as many pieces as gradients are accumulated over."""
         rows = self.group.rows(items)
         if not rows:  # it still takes part, with nothing to say
-            return [self.task.batch(items[:1]).silent().to(self.group.device)]
+            return [self._told(self.task.batch(items[:1]).silent())]
         count = min(self.settings.accumulate, len(rows))
-        return [self.task.batch(rows[piece::count]).to(self.group.device) for piece in range(count)]
+        return [self._told(self.task.batch(rows[piece::count])) for piece in range(count)]
+
+    def _told(self, batch: Batch) -> Batch:
+        """The batch on its device, and how much of the training is done."""
+        return replace(batch, progress=self.progress.step / self.settings.steps).to(self.group.device)
 
     def _gradients(self, batches: Sequence[Batch], tokens: float) -> Tensor:
         """Backwards through every piece. Gives the cross-entropy of all of them."""

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeAlias
 
 from ..core.config import Config
 from ..core.contract import MixerConfig
-from ..mixers import Attention, Cross
-from ..models import Decoder, Encoder, Seq2seq
+from ..mixers import Attention, Chunked, Cross, Funneled, Infini, Nearest, Recurrent, TwoStream
+from ..models import RMT, AdaptiveDecoder, Decoder, Deep, Encoder, Funnel, Overlapped, Retro, Seq2seq, XLNet, XLNetReader
+from ..models.neighbours import NeighbourEncoder
 from ..models.transformer import ANNOTATED, PAPER, TINY, TORCH, transformer
+from ..parts.adaptive import Adaptive
 from ..parts.feedforward import FeedForward, Gated
 from ..parts.masks import Whole, Window
-from ..parts.norms import LayerNorm, RMSNorm, StdNorm
-from ..parts.positions import ADDED, Rope
-from ..parts.wiring import DeepNorm, Parallel, PostNorm, PreNorm, ResiDual, Sandwich
+from ..parts.norms import GatedNorm, LayerNorm, RMSNorm, StdNorm
+from ..parts.positions import ADDED, Rope, Sinusoid
+from ..parts.wiring import DeepNorm, Parallel, PostNorm, PreNorm, ResiDual, Reversible, Sandwich
+
+Makers: TypeAlias = "dict[type[Config], Callable[[], tuple[Config, ...]]]"
 
 WIDTH = 24  # four heads of six, and nothing else of that size: mixed-up axes do not go unnoticed
 VOCABULARY = 13
@@ -28,6 +34,7 @@ WIRINGS = (
     Parallel(own_norms=True),
     DeepNorm.alone(DEPTH),
     ResiDual(scale=0.5, alpha=0.7),
+    Reversible(),
 )
 
 
@@ -35,7 +42,9 @@ def samples(kind: type[Config]) -> tuple[Config, ...]:
     """Small configurations of this kind that together use every option."""
     if issubclass(kind, MixerConfig):
         return kind.samples()
-    return {Encoder.Config: _encoders, Decoder.Config: _decoders, Seq2seq.Config: _seq2seqs}[kind]()
+    shapes: Makers = {Encoder.Config: _encoders, Decoder.Config: _decoders, Seq2seq.Config: _seq2seqs}
+    shapes |= {AdaptiveDecoder.Config: _adaptive}
+    return {**shapes, **XLNETS, **SEGMENTED, **OWN, **FUNNELS}[kind]()
 
 
 def _seq2seqs() -> tuple[Config, ...]:
@@ -55,6 +64,7 @@ def _decoders() -> tuple[Decoder.Config, ...]:
         plain.model_copy(update={"feedforward": (Gated.Config(),), "scaled": True, "front_norm": LayerNorm()}),
         plain.model_copy(update={"feedforward": (FeedForward.Config(norm=LayerNorm()),), "tied": False}),
         plain.model_copy(update={"cross": Cross.Config(kv_heads=1), "head_bias": True}),
+        plain.model_copy(update={"cross": Nearest.Config(nearest=2)}),
     )
     return (*wired, *normed, *placed, *other)
 
@@ -64,3 +74,75 @@ def _encoders() -> tuple[Encoder.Config, ...]:
     both_ways = Attention.Config(mask=Window(back=1, ahead=2))
     masks = (plain, plain.model_copy(update={"mixer": (both_ways, Attention.Config(mask=Whole()))}))
     return (*masks, *(plain.model_copy(update={"wiring": wiring}) for wiring in WIRINGS))
+
+
+def _xlnets() -> tuple[Config, ...]:
+    plain = XLNet.Config(vocabulary=VOCABULARY, width=WIDTH, depth=DEPTH)
+    mixers = (TwoStream.Config(mask=Window(back=2)), TwoStream.Config(segments=True))
+    wired = (plain.model_copy(update={"wiring": wiring}) for wiring in (PreNorm(), ResiDual()))
+    return (plain, plain.model_copy(update={"mixer": mixers, "tied": False, "head_bias": False}), *wired)
+
+
+def _xlnet_readers() -> tuple[Config, ...]:
+    plain = XLNetReader.Config(vocabulary=VOCABULARY, width=WIDTH, depth=DEPTH)
+    return plain, plain.model_copy(update={"mixer": (TwoStream.Config(segments=True),)})
+
+
+def _funnels() -> tuple[Config, ...]:
+    plain = Funnel.Config(vocabulary=VOCABULARY, width=WIDTH)
+    whole = (Funneled.Config(separate=False, segments=0),)
+    return (
+        *(plain, Funnel.Config(vocabulary=VOCABULARY, width=WIDTH, sizes=(1, 2, 1), truncate=False, pool="max")),
+        Funnel.Config(vocabulary=VOCABULARY, width=WIDTH, sizes=(2, 1), repeats=(1, 2), separate=False, mixer=whole),
+        Funnel.Config(vocabulary=VOCABULARY, width=WIDTH, queries_only=False, pool="min", skip=0, upper=2),
+    )
+
+
+FUNNELS: Makers = {Funnel.Config: _funnels}
+def _retros() -> tuple[Config, ...]:
+    found = Chunked.Config(chunk=4, neighbours=2, length=3)  # as the laws retrieve
+    plain = Retro.Config(vocabulary=VOCABULARY, width=WIDTH, depth=DEPTH, chunked=found)
+    deep = NeighbourEncoder.Config(depth=1, wiring=DeepNorm.encoder(1, 3), norm=GatedNorm(), crossed=())
+    near = {"mixer": (Attention.Config(mask=Window(back=1)),), "crossed": (1,), "norm": LayerNorm()}
+    other = {"depth": 3, "crossed": (0, 2), "encoder": deep, "wiring": DeepNorm.decoder(3), "scaled": True}
+    after = {"wiring": PostNorm(), "tied": False, "position": Sinusoid.Config()}
+    return plain, *(plain.model_copy(update=change) for change in (near, other, after))
+
+
+def _deeps() -> tuple[Config, ...]:
+    plain = Deep.Config(vocabulary=VOCABULARY, width=WIDTH, depth=DEPTH, places=96)
+    return plain, plain.model_copy(update={"targets": 1, "wiring": PreNorm(), "tied": False})
+
+
+OWN: Makers = {Retro.Config: _retros, Deep.Config: _deeps}
+XLNETS: Makers = {XLNet.Config: _xlnets, XLNetReader.Config: _xlnet_readers}
+
+
+def _adaptive() -> tuple[Config, ...]:
+    plain = AdaptiveDecoder.Config(vocabulary=VOCABULARY, width=WIDTH, depth=DEPTH)
+    clusters = (
+        *(Adaptive(cutoffs=(5, 9), shrink=2, tied=(False, True)), Adaptive(cutoffs=(5,), shrink=1)),
+        *(Adaptive(cutoffs=(4, 8), shrink=1, size=6, tied=(True, False, True)), Adaptive(shrink=1, size=30)),
+    )
+    apart = {"tied": False, "head_bias": True, "scaled": True, "mixer": (Recurrent.Config(),)}
+    return (plain, *(plain.model_copy(update={"adaptive": some} | apart) for some in clusters))
+
+
+def _rmts() -> tuple[Config, ...]:
+    plain = RMT.Config(vocabulary=VOCABULARY, width=WIDTH, depth=DEPTH, segment=4, memory=3)
+    turned = Attention.Config(kv_heads=2, position=Rope.Config())
+    return (
+        *(plain, plain.model_copy(update={"segment": 1, "memory": 1, "tied": False, "scaled": True})),
+        plain.model_copy(update={"segment": 3, "memory": 2, "mixer": (Attention.Config(mask=Window(back=2)), turned)}),
+        plain.model_copy(update={"segment": 5, "mixer": (Infini.Config(segment=3),), "position": Sinusoid.Config()}),
+        *(plain.model_copy(update={"wiring": wiring}) for wiring in (PostNorm(), ResiDual())),
+    )
+
+
+def _overlapped() -> tuple[Config, ...]:
+    plain = Overlapped.Config(vocabulary=VOCABULARY, width=WIDTH, depth=DEPTH, window=4)
+    turned = Attention.Config(mask=Whole(), position=Rope.Config())
+    return plain, plain.model_copy(update={"window": 8, "mixer": (turned, Attention.Config(mask=Window(back=1)))})
+
+
+SEGMENTED: Makers = {RMT.Config: _rmts, Overlapped.Config: _overlapped}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.contract import Mixer
-from . import torchscale, transformer
+from . import longnet, torchscale, transformer
 from .checkpoint import Checkpoint
 from .export import write
 from .families import FAMILIES, open_
@@ -21,6 +21,7 @@ __all__ = ["AUTHORS", "FAMILIES", "Checkpoint", "Family", "Folder", "Opened", "l
 AUTHORS: dict[str, Callable[[Folder], Mixer[Any]]] = {
     "annotated_transformer": transformer.annotated_model,
     "deepnorm": torchscale.model,
+    "longnet": longnet.model,
     "transformer": transformer.torch_model,
     "xpos": torchscale.model,
 }

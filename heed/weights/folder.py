@@ -6,7 +6,7 @@ its path; sizes named in config.json are compared with the tensors before anythi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -85,6 +85,12 @@ class Folder:
         """The precision to compute in: of the weights or, where there are none, of the inputs; at least float32."""
         stored = self.weights.dtype or Held(self.inputs).dtype or torch.float32
         return self.precision or torch.promote_types(stored, torch.float32)
+
+    def fed(self, inputs: dict[str, Tensor]) -> Folder:
+        """The same folder with other inputs."""
+        other = replace(self)
+        other.__dict__["inputs"] = inputs
+        return other
 
     def wants(self, name: str) -> bool:
         """Whether an output is asked for; without outputs.safetensors, all of them are."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..core.errors import WeightsError
-from . import classics, residual, torchscale, transformer
+from . import classics, infini, linformer, longnet, performer, residual, retro, torchscale, transfo_xl, transformer
 from .checkpoint import Checkpoint
 from .families import FAMILIES, open_
 from .feed import Outputs
@@ -28,9 +28,15 @@ REPLAYS: dict[str, Callable[[Folder], Outputs]] = {
     "bahdanau": classics.bahdanau,
     "deepnorm": torchscale.outputs,
     "dot_product": classics.dot_product,
+    "infini": infini.outputs,
+    "linformer": linformer.outputs,
+    "longnet": longnet.outputs,
     "nadaraya_watson": classics.nadaraya_watson,
+    "performer": performer.outputs,
     "residual": residual.outputs,
+    "retro": retro.outputs,
     "sparse": classics.sparse,
+    "transfo-xl": transfo_xl.outputs,
     "transformer": transformer.torch_outputs,
     "xpos": torchscale.outputs,
 }

@@ -6,14 +6,14 @@ encoder with an output projection becomes a `Decoder` that looks both ways.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import torch
 from pydantic import Strict
 from torch import Tensor
 
 from ..core.config import Count, Flag, Positive, Size, Theirs
-from ..core.contract import Where
+from ..core.contract import MixerConfig, Where
 from ..core.errors import WeightsError
 from ..mixers import Attention
 from ..models.decoder import Decoder
@@ -29,11 +29,13 @@ from .rename import Computed, Same, Table, both, restore
 
 Side: TypeAlias = Literal["decoder", "encoder"]
 
+S = TypeVar("S", bound="Skeleton")
+
 FIRST_POSITION = 2  # the row of embed_positions that position 0 has, as in fairseq
 ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "gelu": "gelu", "swish": "silu"}
 
 
-class Torchscale(Theirs):
+class Skeleton(Theirs):
     """DecoderConfig or EncoderConfig, without the side in the names; the defaults are torchscale's."""
 
     embed_dim: Size = 768
@@ -58,8 +60,6 @@ class Torchscale(Theirs):
     # What heed does not hold must be off.
     moe_freq: Literal[0] = 0
     multiway: Literal[False] = False
-    segment_length: Literal["", None] = None
-    dilated_ratio: Literal["", None] = None
 
     @property
     def head(self) -> bool:
@@ -84,6 +84,16 @@ class Torchscale(Theirs):
             return Buckets.Config(buckets=self.rel_pos_buckets, distance=self.max_rel_pos, both_ways=True)
         return NoPosition.Config()
 
+    @property
+    def inner(self) -> LayerNorm | None:
+        """The norm inside attention and feed-forward (SubLN)."""
+        return self.norm if self.subln else None
+
+    def mixer(self, side: Side) -> MixerConfig:
+        """How tokens look at one another."""
+        mask = Causal() if side == "decoder" else Whole()
+        return Attention.Config(heads=self.attention_heads, mask=mask, position=self.relation(), norm=self.inner)
+
     def wiring(self, side: Side) -> WiringConfig:
         """Where the norms sit. DeepNorm in a decoder that normalises before still weighs its stream by alpha."""
         deep = DeepNorm.alone(self.layers)
@@ -94,15 +104,13 @@ class Torchscale(Theirs):
 
     def ours(self, side: Side, vocabulary: int, positions: int) -> Decoder.Config | Encoder.Config:
         """The same as a heed model; `positions` are the rows of its table of learned positions, 0 = none."""
-        inner = self.norm if self.subln else None
-        mask = Causal() if side == "decoder" else Whole()
         common: dict[str, Any] = {
             "vocabulary": vocabulary,
             "width": self.embed_dim,
             "depth": self.layers,
-            "mixer": Attention.Config(heads=self.attention_heads, mask=mask, position=self.relation(), norm=inner),
+            "mixer": self.mixer(side),
             "feedforward": FeedForward.Config(
-                hidden=self.ffn_embed_dim, activation=ACTIVATIONS[self.activation_fn], norm=inner
+                hidden=self.ffn_embed_dim, activation=ACTIVATIONS[self.activation_fn], norm=self.inner
             ),
             "norm": self.norm,
             "wiring": self.wiring(side),
@@ -146,6 +154,13 @@ class Torchscale(Theirs):
         )
 
 
+class Torchscale(Skeleton):
+    """With plain attention."""
+
+    segment_length: Literal["", None] = None
+    dilated_ratio: Literal["", None] = None
+
+
 def side_of(folder: Folder) -> Side:
     """Which of the two classes a folder holds."""
     sides: list[Side] = [side for side in ("decoder", "encoder") if f"{side}_layers" in folder.config]
@@ -158,11 +173,16 @@ def side_of(folder: Folder) -> Side:
 
 
 def options(folder: Folder) -> Torchscale:
+    """What the config says of a model with plain attention."""
+    return corrected(folder, Torchscale)
+
+
+def corrected(folder: Folder, kind: type[S]) -> S:
     """What the config says, after the corrections that torchscale's own config classes make."""
     side = side_of(folder)
     other = "encoder_" if side == "decoder" else "decoder_"
     given = {name.replace(f"{side}_", ""): value for name, value in folder.config.items() if other not in name}
-    theirs = understood(folder, Torchscale, given)
+    theirs = understood(folder, kind, given)
     if theirs.deepnorm:
         theirs = theirs.model_copy(update={"subln": False})
     if side == "encoder" and (theirs.deepnorm or theirs.subln):
@@ -172,9 +192,9 @@ def options(folder: Folder) -> Torchscale:
     return theirs
 
 
-def model(folder: Folder) -> Decoder | Encoder:
-    """The model in a folder of the family `xpos` or `deepnorm`."""
-    theirs, side = options(folder), side_of(folder)
+def model(folder: Folder, kind: type[Skeleton] = Torchscale) -> Decoder | Encoder:
+    """The model in a folder of the family `xpos` or `deepnorm`, or of another `kind`."""
+    theirs, side = corrected(folder, kind), side_of(folder)
     must_hold(folder, theirs.embed_dim, theirs.layers)
     vocabulary, positions = (_rows(folder, name) for name in ("embed_tokens.weight", "embed_positions.weight"))
 
@@ -193,7 +213,7 @@ def outputs(folder: Folder) -> Outputs:
         return _decoder_outputs(folder, trunk)
     tokens = sequence(folder, "src_tokens")
     hidden = Padded.hiding(folder, "encoder_padding_mask", tokens)
-    inner, last = _depths(trunk, hidden.front(tokens), hidden.where)
+    inner, last = depths(trunk, trunk.front(hidden.front(tokens), hidden.where), hidden.where)
     made = {f"encoder_states.{depth}": hidden.back(x) for depth, x in enumerate(inner)}
     return made | {"encoder_out": hidden.back(last)}
 
@@ -201,12 +221,12 @@ def outputs(folder: Folder) -> Outputs:
 def _decoder_outputs(folder: Folder, trunk: Decoder | Encoder) -> Outputs:
     tokens = sequence(folder, "prev_output_tokens")
     hidden = Padded.hiding(folder, "self_attn_padding_mask", tokens)
-    inner, last = _depths(trunk, hidden.front(tokens), hidden.where)
+    inner, last = depths(trunk, trunk.front(hidden.front(tokens), hidden.where), hidden.where)
     made = {f"inner_states.{depth}": hidden.back(x) for depth, x in enumerate(inner)}
     if isinstance(trunk, Decoder):
         made["logits"] = hidden.back(last)
         if folder.wants("logits_incremental"):
-            made["logits_incremental"] = hidden.back(_one_by_one(trunk, hidden.front(tokens), hidden.where))
+            made["logits_incremental"] = hidden.back(one_by_one(trunk, hidden.front(tokens), hidden.where))
     else:
         made["features"] = hidden.back(last)
     if folder.wanted is not None and "xpos_in" in folder.wanted:
@@ -214,14 +234,14 @@ def _decoder_outputs(folder: Folder, trunk: Decoder | Encoder) -> Outputs:
     return made
 
 
-def _depths(trunk: Decoder | Encoder, tokens: Tensor, where: Where) -> tuple[list[Tensor], Tensor]:
+def depths(trunk: Decoder | Encoder, x: Tensor, where: Where) -> tuple[list[Tensor], Tensor]:
     """The stream at every depth, and the last one after the final norm and the head, if there are any."""
-    inner = streams(trunk.stack, trunk.front(tokens, where), where)
+    inner = streams(trunk.stack, x, where)
     last = trunk.stack.ends.leave(inner[-1])
     return inner, trunk.head(last) if isinstance(trunk, Decoder) else last
 
 
-def _one_by_one(trunk: Decoder, tokens: Tensor, where: Where) -> Tensor:
+def one_by_one(trunk: Decoder, tokens: Tensor, where: Where) -> Tensor:
     """The scores, one token per call."""
     state = trunk.start(tokens.shape[0])
     made = []

@@ -306,6 +306,7 @@ def test_relative_is_its_equation(config: Relative.Config, key_heads: int, rows:
     for b, h, t, n in ((b, h, t, n) for b in range(2) for h in range(HEADS) for t in range(2) for n in range(3)):
         gap = int(where.position[b, t] - seen.position[b, n])
         gap = gap if config.clamp is None else min(gap, config.clamp)
+        gap = max(gap, -config.clamp) if config.clamp is not None and config.both_ways else gap
         angle = [gap * config.base ** (-2 * c / WIDTH) for c in range(WIDTH // 2)]
         waves = torch.tensor([*map(math.sin, angle), *map(math.cos, angle)], dtype=torch.float64)
         place = (code.distance.weight @ waves)[h * SIZE : (h + 1) * SIZE]

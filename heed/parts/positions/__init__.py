@@ -6,6 +6,7 @@ from typing import Annotated
 
 from ...core.config import OneOf
 from .added import Binary, Integer, Learned, Sinusoid, Unit
+from .axial import Axial
 from .base import AddedConfig, Adds, How, NoPosition, PositionConfig, Relates, RelativeConfig
 from .rotary import Rope, XPos
 from .scaling import SCALINGS, AnyScaling, Dynamic, Linear, Llama3, LongRope, Scaling, Yarn
@@ -13,6 +14,7 @@ from .scored import Alibi, Buckets, Relative, slopes
 from .waves import frequencies
 
 ADDED: tuple[type[AddedConfig], ...] = (
+    Axial.Config,
     Learned.Config,
     Sinusoid.Config,
     Unit.Config,
@@ -42,6 +44,7 @@ __all__ = [
     "AnyAdded",
     "AnyRelative",
     "AnyScaling",
+    "Axial",
     "Binary",
     "Buckets",
     "Dynamic",

@@ -91,6 +91,10 @@ class Relates(nn.Module):
         """Queries [B, T, H, d] and remembered keys [B, N, K, d], adjusted to one another when they are read."""
         return query, key
 
+    def beside(self, first: Relates) -> Relates:
+        """The code of a layer that shares with the first layer what there is to share: here, all of it."""
+        return first
+
     @property
     def bias(self) -> Term | None:
         """What is added to the scaled scores: (query, key, their stamps) -> [B|1, H|1, T, N]. None = nothing."""

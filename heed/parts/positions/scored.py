@@ -147,8 +147,9 @@ class Relative(Relates):
 
         score_ij = scale · ( (q_i + u)·k_j + (q_i + v)·W_r R(i - j) ),   R(k) = [ sin(k·ω) | cos(k·ω) ]
 
-    with trained u and v per head and ω_c = base^(-2c/width), width = heads · size. The term holds all but scale·q·k.
-    Distances above `clamp`, if given, count as `clamp`.
+    with trained u and v per head and ω_c = base^(-2c/width). The term holds all but scale·q·k. Layers that share their
+    code (`one_position`) share u and v; W_r is each layer's own.
+    Distances above `clamp`, if given, count as `clamp`; looking `both_ways`, those below -`clamp` as -`clamp`.
     """
 
     class Config(RelativeConfig):
@@ -159,24 +160,27 @@ class Relative(Relates):
         kind: Literal["relative"] = "relative"
         base: Base = 10000.0
         clamp: Size | None = None
+        both_ways: Flag = False  # keys ahead are clamped, too (XLNet)
+        width: Size | None = None  # channels of R; None: heads · size
 
         def build(self, heads: int, size: int) -> Relative:
             return Relative(self, heads, size)
 
         @classmethod
         def samples(cls) -> tuple[Self, ...]:
-            return cls(), cls(base=100.0, clamp=9)
+            return cls(), cls(base=100.0, clamp=9, width=10), cls(clamp=3, both_ways=True)
 
     def __init__(self, config: Config, heads: int, size: int) -> None:
         super().__init__()
-        must_be_even(heads * size, "the waves of a distance", "heads · size")
-        self.clamp = config.clamp
-        self.frequency = frequencies(heads * size // 2, config.base)
+        width = config.width or heads * size
+        must_be_even(width, "the waves of a distance", "heads · size" if config.width is None else "a width")
+        self.clamp, self.both_ways = config.clamp, config.both_ways
+        self.frequency = frequencies(width // 2, config.base)
         self.u = nn.Parameter(torch.empty(heads, size))
         self.v = nn.Parameter(torch.empty(heads, size))
         for start in (self.u, self.v):
             nn.init.normal_(start, std=0.02)
-        self.distance = nn.Linear(heads * size, heads * size, bias=False)  # W_r
+        self.distance = nn.Linear(width, heads * size, bias=False)  # W_r
 
     @property
     def bias(self) -> Term:
@@ -188,10 +192,19 @@ class Relative(Relates):
         groups = self.u.reshape(key.shape[2], -1, size)  # query heads by the key head they read
         content = torch.einsum("kgd,bnkd->bkgn", groups, key).flatten(1, 2).unsqueeze(2)  # [B, H, 1, N]
 
+        return content * float(size**-0.5) + self.place(query, where, seen)
+
+    def place(self, query: Tensor, where: Stamps, seen: Stamps) -> Tensor:
+        """What of the term is about places alone, scale · (q_i + v)·W_r R(i - j). [B, H, T, N]"""
         gap, index = self._distances(where, seen)
         place = self._products(query + self.v, _waves(gap, self.frequency, query.dtype))  # [B, H, T, D]
-        place = place.gather(-1, index[:, None].expand(*place.shape[:3], -1))  # [B, H, T, N]
-        return (content + place) * float(size**-0.5)
+        place = place.gather(-1, index[:, None].expand(*place.shape[:3], -1))
+        return place * float(self.u.shape[1] ** -0.5)
+
+    def beside(self, first: Relates) -> Relative:
+        if isinstance(first, Relative):
+            self.u, self.v = first.u, first.v
+        return self
 
     def _products(self, query: Tensor, waves: Tensor) -> Tensor:
         """q_i·W_r R for every distance, in whichever order is cheaper. [B, T, H, d], [D, width] -> [B, H, T, D]"""
@@ -211,7 +224,7 @@ class Relative(Relates):
         """The distances that occur, and which of them every pair has. A pair with padding gets any: nobody sees it."""
         gap = gaps(where, seen)
         if self.clamp is not None:
-            gap = gap.clamp(max=self.clamp)
+            gap = gap.clamp(-self.clamp if self.both_ways else None, self.clamp)
         if where.span.padded or seen.span.padded:
             gap = gap.masked_fill(~(where.real[:, :, None] & seen.real[:, None, :]), 0)
         return distinct(gap, room=2 * (gap.shape[1] + gap.shape[2]))

@@ -10,6 +10,7 @@ from ..family import Family, Opened, read
 from .albert import Albert
 from .bart import Bart, MBart
 from .bert import Bert
+from .big_bird import BigBird
 from .bloom import Bloom
 from .clip import CLIP, ClipText, ClipVision
 from .deberta_v2 import DebertaV2
@@ -17,6 +18,8 @@ from .deepseek_v3 import DeepseekV3
 from .distilbert import DistilBert
 from .electra import Electra
 from .falcon import Falcon
+from .fnet import FNet
+from .funnel import Funnel
 from .gemma2 import Gemma, Gemma2
 from .gpt2 import GPT2
 from .gpt_bigcode import GPTBigCode
@@ -25,28 +28,36 @@ from .gpt_neox import GPTNeoX
 from .gptj import GPTJ
 from .layoutlm import LayoutLM
 from .llama import Llama
+from .longformer import Longformer
+from .longt5 import LongT5
 from .marian import Marian, Pegasus
 from .mistral import Mistral
 from .mixtral import Mixtral
 from .mpnet import MPNet
 from .mpt import Mpt
+from .nystromformer import Nystromformer
 from .opt import OPT
 from .phi3 import Phi3
 from .qwen2 import Qwen2, Qwen2Moe
 from .qwen3 import Qwen3, Qwen3Moe
+from .reformer import Reformer
 from .roberta import Roberta
 from .roformer import RoFormer
 from .swin import Swin
 from .switch_transformers import SwitchTransformers
 from .t5 import MT5, T5, UMT5
+from .transfo_xl import TransfoXL
 from .vit import DeiT, ViT
 from .wav2vec2 import Hubert, Wav2Vec2
 from .whisper import Whisper
+from .xlnet import XLNet
+from .yoso import Yoso
 
 FAMILIES: tuple[type[Family], ...] = (
     Albert,
     Bart,
     Bert,
+    BigBird,
     Bloom,
     CLIP,
     ClipText,
@@ -57,6 +68,8 @@ FAMILIES: tuple[type[Family], ...] = (
     DistilBert,
     Electra,
     Falcon,
+    FNet,
+    Funnel,
     Gemma,
     Gemma2,
     GPT2,
@@ -67,6 +80,8 @@ FAMILIES: tuple[type[Family], ...] = (
     Hubert,
     LayoutLM,
     Llama,
+    Longformer,
+    LongT5,
     Marian,
     MBart,
     MPNet,
@@ -74,6 +89,7 @@ FAMILIES: tuple[type[Family], ...] = (
     Mixtral,
     Mpt,
     MT5,
+    Nystromformer,
     OPT,
     Pegasus,
     Phi3,
@@ -81,15 +97,19 @@ FAMILIES: tuple[type[Family], ...] = (
     Qwen2Moe,
     Qwen3,
     Qwen3Moe,
+    Reformer,
     Roberta,
     RoFormer,
     Swin,
     SwitchTransformers,
     T5,
+    TransfoXL,
     UMT5,
     ViT,
     Wav2Vec2,
     Whisper,
+    XLNet,
+    Yoso,
 )
 
 

@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 from ...core.errors import WeightsError
-from ...models import Decoder, Encoder, Listener, Seq2seq, Swin, TextTower, Towers, Viewer
+from ...models import Decoder, Encoder, Funnel, Listener, Seq2seq, Swin, TextTower, Towers, Viewer, XLNet, XLNetReader
+from ..families.big_bird import BigBird
+from ..families.longformer import Longformer
+from ..families.longt5 import LongT5
+from ..families.reformer import Reformer
+from ..families.xlnet import XLNet as XLNetFamily
 from ..family import Opened
 from ..feed import Outputs
 from ..folder import Folder
-from . import decoder, encoder, seq2seq, speech, vision
+from . import blocked, decoder, encoder, funnel, longformer, longt5, reformer, seq2seq, speech, unmasked, vision, xlnet
 
 
 def outputs(opened: Opened, folder: Folder) -> Outputs:
     """Everything that can be computed from the inputs, under the names that references give it."""
     match opened.model:
+        case XLNet() | XLNetReader() if isinstance(opened.family, XLNetFamily):
+            return xlnet.outputs(opened.model, opened.family, folder)
+        case Decoder() | Encoder() if isinstance(opened.family, Reformer):
+            return reformer.outputs(opened.model, opened.family, folder)
         case Decoder():
             return decoder.outputs(opened.model, opened.family, folder)
+        case Encoder() if isinstance(opened.family, BigBird):
+            return blocked.outputs(opened.family, folder)
+        case Encoder() if isinstance(opened.family, unmasked.UNMASKED):
+            return unmasked.outputs(opened.model, opened.family, folder)
+        case Encoder() | Seq2seq() if isinstance(opened.family, LongT5):
+            return longt5.outputs(opened.model, opened.family, folder)
+        case Encoder() if isinstance(opened.family, Longformer):
+            return longformer.outputs(opened.model, opened.family, folder)
+        case Funnel():
+            return funnel.outputs(opened.model, folder)
         case Encoder():
             return encoder.outputs(opened.model, opened.family, folder)
         case Seq2seq(encoder=Listener() as listener):

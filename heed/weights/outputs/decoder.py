@@ -29,7 +29,7 @@ def outputs(model: Decoder, family: Family, folder: Folder) -> Outputs:
     tokens = sequence(folder, "input_ids")
     made = _scored(model, family, folder, tokens) if is_called(folder) else {}
     stem, steps = generated(folder, tokens.shape[1])
-    if steps:
+    if steps and model.streams:
         places = "ranks" if placed else family.places  # generation hands over positions that count real tokens
         ranked = Padded.showing(folder, "attention_mask", tokens, places)
         try:

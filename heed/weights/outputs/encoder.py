@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...core.contract import Where
 from ...core.errors import WeightsError
 from ...core.stamps import Stamps
+from ...core.state import Seen
 from ...mixers import Attention
 from ...models import Encoder
 from ...parts.fused import Term
@@ -25,6 +26,7 @@ from ...parts.heads import Pooled
 from ...parts.loss import NO_LABEL
 from ...parts.masks import Whole
 from ...parts.positions import Relates
+from ...parts.veil import Veil, veiled
 from ..family import Family
 from ..feed import Outputs, Padded, sequence
 from ..folder import INPUTS, Folder
@@ -40,20 +42,25 @@ ONE, MANY = "single_label_classification", "multi_label_classification"  # kinds
 UNREAD = ("position_ids", "inputs_embeds", "head_mask", "bool_masked_pos")
 
 
-def outputs(model: Encoder, family: Family, folder: Folder) -> Outputs:
+def outputs(model: Encoder, family: Family, folder: Folder, marked: Tensor | None = None) -> Outputs:
     """`last_hidden_state`, `hidden_states`, `attentions`, what the heads say, and the loss if labels are given."""
     _must_be_read(folder)
     tokens = sequence(folder, "input_ids")
     shown = Padded.showing(folder, "attention_mask", tokens, family.places)
     stays = folder.family not in BLANKED and _can_hide(model)
     padded = Padded.of(torch.ones_like(shown.real)) if stays else shown
-    where = padded.where
+    where = padded.where if marked is None else padded.where.give(marked=padded.front(marked))
     x = model.front(padded.front(_fields(model, folder, tokens)), _placed(family, where, padded, tokens))
     with hidden_keys(model, shown.real | ~padded.real):  # what was moved needs no hiding
         depths = Depths.of(model.stack, x, where)
     stream = depths.streams[-1]
     made = depths.named(padded) | {"last_hidden_state": padded.back(stream)}
-    names = _names(model, folder)
+    return answered(model, folder, made, Seen.of(where, stream), padded, shown.real)
+
+
+def answered(model: Encoder, folder: Folder, made: Outputs, read: Seen, padded: Padded, shown: Tensor) -> Outputs:
+    """With what the heads say of this stream, and the loss if labels are given; `shown` is what the mask shows."""
+    names, stream, where = _names(model, folder), read.parts[0], read
     for kind, head in model.heads.items():
         answer = head(stream, where)
         if isinstance(head, Pooled):
@@ -65,7 +72,7 @@ def outputs(model: Encoder, family: Family, folder: Folder) -> Outputs:
             made[names[kind]] = padded.back(answer)
     if "pooled" in model.heads and folder.family in BLANKED and _untold(folder, made):
         return made | _blanked_loss(made["logits"], folder.inputs["labels"])
-    loss = _loss(model, folder, made, shown.real, padded.real)
+    loss = _loss(model, folder, made, shown, padded.real)
     return made if loss is None else made | {"loss": loss}
 
 
@@ -107,16 +114,21 @@ def hidden_keys(model: Encoder, shown: Tensor) -> Iterator[None]:
     for mixer, code in zip(mixers, codes, strict=True):
         mixer.position = Hiding(code, shown)
     try:
-        yield
+        with veiled(model.stack, shown):
+            yield
     finally:
         for mixer, code in zip(mixers, codes, strict=True):
             mixer.position = code
 
 
 def _can_hide(model: Encoder) -> bool:
-    """Whether tokens meet in attention alone, and there all of them."""
-    mixers = [block.mixer for block in model.stack.layers]
-    return all(isinstance(mixer, Attention) and isinstance(mixer.mask, Whole) for mixer in mixers)
+    """Whether tokens meet in attention alone, and there all of them, or in mixers with a veil."""
+    return all(_hides(block.mixer) for block in model.stack.layers)
+
+
+def _hides(mixer: nn.Module) -> bool:
+    veiled = any(isinstance(part, Veil) for part in mixer.modules())
+    return veiled or (isinstance(mixer, Attention) and isinstance(mixer.mask, Whole))
 
 
 def _must_be_read(folder: Folder) -> None:

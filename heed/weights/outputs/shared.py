@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from ...core.contract import NOTHING, Given, Mixer, Where
 from ...core.errors import WeightsError
 from ...models.stack import Stack
-from ...parts.look import look
+from ...parts.look import look, points
 from ...parts.loss import NO_LABEL, cross_entropy
 from ..feed import Outputs, Padded, streams
 from ..folder import INPUTS, Folder
@@ -35,7 +36,7 @@ class Depths:
     @classmethod
     def of(cls, stack: Stack, x: Tensor, where: Where) -> Depths:
         """By running the stack layer by layer, and looking."""
-        with look(stack) as seen:
+        with look(stack) if points(stack) else nullcontext(dict[str, list[Tensor]]()) as seen:
             depths = streams(stack, x, where)
         depths[-1] = stack.ends.leave(depths[-1])
 

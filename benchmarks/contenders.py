@@ -1,0 +1,143 @@
+"""Who is measured: every long-range mechanism, once for long texts and once for small puzzles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from heed.core.contract import MixerConfig
+from heed.mixers import (
+    Attention,
+    BigBird,
+    Clustered,
+    Compressed,
+    Dilated,
+    Fourier,
+    Hashed,
+    Infini,
+    Linformer,
+    Longformer,
+    Nystrom,
+    Performer,
+    Recurrent,
+    Transient,
+    Yoso,
+)
+from heed.parts.masks import Atrous, Fixed, Sparse, Strided, Whole, Window
+from heed.parts.positions import Rope
+
+Growth: TypeAlias = Literal["linear", "less than square", "square"]
+
+WIDTH, HEADS = 128, 2  # of the mixers of a long text
+LONGEST = 32_768
+SMALL, FEW = 64, 2  # width and heads of the mixers of a puzzle
+PUZZLE = 128  # tokens of the longest puzzle, at most
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A mechanism: how it is set for long texts, how for puzzles, and how its time and memory should grow."""
+
+    long: MixerConfig
+    short: MixerConfig
+    growth: Growth = "linear"
+    aim: bool = False  # whether linear growth is a target of ours
+    both_ways: bool = False
+
+
+ROPE = Rope.Config()
+CONTENDERS: dict[str, Contender] = {
+    "full": Contender(Attention.Config(heads=HEADS), Attention.Config(heads=FEW), "square"),
+    "full, both ways": Contender(
+        Attention.Config(heads=HEADS, mask=Whole()), Attention.Config(heads=FEW, mask=Whole()), "square", both_ways=True
+    ),
+    "local": Contender(
+        Attention.Config(heads=HEADS, mask=Window(back=255)),
+        Attention.Config(heads=FEW, mask=Window(back=15)),
+        aim=True,
+    ),
+    "atrous": Contender(
+        Attention.Config(heads=HEADS, mask=Window(back=4095) & Atrous(step=16)),
+        Attention.Config(heads=FEW, mask=Window(back=127) & Atrous(step=4)),
+        aim=True,
+    ),
+    "local and atrous": Contender(
+        Attention.Config(heads=HEADS, mask=Window(back=127) | Window(back=2047) & Atrous(step=16)),
+        Attention.Config(heads=FEW, mask=Window(back=7) | Window(back=127) & Atrous(step=8)),
+        aim=True,
+    ),
+    "sparse": Contender(
+        Attention.Config(heads=HEADS, mask=Window(back=64) | Strided(stride=64)),
+        Attention.Config(heads=FEW, mask=Window(back=8) | Strided(stride=8)),
+        "less than square",
+    ),
+    "sparse, both ways": Contender(
+        Attention.Config(heads=HEADS, mask=Sparse(step=64)),
+        Attention.Config(heads=FEW, mask=Sparse(step=8)),
+        "less than square",
+        both_ways=True,
+    ),
+    "fixed": Contender(
+        Attention.Config(heads=HEADS, mask=Fixed(context=128)),
+        Attention.Config(heads=FEW, mask=Fixed(context=16)),
+        "less than square",
+    ),
+    "longformer": Contender(
+        Longformer.Config(heads=HEADS, window=256, marks=(0,)),
+        Longformer.Config(heads=FEW, window=16, marks=(0,)),
+        aim=True,
+        both_ways=True,
+    ),
+    "bigbird": Contender(
+        BigBird.Config(heads=HEADS, block=64, random=3),
+        BigBird.Config(heads=FEW, block=4, random=2),
+        aim=True,
+        both_ways=True,
+    ),
+    "longnet": Contender(
+        Dilated.Config(heads=HEADS, segments=(256, 1024, 4096), dilations=(1, 4, 16)),
+        Dilated.Config(heads=FEW, segments=(8, 32, 128), dilations=(1, 2, 4)),
+        aim=True,
+    ),
+    "transient-global": Contender(
+        Transient.Config(heads=HEADS, radius=127, block=64),
+        Transient.Config(heads=FEW, radius=15, block=8),
+        "less than square",
+        both_ways=True,
+    ),
+    "reformer": Contender(
+        Hashed.Config(heads=HEADS, buckets=64, rounds=2),
+        Hashed.Config(heads=FEW, buckets=4, rounds=2),
+        "less than square",
+    ),
+    "clustered": Contender(
+        Clustered.Config(heads=HEADS, clusters=64), Clustered.Config(heads=FEW, clusters=8), both_ways=True
+    ),
+    "linformer": Contender(
+        Linformer.Config(heads=HEADS, length=LONGEST, rank=64),
+        Linformer.Config(heads=FEW, length=PUZZLE, rank=16),
+        both_ways=True,
+    ),
+    "performer": Contender(Performer.Config(heads=HEADS, features=64), Performer.Config(heads=FEW, features=64)),
+    "nystromformer": Contender(
+        Nystrom.Config(heads=HEADS, landmarks=64), Nystrom.Config(heads=FEW, landmarks=8), both_ways=True
+    ),
+    "yoso": Contender(
+        Yoso.Config(heads=HEADS, bits=8, hashes=16), Yoso.Config(heads=FEW, bits=4, hashes=16), both_ways=True
+    ),
+    "fnet": Contender(Fourier.Config(), Fourier.Config(), both_ways=True),
+    "memory-compressed": Contender(Compressed.Config(heads=HEADS), Compressed.Config(heads=FEW), "less than square"),
+    "transformer-xl": Contender(
+        Recurrent.Config(heads=HEADS, length=256, memory=256),
+        Recurrent.Config(heads=FEW, length=16, memory=16, stopped=False),
+        aim=True,
+    ),
+    "infini": Contender(
+        Infini.Config(heads=HEADS, segment=256, position=ROPE), Infini.Config(heads=FEW, segment=16), aim=True
+    ),
+    "infini, delta rule": Contender(
+        Infini.Config(heads=HEADS, segment=256, update="delta", position=ROPE),
+        Infini.Config(heads=FEW, segment=16, update="delta"),
+        aim=True,
+    ),
+}

@@ -1,0 +1,188 @@
+"""YOSO: attention by chance. How often two vectors fall into the same bucket is how much they attend."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Literal, Self, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from pydantic import model_validator
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ..core.config import Seed, Size
+from ..core.contract import MixerConfig, Reach, Where
+from ..core.state import Spec
+from ..parts.beside import Beside, Kernel
+from ..parts.headed import Headed, HeadedConfig
+from ..parts.norms import RMSNorm
+from ..parts.veil import Veil
+
+Nothing: TypeAlias = "tuple[()]"
+LONGEST = 20  # bits of a hash that is drawn: a million buckets
+TOGETHER = 8  # channels of a value whose products are held at once
+
+
+class Yoso(Headed[Nothing]):
+    """Weights are the chance that a query and a key fall on the same side of τ random planes, and are never normed.
+
+        y_i = W_o ( u_i / |u_i| + w * v ),   u_i = Σ_j ( 1 - acos(q̂_i·k̂_j) / π )^τ v_j
+
+    with q̂, k̂ of length one and w, if there is one, a convolution along the tokens. Zeng et al. 2021 (You Only Sample
+    (Almost) Once). Without `hashes` this is what is computed: the expectation, in O(n²·d) time over n tokens and n²
+    numbers of memory. With them it is estimated: each of so many hashes puts every value into the one of 2^τ buckets
+    that its key falls into, and every query takes what its own bucket holds. The mean over all hashes has that
+    expectation, in O(n·hashes·τ·d) time (O(n·hashes·d²) for the gradient) and O(n·(d + hashes) + 2^τ·d) memory. Planes
+    are drawn from `seed`, and while training anew for each call.
+
+    The slope of a weight is infinite where q̂ = k̂; like the paper, both forms take its lower bound τ/2 · weight for it.
+    The gradient of the estimate is estimated with the same buckets. Looks ahead, so it remembers nothing.
+    """
+
+    class Config(HeadedConfig):
+        paper: ClassVar[str] = "Zeng et al. 2021, You Only Sample (Almost) Once, arXiv 2111.09714"
+
+        kind: Literal["yoso"] = "yoso"
+        bits: Size = 9  # τ, of a hash
+        hashes: Size | None = None  # None: the expectation
+        kernel: Kernel = 0  # of the convolution; 0: there is none
+        seed: Seed = 0  # of the planes
+
+        @model_validator(mode="after")
+        def _possible(self) -> Self:
+            if self.dropout:
+                raise ValueError("the weights of YOSO are chances and not dropped; leave dropout at 0")
+            if self.hashes is not None and self.bits > LONGEST:
+                raise ValueError(f"a hash of {self.bits} bits needs 2^{self.bits} buckets; use at most {LONGEST} bits")
+            return self
+
+        def build(self, width: int) -> Yoso:
+            return Yoso(self, width)
+
+        @classmethod
+        def samples(cls) -> tuple[MixerConfig, ...]:
+            return (
+                *(cls(), cls(hashes=8, bits=3), cls(kernel=3, bits=2), cls(hashes=3, kernel=5, kv_heads=2, seed=4)),
+                cls(heads=3, head_size=5, bias=False, kv_heads=1, head_norm=RMSNorm()),
+            )
+
+    def __init__(self, config: Config, width: int) -> None:
+        super().__init__(config, width)
+        self.bits, self.hashes = config.bits, config.hashes
+        self.reach, self.veil = Reach(None, None), Veil()  # the veil hides values from the convolution
+        self.convolution = Beside.some(self.heads, config.kernel)
+        draw = torch.Generator().manual_seed(config.seed)
+        shape = (config.hashes or 0, self.heads, self.head_size, config.bits)
+        planes = torch.randn(shape, generator=draw, dtype=torch.float64, device="cpu").to(self.out.weight.dtype)
+        self.register_buffer("planes", planes, persistent=False)  # the seed is enough to have them again
+        self.planes: Tensor
+
+    def spec(self) -> Spec:
+        return ()
+
+    def forward(self, x: Tensor, where: Where, state: Nothing | None = None) -> tuple[Tensor, Nothing | None]:
+        x = where.blank(x)
+        group = self.heads // self.kv_heads
+        query, key, value = self.queries(x), self.keys(x), where.blank(self.values(x))
+        key, value = (part.repeat_interleave(group, 2) if group > 1 else part for part in (key, value))
+        query, key = F.normalize(query, dim=-1), F.normalize(key, dim=-1)
+        self.weights(lambda: _chances(query, key, self.bits).masked_fill(~where.real[:, None, None], 0.0))
+        form = self.expected if self.hashes is None else self.drawn
+        y = F.normalize(form(query, key, value), dim=-1)
+        if self.convolution is not None:
+            shown = self.veil.shown
+            y = y + self.convolution(value if shown is None else value * shown[..., None, None])
+        return self.merge(where.blank(y)), state
+
+    def expected(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """u as it is written. Vectors of length one, values that are zero at padding. [B, T, H, d] three times"""
+        made: Tensor = _Expected.apply(query, key, value, self.bits)  # type: ignore[no-untyped-call]
+        return made
+
+    def drawn(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """u as the buckets estimate it."""
+        planes = torch.randn_like(self.planes) if self.training else self.planes
+        codes = _codes(query.detach(), planes), _codes(key.detach(), planes)
+        made: Tensor = _Drawn.apply(query, key, value, *codes, self.bits)  # type: ignore[no-untyped-call]
+        return made
+
+
+def _chances(query: Tensor, key: Tensor, bits: int) -> Tensor:
+    """[B, T, H, d] twice -> [B, H, T, N]. Rounding may bring a product beyond 1, where there is no angle."""
+    cosine = torch.einsum("bthd,bnhd->bhtn", query, key).clamp(-1.0, 1.0)
+    return (1 - cosine.acos() / math.pi) ** bits
+
+
+def _codes(x: Tensor, planes: Tensor) -> Tensor:
+    """The bucket that each hash puts a vector into, counted over all rows and heads. [B, T, H, d] -> [m, B, T, H]"""
+    rows, _, heads, _ = x.shape
+    bits = planes.shape[-1]
+    power = 2 ** torch.arange(bits, device=x.device)
+    own = torch.arange(rows, device=x.device)[:, None, None] * heads + torch.arange(heads, device=x.device)
+    codes = [((torch.einsum("bthd,hdc->bthc", x, some) > 0) * power).sum(-1) + own * 2**bits for some in planes]
+    return torch.stack(codes)
+
+
+def _collected(given: Tensor, taken_from: Tensor, what: Tensor, buckets: int) -> Tensor:
+    """What lies in the bucket of each taker, after every giver has put its own. Codes [...]; what [..., c]"""
+    table = what.new_zeros(buckets, what.shape[-1]).index_add(0, given.flatten(), what.flatten(0, -2))
+    return table[taken_from]
+
+
+class _Expected(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bits: int) -> Tensor:
+        ctx.bits = bits
+        chance = _chances(query, key, bits)
+        ctx.save_for_backward(query, key, value, chance)
+        return torch.einsum("bhtn,bnhe->bthe", chance, value)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        query, key, value, chance = ctx.saved_tensors
+        steep = torch.einsum("bthe,bnhe->bhtn", slope, value) * chance * (ctx.bits / 2)
+        return (
+            torch.einsum("bhtn,bnhd->bthd", steep, key),
+            torch.einsum("bhtn,bthd->bnhd", steep, query),
+            torch.einsum("bhtn,bthe->bnhe", chance, slope),
+            None,
+        )
+
+
+class _Drawn(torch.autograd.Function):
+    """Each sum over keys of the expectation becomes one over the keys of a bucket, hash by hash."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, query_codes: Tensor, key_codes: Tensor, bits: int
+    ) -> Tensor:
+        ctx.bits, ctx.buckets = bits, query.shape[0] * query.shape[2] * 2**bits
+        ctx.save_for_backward(query, key, value, query_codes, key_codes)
+        made = torch.zeros_like(value)
+        for asked, told in zip(query_codes, key_codes, strict=True):
+            made += _collected(told, asked, value, ctx.buckets)
+        return made / len(query_codes)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, query_codes, key_codes = ctx.saved_tensors
+        slopes = [torch.zeros_like(part) for part in (query, key, value)]
+        for asked, told in zip(query_codes, key_codes, strict=True):
+            slopes[2] += _collected(asked, told, slope, ctx.buckets)
+            for up, down in zip(torch.split(slope, TOGETHER, -1), torch.split(value, TOGETHER, -1), strict=True):
+                slopes[0] += _crossed(told, asked, down, key, up, ctx.buckets)
+                slopes[1] += _crossed(asked, told, up, query, down, ctx.buckets)
+        steep = ctx.bits / 2
+        query_slope, key_slope, value_slope = (part / len(query_codes) for part in slopes)
+        return steep * query_slope, steep * key_slope, value_slope, None, None, None
+
+
+def _crossed(given: Tensor, taken_from: Tensor, one: Tensor, other: Tensor, asked: Tensor, buckets: int) -> Tensor:
+    """Σ_j (asked_i·one_j) other_j over the j of i's bucket."""
+    products = (one[..., :, None] * other[..., None, :]).flatten(-2)
+    found = _collected(given, taken_from, products, buckets)
+    found = found.view(*found.shape[:-1], one.shape[-1], -1)
+    return torch.einsum("bthc,bthcd->bthd", asked, found)

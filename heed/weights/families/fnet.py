@@ -1,0 +1,50 @@
+"""FNet (Lee-Thorp et al. 2021): BERT with a Fourier transform in the place of attention."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ...core.config import Count, Flag, Size
+from ...core.contract import MixerConfig
+from ...mixers import Fourier
+from ...parts.fronts import Narrow
+from ..family import Act, prefix
+from ..onesided import embedded, norms
+from ..rename import Ignored, Table, both
+from ..stored import Tensors
+from .bert import Bert
+
+
+class FNet(Bert):
+    """FNet, with any of its heads or none. Whether it was run on a TPU changes how it is computed, but not what."""
+
+    types: ClassVar[tuple[str, ...]] = ("fnet",)
+    paper: ClassVar[str] = "Lee-Thorp et al. 2021, arXiv 2105.03824"
+    stem: ClassVar[str] = "fnet."
+
+    vocab_size: Size = 32000
+    hidden_act: Act = "gelu_tanh"
+    type_vocab_size: Count = 4
+    use_tpu_fourier_optimizations: Flag = False
+
+    @property
+    def mixer(self) -> MixerConfig:
+        return Fourier.Config()
+
+    @property
+    def narrow(self) -> Narrow | None:
+        return Narrow(size=self.hidden_size)  # no narrower than the stream, but projected all the same
+
+    def names(self, tensors: Tensors) -> Table:
+        theirs, ours = prefix(tensors, self.stem), "stack.blocks.{i}"
+        layer = f"{theirs}encoder.layer.{{i}}"
+        return (
+            *embedded(f"{theirs}embeddings"),
+            *both(f"{theirs}embeddings.projection", "front.narrow"),
+            *norms(f"{layer}.fourier.output.LayerNorm", f"{ours}.wiring.norms.0"),
+            *both(f"{layer}.intermediate.dense", f"{ours}.feedforward.up"),
+            *both(f"{layer}.output.dense", f"{ours}.feedforward.down"),
+            *norms(f"{layer}.output.LayerNorm", f"{ours}.wiring.norms.1"),
+            *(Ignored(f"{layer}.fourier.self.dft_mat_{axis}") for axis in ("hidden", "seq")),  # for a TPU
+            *self.answers(tensors),
+        )
