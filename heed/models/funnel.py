@@ -75,7 +75,9 @@ class Funnel(Encoder):
         @model_validator(mode="after")
         def _fits(self) -> Self:
             if not self.sizes or len(self.sizes) != len(self.repeats or self.sizes):
-                raise ValueError(f"sizes {self.sizes} and repeats {self.repeats} must name the same blocks, at least one")
+                raise ValueError(
+                    f"sizes {self.sizes} and repeats {self.repeats} must name the same blocks, at least one"
+                )
             if (self.skip or 0) > self.layers[0]:
                 raise ValueError(f"skip is {self.skip}, but the first block has {self.layers[0]} layers")
             mixers = self.mixer if isinstance(self.mixer, tuple) else (self.mixer,)
@@ -171,7 +173,8 @@ class Level:
         second = torch.where(place == 0, first, first + 1) if config.separate else first + 1
         there = first <= last
         first, second, there = (
-            torch.where(pools[:, None], new, old) for new, old in ((first, place), (second, place), (there, self.where.real))
+            torch.where(pools[:, None], new, old)
+            for new, old in ((first, place), (second, place), (there, self.where.real))
         )
         second = torch.where(second <= torch.where(pools, last[:, 0], count - 1)[:, None], second, first)
         long = max(int(there.sum(1).max()) if there.numel() else 0, 1)

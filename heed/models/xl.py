@@ -62,4 +62,8 @@ class TransformerXL(Plan):
             "one_position": self.one_position,
             "head_bias": True,
         }
-        return Decoder.Config(**common) if self.adaptive is None else AdaptiveDecoder.Config(**common, adaptive=self.adaptive)
+        return (
+            Decoder.Config(**common)
+            if self.adaptive is None
+            else AdaptiveDecoder.Config(**common, adaptive=self.adaptive)
+        )

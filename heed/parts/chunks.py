@@ -63,7 +63,15 @@ class Ring:
 
 
 def around(
-    query: Tensor, key: Tensor, value: Tensor, order: Tensor, near: Tensor, *, causal: bool, itself: bool, dropout: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    order: Tensor,
+    near: Tensor,
+    *,
+    causal: bool,
+    itself: bool,
+    dropout: float,
 ) -> Ring:
     """Softmax attention of every chunk over its neighbours [S, chunks, *], scores q·k. [S, L, d] three times.
 

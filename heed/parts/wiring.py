@@ -312,5 +312,14 @@ class _Both(Ends):
         return super().leave(torch.stack(x.chunk(2, -1)).mean(0) if self.mean else x)
 
 
-WIRINGS: tuple[type[WiringConfig], ...] = (PostNorm, PreNorm, Normed, Sandwich, Parallel, DeepNorm, ResiDual, Reversible)
+WIRINGS: tuple[type[WiringConfig], ...] = (
+    PostNorm,
+    PreNorm,
+    Normed,
+    Sandwich,
+    Parallel,
+    DeepNorm,
+    ResiDual,
+    Reversible,
+)
 AnyWiring = Annotated[WiringConfig, OneOf(lambda: WIRINGS)]

@@ -9,7 +9,19 @@ from typing import TypeAlias
 from ..core.config import Config
 from ..core.contract import MixerConfig
 from ..mixers import Attention, Chunked, Cross, Funneled, Infini, Nearest, Recurrent, TwoStream
-from ..models import RMT, AdaptiveDecoder, Decoder, Deep, Encoder, Funnel, Overlapped, Retro, Seq2seq, XLNet, XLNetReader
+from ..models import (
+    RMT,
+    AdaptiveDecoder,
+    Decoder,
+    Deep,
+    Encoder,
+    Funnel,
+    Overlapped,
+    Retro,
+    Seq2seq,
+    XLNet,
+    XLNetReader,
+)
 from ..models.neighbours import NeighbourEncoder
 from ..models.transformer import ANNOTATED, PAPER, TINY, TORCH, transformer
 from ..parts.adaptive import Adaptive
@@ -99,6 +111,8 @@ def _funnels() -> tuple[Config, ...]:
 
 
 FUNNELS: Makers = {Funnel.Config: _funnels}
+
+
 def _retros() -> tuple[Config, ...]:
     found = Chunked.Config(chunk=4, neighbours=2, length=3)  # as the laws retrieve
     plain = Retro.Config(vocabulary=VOCABULARY, width=WIDTH, depth=DEPTH, chunked=found)

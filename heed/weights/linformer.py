@@ -43,7 +43,9 @@ class LinformerLM(Theirs):
     def ours(self) -> Decoder.Config:
         """The same as a heed model. Where there are two streams, their sum is twice their mean."""
         if self.dim % self.heads:
-            raise ConfigError(f"dim is {self.dim}, which must be a multiple of {self.heads} heads, whatever dim_head is")
+            raise ConfigError(
+                f"dim is {self.dim}, which must be a multiple of {self.heads} heads, whatever dim_head is"
+            )
         mixer = Linformer.Config(
             heads=self.heads,
             kv_heads=1 if self.one_kv_head else None,

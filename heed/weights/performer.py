@@ -29,7 +29,9 @@ def outputs(folder: Folder) -> Outputs:
     return dict(_made(folder, query, key, value, projection))
 
 
-def _made(folder: Folder, query: Tensor, key: Tensor, value: Tensor, projection: Tensor) -> Iterator[tuple[str, Tensor]]:
+def _made(
+    folder: Folder, query: Tensor, key: Tensor, value: Tensor, projection: Tensor
+) -> Iterator[tuple[str, Tensor]]:
     asked, told = _features(FlooredKernel(), query, key, projection)
     yield "q_prime", asked.squeeze(3).transpose(1, 2).exp()
     yield "k_prime", told.transpose(1, 2).exp()

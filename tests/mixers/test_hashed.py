@@ -170,7 +170,11 @@ def test_rotations_are_told_by_the_seed_or_given() -> None:
 
 def test_dropout_falls_in_training_only() -> None:
     for chunks in (None, Chunks()):
-        mixer, x, where = Hashed.Config(dropout=0.5, chunks=chunks).build(WIDTH), torch.randn(1, 9, WIDTH), Where.run(1, 9)
+        mixer, x, where = (
+            Hashed.Config(dropout=0.5, chunks=chunks).build(WIDTH),
+            torch.randn(1, 9, WIDTH),
+            Where.run(1, 9),
+        )
         assert not torch.equal(mixer(x, where)[0], mixer(x, where)[0])
         mixer.eval()
         assert torch.equal(mixer(x, where)[0], mixer(x, where)[0])

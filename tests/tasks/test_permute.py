@@ -45,7 +45,9 @@ def test_an_order_is_part_of_its_item_and_follows_from_round_and_seed(tokenizer:
     assert [order.tolist() for _, order in corpus.once()] == [order.tolist() for _, order in corpus.once()]
 
 
-@pytest.mark.parametrize(("length", "share", "known"), [(9, 3, 6), (9, 6, 8), (9, 1, 1), (2, 6, 1), (2, 1, 1), (12, 5, 10)])
+@pytest.mark.parametrize(
+    ("length", "share", "known"), [(9, 3, 6), (9, 6, 8), (9, 1, 1), (2, 6, 1), (2, 1, 1), (12, 5, 10)]
+)
 def test_so_many_are_predicted(length: int, share: int, known: int) -> None:
     assert Permute(share=share).known(length) == known
 
@@ -58,7 +60,9 @@ def test_the_last_of_the_order_are_predicted(tokenizer: Tokenizer) -> None:
     asked, labels = targets(batch)
     assert batch.tokens == int((labels != NO_LABEL).sum()) == int((batch.labels != NO_LABEL).sum())
     for row, (tokens, order) in enumerate(items):
-        last = {int(rank): int(token) for rank, token in zip(order, tokens, strict=True) if rank >= task.known(len(order))}
+        last = {
+            int(rank): int(token) for rank, token in zip(order, tokens, strict=True) if rank >= task.known(len(order))
+        }
         found = asked.order[row] >= 0
         assert dict(zip(asked.order[row, found].tolist(), labels[row, found].tolist(), strict=True)) == last
         places = {int(rank): place for place, rank in enumerate(order)}
@@ -114,7 +118,9 @@ def test_models_that_cannot_are_refused(tokenizer: Tokenizer) -> None:
     task.must_fit(model_of(tokenizer))
     others = Decoder.Config(vocabulary=9, width=16, depth=1), XLNetReader.Config(vocabulary=9, width=16, depth=1)
     for config in others:
-        with pytest.raises(ConfigError, match=f"which {config.build().__class__.__name__} cannot; use model.kind=xlnet"):
+        with pytest.raises(
+            ConfigError, match=f"which {config.build().__class__.__name__} cannot; use model.kind=xlnet"
+        ):
             task.must_fit(config.build())
     with pytest.raises(ConfigError, match="use model.kind=xlnet"):
         task.loss(others[0].build(), Batch.shifted([np.array([1, 2], np.int32)]))

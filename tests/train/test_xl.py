@@ -68,7 +68,8 @@ def test_with_a_memory_the_loss_is_lower_after_the_same_time() -> None:
     valid = windows(text, torch.arange(held, len(text) - CONTEXT - 1, CONTEXT)[:160])
     with torch.no_grad():
         forgets, remembers = (
-            sum(float(learner.loss(part)) * len(part) for part in valid.split(ROWS)) / len(valid) for learner in learners
+            sum(float(learner.loss(part)) * len(part) for part in valid.split(ROWS)) / len(valid)
+            for learner in learners
         )
     print(f"\nmemory 0: {forgets:.3f} nats after {learners[0].steps} steps; ", end="")
     print(f"memory {learners[1].memory}: {remembers:.3f} nats after {learners[1].steps} steps")

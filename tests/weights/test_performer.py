@@ -83,6 +83,8 @@ def test_what_does_not_fit_is_named(tmp_path: Path, given: dict[str, Tensor | in
     held |= {name: value for name, value in given.items() if isinstance(value, Tensor)}
     omega = held.pop("projection_matrix")
     config = {"model_type": "performer", "nb_features": given.get("nb_features", 7)}
-    weights = {} if "projection_matrix" in given and given["projection_matrix"] is None else {"projection_matrix": omega}
+    weights = (
+        {} if "projection_matrix" in given and given["projection_matrix"] is None else {"projection_matrix": omega}
+    )
     with pytest.raises(WeightsError, match=message):
         replay(write(tmp_path, config, weights, held))

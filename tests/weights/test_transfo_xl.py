@@ -232,9 +232,13 @@ def test_losses_come_cluster_by_cluster(tmp_path: Path) -> None:
     labels = tokens.clone()
     labels[0, 3], labels[1, 4] = -100, -100
     made = replay(write(tmp_path, o, w, {"input_ids": tokens, "labels": labels}))
-    found = torch.stack([called(o, w, row, [torch.zeros(0, 12, dtype=torch.float64)] * 2)["log_probs"] for row in tokens])
+    found = torch.stack(
+        [called(o, w, row, [torch.zeros(0, 12, dtype=torch.float64)] * 2)["log_probs"] for row in tokens]
+    )
     nll = {(r, t): -found[r, t - 1, int(labels[r, t])] for r in range(2) for t in range(1, 6) if labels[r, t] >= 0}
-    groups = [[v for (r, t), v in nll.items() if low <= labels[r, t] < high] for low, high in ((0, 8), (8, 15), (15, 23))]
+    groups = [
+        [v for (r, t), v in nll.items() if low <= labels[r, t] < high] for low, high in ((0, 8), (8, 15), (15, 23))
+    ]
     flat = [value for group in groups for value in group]
     assert torch.allclose(made["losses"].flatten()[:8], torch.stack(flat), rtol=0, atol=EXACT)
     assert made["losses"].flatten()[8:].tolist() == [0.0, 0.0]
@@ -277,7 +281,14 @@ def test_other_models_and_inputs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"has no input_ids\.0"):
         replay(write(tmp_path / "none", o, w, {"labels": tokens}))
     with pytest.raises(WeightsError, match=r"mems must be \[tokens, rows, 12\]"):
-        replay(write(tmp_path / "mems", o, w, {"input_ids": tokens, "mems.0": torch.ones(3, 2, 12), "mems.1": torch.ones(3, 2, 12)}))
+        replay(
+            write(
+                tmp_path / "mems",
+                o,
+                w,
+                {"input_ids": tokens, "mems.0": torch.ones(3, 2, 12), "mems.1": torch.ones(3, 2, 12)},
+            )
+        )
 
 
 def test_defaults_are_those_of_each_layout(tmp_path: Path) -> None:
@@ -285,7 +296,10 @@ def test_defaults_are_those_of_each_layout(tmp_path: Path) -> None:
     o = options(4, authors=True) | {"cutoffs": [], "div_val": 1, "same_length": False, "clamp_len": -1, "d_embed": 12}
     o |= {"tie_projs": [False], "untie_r": False, "pre_lnorm": False}
     w = drawn(o, 4)
-    few = {name: o[name] for name in ("model_type", "n_token", "d_model", "n_head", "d_head", "d_inner", "n_layer", "mem_len")}
+    few = {
+        name: o[name]
+        for name in ("model_type", "n_token", "d_model", "n_head", "d_head", "d_inner", "n_layer", "mem_len")
+    }
     tokens = {"tokens": torch.randint(23, (2, 6), generator=torch.Generator().manual_seed(2))}
     said, unsaid = (replay(write(tmp_path / name, c, w, tokens)) for name, c in {"said": o, "unsaid": few}.items())
     assert said.keys() == unsaid.keys()

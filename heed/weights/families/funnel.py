@@ -75,7 +75,10 @@ class Funnel(OneSided):
             upper=upper,
             skip=self.block_sizes[0] if upper else None,
             mixer=Funneled.Config(
-                heads=self.n_head, head_size=self.d_head, separate=self.separate_cls, segments=max(self.type_vocab_size, 3)
+                heads=self.n_head,
+                head_size=self.d_head,
+                separate=self.separate_cls,
+                segments=max(self.type_vocab_size, 3),
             ),
             feedforward=FeedForward.Config(hidden=self.d_inner, activation=self.hidden_act),
             norm=self.norm,
@@ -111,8 +114,9 @@ class Funnel(OneSided):
             found += self.pooled(tensors, "classifier.linear_hidden", "classifier.linear_out")
         if "discriminator_predictions.dense.weight" in tensors:
             stem = "discriminator_predictions"
-            names = *both(f"{stem}.dense", "heads.replaced.transform"), *both(
-                f"{stem}.dense_prediction", "heads.replaced.scores"
+            names = (
+                *both(f"{stem}.dense", "heads.replaced.transform"),
+                *both(f"{stem}.dense_prediction", "heads.replaced.scores"),
             )
             found.append(Found(Replaced.Config(activation=self.hidden_act), names))
         return tuple(found)

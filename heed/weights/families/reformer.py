@@ -115,8 +115,9 @@ class Reformer(OneSided):
         if "classifier.dense.weight" in tensors:
             labels = classes(tensors, "classifier.out_proj")
             pooled = Pooled.Config(activation="tanh", size=self.hidden_size, labels=labels)
-            names = both("classifier.dense", "heads.pooled.transform"), both(
-                "classifier.out_proj", "heads.pooled.scores"
+            names = (
+                both("classifier.dense", "heads.pooled.transform"),
+                both("classifier.out_proj", "heads.pooled.scores"),
             )
             found.append(Found(pooled, (*names[0], *names[1])))
         return tuple(found)

@@ -102,7 +102,9 @@ class TransfoXL(Family):
     def _authors_defaults(cls, data: Any) -> Any:
         if not isinstance(data, dict) or "n_token" not in data:
             return data
-        given = {name: value for name, value in data.items() if (name, value) not in (("d_embed", -1), ("tgt_len", None))}
+        given = {
+            name: value for name, value in data.items() if (name, value) not in (("d_embed", -1), ("tgt_len", None))
+        }
         return {**AUTHORS, "vocab_size": data["n_token"], "d_embed": None, **given}
 
     @property

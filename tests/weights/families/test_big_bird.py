@@ -106,7 +106,9 @@ def test_a_loaded_model_counts_the_blocks_of_each_row(tmp_path: Path) -> None:
     tokens = ids(3, 30, VOCABULARY)
     made, _ = ours(tokens, Where.ragged([30, 9, 21]))
     for row, length in enumerate((30, 9, 21)):
-        model = type(theirs).from_pretrained(tmp_path, dtype=torch.float64)  # short texts change their attention for good
+        model = type(theirs).from_pretrained(
+            tmp_path, dtype=torch.float64
+        )  # short texts change their attention for good
         close(made[row, :length], model.eval()(tokens[row : row + 1, :length]).last_hidden_state[0], EXACT)
 
 

@@ -163,8 +163,10 @@ def test_a_reader_looks_both_ways_and_answers(name: str, tmp_path: Path) -> None
     else:
         close(made, theirs, NEAR)
     again = returns(opened, tmp_path / "ours", model)
-    assert torch.equal(again(tokens[:, None] if "Multiple" in name else tokens)[0], model(
-        tokens[:, None] if "Multiple" in name else tokens)[0])
+    assert torch.equal(
+        again(tokens[:, None] if "Multiple" in name else tokens)[0],
+        model(tokens[:, None] if "Multiple" in name else tokens)[0],
+    )
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -327,6 +329,9 @@ BAD: dict[str, tuple[dict[str, Tensor], str]] = {
 def test_inputs_that_do_not_fit(name: str, tmp_path: Path) -> None:
     inputs, message = BAD[name]
     model_of(XLNetLMHeadModel, tmp_path)
-    save_file({"input_ids": ids(1, 3, 31), **{key: value.clone() for key, value in inputs.items()}}, tmp_path / "inputs.safetensors")
+    save_file(
+        {"input_ids": ids(1, 3, 31), **{key: value.clone() for key, value in inputs.items()}},
+        tmp_path / "inputs.safetensors",
+    )
     with pytest.raises(WeightsError, match=message):
         weights.replay(tmp_path)
