@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from .. import HeedError
-from . import catalogue, convert, demo, training
+from . import catalogue, check, convert, demo, training
 
 app = typer.Typer(
     name="heed",
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command("list")(catalogue.list_)
 app.command("verify")(catalogue.verify)
+app.command("check")(check.check)
 app.command("train")(training.train)
 app.command("eval")(training.evaluate)
 app.command("run")(training.run)

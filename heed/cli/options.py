@@ -69,26 +69,37 @@ class Wish:
         return {**(usual if usual["kind"] == kind else {}), "kind": kind, **more[kind]}
 
 
-def wishing(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the parameter `wish: Wish`, which gets an option for each of its fields.
+def spread(command: Callable[..., None]) -> Callable[..., None]:
+    """A command, some parameters of which are dataclasses: it gets an option for each of their fields.
 
-    Typer reads options from a function's signature; so this writes one, and hands what it is given on as a Wish.
+    Typer reads options from a function's signature; so this writes one, and hands on what it is given.
     """
-    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.annotation is not Wish]
-    hints = inspect.get_annotations(Wish, eval_str=True)
     named = inspect.Parameter.KEYWORD_ONLY
-    wishes = [
-        inspect.Parameter(field.name, named, default=field.default, annotation=hints[field.name])
-        for field in dataclasses.fields(Wish)
-    ]
+    own = list(inspect.signature(command, eval_str=True).parameters.values())
+    groups = {p.name: p.annotation for p in own if dataclasses.is_dataclass(p.annotation)}
+    fields: dict[str, list[inspect.Parameter]] = {
+        name: [
+            inspect.Parameter(field.name, named, default=field.default, annotation=hint)
+            for field, hint in zip(dataclasses.fields(kind), _hints(kind), strict=True)
+        ]
+        for name, kind in groups.items()
+    }
 
     @wraps(command)
     def run(**given: Any) -> None:
-        command(**{p.name: given[p.name] for p in own}, wish=Wish(**{p.name: given[p.name] for p in wishes}))
+        whole = {name: groups[name](**{p.name: given[p.name] for p in some}) for name, some in fields.items()}
+        command(**{p.name: given[p.name] for p in own if p.name not in groups}, **whole)
 
-    run.__signature__ = inspect.Signature([*(p.replace(kind=named) for p in own), *wishes])  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in (*own, *wishes)}
+    plain = [p.replace(kind=named) for p in own if p.name not in groups]
+    options = [*plain, *(p for some in fields.values() for p in some)]
+    run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in options}
     return run
+
+
+def _hints(kind: type) -> list[Any]:
+    hints = inspect.get_annotations(kind, eval_str=True)
+    return [hints[field.name] for field in dataclasses.fields(kind)]
 
 
 def named_files(given: Iterable[str], *, alone: str) -> dict[str, str]:

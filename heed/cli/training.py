@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from .options import Data, Json, Sets, Wish, file_settings, named_files, print_json, wishing
+from .options import Data, Json, Sets, Wish, file_settings, named_files, print_json, spread
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -58,7 +58,7 @@ def train(
         raise typer.Exit(STOPPED)
 
 
-@wishing
+@spread
 def evaluate(
     folder: Folder,
     wish: Wish,
@@ -81,7 +81,7 @@ def evaluate(
         _table(found)
 
 
-@wishing
+@spread
 def run(
     path: Model,
     wish: Wish,

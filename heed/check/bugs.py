@@ -1,0 +1,31 @@
+"""The bugs that are known here, each under a name that never changes. What is said about them is in `bugs.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A way in which attention goes wrong."""
+
+    slug: str
+    says: str  # what is wrong, in one sentence
+    hides: str  # why nobody notices
+    fix: str  # what to do, in words
+    before: str  # a line of wrong code
+    after: str  # the same line, mended
+    case: str  # where it happened in public
+    explains: tuple[str, ...] = ()  # other slugs that follow from it
+
+
+@cache
+def _bugs() -> dict[str, Bug]:
+    told = tomllib.loads(files(__package__).joinpath("bugs.toml").read_text(encoding="utf-8"))
+    return {slug: Bug(slug, **{**fields, "explains": tuple(fields.get("explains", ()))}) for slug, fields in told.items()}
+
+
+BUGS: dict[str, Bug] = _bugs()

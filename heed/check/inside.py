@@ -1,0 +1,246 @@
+"""Looking inside: which projections a module makes, what it makes of them, and which form of attention that is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import permutations
+
+import torch
+from torch import Tensor
+
+from .calls import Axes, Face
+from .reference import COARSE, SAME, WRONG, Conventions, Parts, attention, distance
+from .subject import QUIET, Subject
+from .trace import Projected, Trace, traced
+
+ROTATIONS = ("none", "half", "pairs")
+NAMED = {
+    "query": r"(^|[._])(q|query|queries|wq|to_q|q_proj|w_q|q_linear|linear_q|q_lin|fc_q|query_proj|w_qs|wquery)([._]|$)",
+    "key": r"(^|[._])(k|key|keys|wk|to_k|k_proj|w_k|k_linear|linear_k|k_lin|fc_k|key_proj|w_ks|wkey)([._]|$)",
+    "value": r"(^|[._])(v|value|values|wv|to_v|v_proj|w_v|v_linear|linear_v|v_lin|fc_v|value_proj|w_vs|wvalue)([._]|$)",
+}
+
+
+@dataclass(frozen=True)
+class Match:
+    """A form that the module's output equals."""
+
+    slug: str | None  # None: it is right
+    words: str
+    how: Conventions
+    error: float
+    order: str = "q, k, v"  # which projection served as what
+
+
+@dataclass(frozen=True)
+class Core:
+    """What stands between the projections and the output projection."""
+
+    streams: tuple[tuple[str, Tensor], ...]  # projections before anything is mixed, by the name of their weight
+    made: Tensor  # [B, T, H·d]
+    trace: Trace
+
+
+def core(subject: Subject) -> Core | None:
+    """The projections of a call without a mask, and what was made of them; None if they cannot be seen."""
+    x, source = subject.stream(), subject.source()
+    if subject.call.face is Face.HEADS:
+        return _function_core(subject, x)
+    if subject.module is None:
+        return None
+    plain = _unbiased(subject)
+    with torch.enable_grad(), traced(plain.target) as first:
+        y = plain.call(x, source).detach()
+    moved = x.clone()
+    moved[0, 1] += 1.0
+    beside = None if source is None else source.clone()
+    if beside is not None:
+        beside[0, 1] += 1.0
+    with traced(plain.target) as second:
+        plain.call(moved, beside)
+    if len(first.projections) != len(second.projections) or not first.projections:
+        return None
+    early, mixed, swapped = list[tuple[str, Tensor]](), None, False
+    for one, two in zip(first.projections, second.projections, strict=True):
+        rows = _changed(one, two)
+        laid = [t for t in (_laid(one, rows, x), _laid(one, rows, source)) if t is not None] if len(rows) == 1 else []
+        if len(rows) == 1 and laid:
+            early.append((one.name, laid[0]))
+            swapped = rows == [len(x)]
+        elif len(rows) > 1 and mixed is None and early:
+            mixed = one
+    if not early:
+        return None
+    made = y if mixed is None else _context(mixed, x, swapped)
+    return None if made is None else Core(tuple(early), made, first)
+
+
+def _function_core(subject: Subject, x: Tensor) -> Core:
+    call = subject.call
+    one = call.axes is Axes.BARE
+    three = [_joined(call.split(x, place), call.axes) for place in range(3)]
+    with traced(subject.target) as trace, torch.no_grad():
+        y = call(x)
+    streams = tuple(zip(("query", "key", "value"), three, strict=True))
+    return Core(streams, y if not one else y, trace)
+
+
+def _joined(x: Tensor, axes: Axes) -> Tensor:
+    if axes is Axes.BARE:
+        return x[None]
+    if axes is Axes.NONE:
+        return x
+    return (x if axes is Axes.TOKENS_FIRST else x.transpose(1, 2)).flatten(2)
+
+
+def _unbiased(subject: Subject) -> Subject:
+    """A copy whose biases are zero: then a projection is all there is between a weight and the scores."""
+    plain = subject.copied()
+    assert plain.module is not None
+    with torch.no_grad():
+        for name, weight in plain.module.named_parameters():
+            if weight.dim() == 1 and name.endswith("bias"):
+                weight.zero_()
+    return plain
+
+
+def _changed(one: Projected, two: Projected) -> list[int]:
+    """Which rows of a projection's input changed."""
+    if one.given.shape != two.given.shape:
+        return []
+    gap = (one.given - two.given).abs().flatten(0, -2).amax(-1)
+    return [int(row) for row in (gap > QUIET).nonzero().flatten()]
+
+
+def _laid(projected: Projected, rows: list[int], x: Tensor | None) -> Tensor | None:
+    """A projection as [B, T, width]: which flat row changed tells whether rows or tokens come first."""
+    if x is None:
+        return None
+    flat = projected.made.flatten(0, -2) if projected.made.dim() > 1 else projected.made[None]
+    batch, tokens = x.shape[:2]
+    if flat.shape[0] != batch * tokens:
+        return None
+    if rows == [1]:
+        return flat.unflatten(0, (batch, tokens)).detach()
+    return flat.unflatten(0, (tokens, batch)).transpose(0, 1).detach() if rows == [batch] else None
+
+
+def _context(projected: Projected, x: Tensor, swapped: bool) -> Tensor | None:
+    """What the output projection was given, as [B, T, width]; it may come tokens first."""
+    flat = projected.given.flatten(0, -2)
+    batch, tokens = x.shape[:2]
+    if flat.shape[0] != batch * tokens:
+        return None
+    if swapped:
+        return flat.unflatten(0, (tokens, batch)).transpose(0, 1).detach()
+    return flat.unflatten(0, (batch, tokens)).detach()
+
+
+def triples(inner: Core) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
+    """Which projections may be queries, keys and values: by their names first, then in every order."""
+    named = {}
+    for word, pattern in NAMED.items():
+        found = [stream for name, stream in inner.streams if re.search(pattern, name.lower())]
+        if found:
+            named[word] = found[0]
+    if len(named) == 3:
+        yield "q, k, v", named["query"], named["key"], named["value"]
+    for name, stream in inner.streams:
+        for parts, words in _cut(stream, inner.made.shape[-1]):
+            yield f"{name} as {words}", *parts
+    alike = [s for _, s in inner.streams if s.shape[-1] <= inner.made.shape[-1]][:4]
+    for a, b, c in permutations(range(len(alike)), 3):
+        if alike[b].shape == alike[c].shape:
+            yield f"projections {a + 1}, {b + 1}, {c + 1}", alike[a], alike[b], alike[c]
+
+
+def _cut(stream: Tensor, width: int) -> Iterator[tuple[tuple[Tensor, Tensor, Tensor], str]]:
+    """One projection that holds all three, or keys and values."""
+    wide = stream.shape[-1]
+    if wide <= width:
+        return
+    if wide == 3 * width:
+        three = stream.chunk(3, -1)
+        for order in permutations(range(3)):
+            yield (three[order[0]], three[order[1]], three[order[2]]), "three side by side"
+    elif (wide - width) % 2 == 0:
+        each = (wide - width) // 2
+        query, key, value = stream.split((width, each, each), -1)
+        yield (query, key, value), "queries, then fewer keys and values"
+
+
+def _by_head(stream: Tensor, width: int, heads: int) -> tuple[Tensor, Tensor, Tensor] | None:
+    """All three, head by head."""
+    if stream.shape[-1] != 3 * width:
+        return None
+    parts = stream.unflatten(-1, (heads, 3, -1)).unbind(-2)
+    return parts[0].flatten(-2), parts[1].flatten(-2), parts[2].flatten(-2)
+
+
+def matches(subject: Subject, inner: Core) -> Iterator[Match]:
+    """Forms that the output equals: the right ones first; if there are none, wrong ones."""
+    sees, bound = (subject.map > QUIET)[None], COARSE if inner.trace.coarse else SAME
+    heads = subject.sizes.heads if inner.made.shape[-1] % subject.sizes.heads == 0 else 1
+    heads = 1 if subject.call.face is Face.HEADS and subject.call.axes in (Axes.NONE, Axes.BARE) else heads
+    options = list(triples(inner))
+    options += [
+        (f"{name} head by head", *parts)
+        for name, stream in inner.streams
+        if (parts := _by_head(stream, inner.made.shape[-1], heads)) is not None
+    ]
+    given = [
+        (words, Parts(query, key, value, visible, heads))
+        for words, query, key, value in options
+        if query.shape == inner.made.shape and _fits(query, key, value, heads)
+        for visible in _sights(sees)
+        if visible.shape[1:] == (query.shape[1], key.shape[1])
+    ]
+    right = [
+        Match(None, f"attention, {words}", how, error, words)
+        for words, parts in given
+        for how in conventions(parts)
+        if (error := distance(attention(parts, how), inner.made)) <= bound
+    ]
+    if right:
+        yield right[0]
+        return
+    for slug, told, form in WRONG:
+        for words, parts in given:
+            for how in conventions(parts, few=True):
+                error = distance(form(parts, how), inner.made)
+                if error <= bound:
+                    yield Match(slug, told, how, error, words)
+                    return
+
+
+def _fits(query: Tensor, key: Tensor, value: Tensor, heads: int) -> bool:
+    size = query.shape[-1] // heads
+    return key.shape == value.shape and key.shape[-1] % size == 0 and heads % (key.shape[-1] // size) == 0
+
+
+def _sights(sees: Tensor) -> list[Tensor]:
+    """Who may see whom: as measured; everybody; nobody ahead."""
+    tokens, keys = sees.shape[1:]
+    everybody = torch.ones(1, tokens, keys, dtype=torch.bool)
+    found = [sees, everybody]
+    if tokens == keys:
+        triangle = everybody.tril()
+        found += [triangle, triangle & ~torch.eye(tokens, dtype=torch.bool)]
+    return [s for place, s in enumerate(found) if not any(torch.equal(s, t) for t in found[:place])]
+
+
+def conventions(parts: Parts, *, few: bool = False) -> Iterator[Conventions]:
+    """Ways to do it that are all right, or that are a matter of scale."""
+    even = parts.size % 2 == 0 and parts.key.shape[1] == parts.query.shape[1]
+    scales = ("head", "none") if few else ("head", "none", "width", "heads", "times", "size", "tokens", "value")
+    for rotation in ROTATIONS if even else ("none",):
+        for alibi in (False, True) if even and not few else (False,):
+            for scale in scales:
+                how = Conventions(rotation, alibi, scale)  # type: ignore[arg-type]
+                yield how
+                if parts.kv_heads not in (1, parts.heads):
+                    yield replace(how, tiled=True)
+                if parts.heads > 1 and not few and parts.kv_heads == parts.heads:
+                    yield replace(how, channels_first=True)

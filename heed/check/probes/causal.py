@@ -1,0 +1,140 @@
+"""Who looks at whom in time: nobody ahead, everybody back, as far as it is said."""
+
+from __future__ import annotations
+
+import torch
+
+from ..outcome import Clue, Outcome, Sure
+from ..reference import distance
+from ..subject import QUIET, Subject
+
+
+def prefix(subject: Subject) -> Outcome:
+    """f(x)[:t] = f(x[:t]) for every t."""
+    if not subject.meant_causal or subject.crossed:
+        return Outcome.moot("prefix", "it looks both ways")
+    x = subject.stream()
+    whole, worst = subject.run(x), (0.0, 0)
+    for t in range(1, x.shape[1]):
+        try:
+            part = subject.run(x[:, :t])
+        except Exception as error:  # noqa: BLE001  # foreign code may raise anything
+            return Outcome.moot("prefix", f"a text of {t} tokens raises {type(error).__name__}: {error}")
+        gap = distance(part, whole[:, :t])
+        worst = max(worst, (gap, t))
+        if gap > QUIET:
+            seen = _first_ahead(subject)
+            words = f"the first {t} tokens give something else alone than before {x.shape[1] - t} more ({gap:.1e})"
+            return Outcome.broken("prefix", words, Clue("future-leak", Sure.HINT, seen or words), error=gap, bound=QUIET)
+    return Outcome.held("prefix", f"equal for every t < {x.shape[1]}", worst[0], QUIET)
+
+
+def future(subject: Subject) -> Outcome:
+    """Later tokens, replaced by large noise, change nothing."""
+    if not subject.meant_causal or subject.crossed:
+        return Outcome.moot("future", "it looks both ways")
+    ahead, back = subject.looks_ahead, (subject.map > QUIET).tril(-1)
+    if bool(ahead.any()):
+        i, j = (int(place) for place in ahead.nonzero()[0])
+        size = float(subject.map[i, j])
+        words = f"token {i} changes by {size:.1e} when token {j}, which comes later, is replaced"
+        slug = "mask-inverted" if not bool(back.any()) else "future-leak"
+        return Outcome.broken("future", words, Clue(slug, Sure.LIKELY, words), error=size, bound=QUIET)
+    x = subject.stream()
+    y, worst = subject.run(x), 0.0
+    for t in range(x.shape[1] - 1):
+        loud = x.clone()
+        loud[:, t + 1 :] = subject.stream(seed=77)[:, t + 1 :] * 1e3
+        worst = max(worst, distance(subject.run(loud)[:, : t + 1], y[:, : t + 1]))
+        if worst > QUIET:
+            words = f"token {t} changes by {worst:.1e} when all later tokens are a thousand times as large"
+            return Outcome.broken("future", words, Clue("future-leak", Sure.LIKELY, words), error=worst, bound=QUIET)
+    return Outcome.held("future", "later tokens change nothing", worst, QUIET)
+
+
+def slope(subject: Subject) -> Outcome:
+    """∂y_t/∂x_s = 0 exactly, for s > t."""
+    if not subject.meant_causal or subject.crossed:
+        return Outcome.moot("slope", "it looks both ways")
+    x = subject.stream(rows=1).requires_grad_()
+    y = subject.live(x)
+    if not y.requires_grad:
+        return Outcome.moot("slope", "its output has no gradient")
+    for t in range(x.shape[1] - 1):
+        (gradient,) = torch.autograd.grad(y[:, t].square().sum(), [x], retain_graph=True)
+        later = gradient[:, t + 1 :].abs().nan_to_num(float("inf"))
+        if float(later.max()) > 0 and bool(torch.isfinite(later).all()):
+            s = t + 1 + int(later.amax((0, 2)).argmax())
+            words = f"token {t} has a gradient of {float(later.max()):.1e} towards token {s}, which comes later"
+            return Outcome.broken("slope", words, Clue("future-leak", Sure.HINT, words), error=float(later.max()))
+    return Outcome.held("slope", "no gradient leads ahead")
+
+
+def past(subject: Subject) -> Outcome:
+    """Every output moves when the token itself moves, or one before it within the window."""
+    moves = subject.map > QUIET
+    tokens, keys = moves.shape
+    if tokens != keys:
+        return _source_seen(subject)
+    blind = [i for i in range(tokens) if not bool(moves[i, i])]
+    if blind:
+        i = blind[-1]
+        words = f"token {i} does not change when it is replaced itself"
+        if bool(moves.any(1).any()):
+            return Outcome.broken("past", words, Clue("excludes-self", Sure.LIKELY, words))
+        return Outcome.broken("past", "no output depends on any input", Clue("parameter-unused", Sure.HINT, words))
+    if subject.meant_causal and subject.declared.window is None:
+        back = [(i, j) for i in range(tokens) for j in range(i) if not bool(moves[i, j])]
+        if len(back) == tokens * (tokens - 1) // 2:
+            words = "no token is influenced by one before it"
+            return Outcome.broken("past", words, Clue("mask-inverted", Sure.HINT, words))
+    return Outcome.held("past", "every token matters where it should")
+
+
+def _source_seen(subject: Subject) -> Outcome:
+    moves = subject.map > QUIET
+    if not bool(moves.any()):
+        words = "no output changes when the source is replaced"
+        return Outcome.broken("past", words, Clue("shared-self-cross", Sure.LIKELY, words))
+    return Outcome.held("past", "every output looks at the source")
+
+
+def extent(subject: Subject) -> Outcome:
+    """The tokens that matter are those of the declared window, counted exactly."""
+    declared, named = subject.declared.window, _named_window(subject)
+    if declared is None and named is None:
+        return Outcome.moot("extent", "no window is declared (--window N) or in the constructor")
+    if subject.crossed:
+        return Outcome.moot("extent", "it looks at a source")
+    wanted = declared if declared is not None else named
+    assert wanted is not None
+    moves = subject.influence(subject.run, tokens=max(subject.sizes.tokens, 2 * wanted + 3)) > QUIET
+    tokens = len(moves)
+    back = max((i - j for i in range(tokens) for j in range(i + 1) if moves[i, j]), default=0)
+    ahead = max((j - i for i in range(tokens) for j in range(i, tokens) if moves[i, j]), default=0)
+    seen = back + 1
+    told = f"a token sees {seen} tokens back, itself included" + (f", and {ahead} ahead" if ahead else "")
+    allowed = {wanted} if declared is not None else {wanted, wanted + 1, wanted // 2 + 1, wanted // 2, 2 * wanted}
+    if seen not in allowed:
+        words = f"{told}; the window is {wanted}"
+        return Outcome.broken("extent", words, Clue("window-extent", Sure.LIKELY, words), error=abs(seen - wanted))
+    if declared is None and seen != wanted:
+        words = f"{told}; the constructor's window is {wanted}"
+        return Outcome.held("extent", words, 0.0, 0.0, Clue("window-extent", Sure.CONVENTION, words))
+    return Outcome.held("extent", told)
+
+
+def _named_window(subject: Subject) -> int | None:
+    from ..words import size_word
+
+    arguments = {} if subject.recipe is None else subject.recipe.arguments
+    windows = [v for name, v in arguments.items() if size_word(name) == "window" and isinstance(v, int)]
+    return windows[0] if windows else None
+
+
+def _first_ahead(subject: Subject) -> str | None:
+    ahead = subject.looks_ahead
+    if not bool(ahead.any()):
+        return None
+    i, j = (int(place) for place in ahead.nonzero()[0])
+    return f"token {i} changes by {float(subject.map[i, j]):.1e} when token {j}, which comes later, is replaced"

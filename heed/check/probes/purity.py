@@ -1,0 +1,222 @@
+"""A module is a function of its input: no chance, no memory, no writing into what it was given."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from ..calls import Face, tensors
+from ..outcome import Clue, Outcome, Sure
+from ..reference import distance
+from ..subject import QUIET, Subject
+from ..words import Role
+
+
+def repeat(subject: Subject) -> Outcome:
+    """f(x) = f(x), also when dropout is on in the constructor; training and back again changes nothing."""
+    made = _built(subject)
+    if made:
+        words = f"{made} is made inside forward: its weights are new in every call and are never trained"
+        return Outcome.broken("repeat", words, Clue("layer-made-in-forward", Sure.CERTAIN, words))
+    if (outcome := _twice(subject, "")) is not None:
+        return outcome
+    for name in () if subject.recipe is None else subject.recipe.dropouts:
+        dropping = subject.rebuilt(**{name: 0.5})
+        if dropping is not None and (outcome := _twice(dropping, f" with {name}=0.5")) is not None:
+            return outcome
+    return Outcome.held("repeat", "the same input gives the same output")
+
+
+def _twice(subject: Subject, told: str) -> Outcome | None:
+    x, source = subject.stream(), subject.source()
+    torch.manual_seed(1)
+    first = subject.run(x, source)
+    torch.manual_seed(2)
+    second = subject.run(x, source)
+    torch.manual_seed(1)
+    third = subject.run(x, source)
+    if _equal(first, second) and _equal(first, third):
+        return _after_training(subject, x, source, first, told)
+    gap = distance(second, first)
+    if _equal(first, third):
+        words = f"two calls with the same input differ by {gap:.1e} in eval mode{told}"
+        return Outcome.broken("repeat", words, Clue("dropout-in-eval", Sure.LIKELY, words), error=gap)
+    words = f"the same input gives something else the next time ({gap:.1e}), whatever the seed{told}"
+    return Outcome.broken("repeat", words, Clue("state-between-calls", Sure.LIKELY, words), error=gap)
+
+
+def _after_training(subject: Subject, x: Tensor, source: Tensor | None, first: Tensor, told: str) -> Outcome | None:
+    if subject.module is None:
+        return None
+    trained = subject.copied()
+    assert trained.module is not None
+    trained.module.train()
+    trained.run(x, source)
+    trained.module.eval()
+    gap = distance(trained.run(x, source), first)
+    if gap > QUIET:
+        words = f"train(), a call, and eval() again change the output by {gap:.1e}{told}"
+        return Outcome.broken("repeat", words, Clue("state-between-calls", Sure.HINT, words), error=gap)
+    return None
+
+
+def _built(subject: Subject) -> str | None:
+    """The kind of module with weights that a call makes anew, if it does."""
+    if subject.module is None:
+        return None
+    made: list[nn.Module] = []
+    with _noting(made):
+        subject.run(subject.stream(), subject.source())
+    weighty = [m for m in made if any(True for _ in m.parameters(recurse=False))]
+    return type(weighty[0]).__name__ if weighty else None
+
+
+@contextmanager
+def _noting(made: list[nn.Module]) -> Iterator[None]:
+    before = nn.Module.__init__
+
+    def noted(self: nn.Module, *args: object, **kwargs: object) -> None:
+        made.append(self)
+        before(self, *args, **kwargs)
+
+    nn.Module.__init__ = noted  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.__init__ = before  # type: ignore[method-assign]
+
+
+def pure(subject: Subject) -> Outcome:
+    """What was given is as it was; another text in between changes nothing."""
+    x, source = subject.stream(), subject.source()
+    given, beside = x.clone(), None if source is None else source.clone()
+    first = subject.run(given, beside)
+    if not torch.equal(given, x) or (source is not None and beside is not None and not torch.equal(beside, source)):
+        words = "the input is changed by the call"
+        return Outcome.broken("pure", words, Clue("input-mutated", Sure.CERTAIN, words))
+    if (form := subject.pairs or subject.padding) is not None:
+        sees = torch.ones(len(x), x.shape[1], subject.keys(x), dtype=torch.bool)
+        sees[:, :, -1] = False
+        mask = form.write(sees, subject.sizes.heads)
+        kept = mask.clone()
+        with torch.no_grad():
+            subject.call(x, source, extra={form.argument: mask})
+        if not torch.equal(mask, kept):
+            words = f"the mask {form.argument} is changed by the call"
+            return Outcome.broken("pure", words, Clue("input-mutated", Sure.CERTAIN, words))
+    subject.run(subject.stream(seed=8, tokens=subject.sizes.tokens - 2), subject.source(seed=9))
+    gap = distance(subject.run(x, source), first)
+    if gap > QUIET:
+        words = f"after another text the same text gives something else ({gap:.1e})"
+        return Outcome.broken("pure", words, Clue("state-between-calls", Sure.LIKELY, words), error=gap, bound=QUIET)
+    return Outcome.held("pure", "inputs are left alone, nothing is kept")
+
+
+def gradients(subject: Subject) -> Outcome:
+    """Every parameter is reached by a gradient, and every gradient is a number."""
+    if subject.module is None:
+        return Outcome.moot("gradients", "it has no weights")
+    named = {name: p for name, p in subject.module.named_parameters() if p.requires_grad}
+    if not named:
+        return Outcome.moot("gradients", "it has no weights")
+    y = subject.live(subject.stream(), subject.source())
+    draw = torch.randn(y.shape, generator=torch.Generator().manual_seed(4), dtype=y.dtype)
+    if not y.requires_grad:
+        words = "no gradient reaches any weight: the output is cut off from them"
+        return Outcome.broken("gradients", words, Clue("parameter-unused", Sure.LIKELY, words))
+    found = torch.autograd.grad((y * draw).sum(), list(named.values()), allow_unused=True)
+    for name, gradient in zip(named, found, strict=True):
+        if gradient is not None and not bool(torch.isfinite(gradient).all()):
+            words = f"the gradient of {name} is not finite"
+            return Outcome.broken("gradients", words, Clue("overflow", Sure.HINT, words))
+    lost = [name for name, gradient in zip(named, found, strict=True) if gradient is None]
+    if lost:
+        words = f"no gradient reaches {', '.join(lost[:4])}{' ...' if len(lost) > 4 else ''}: nothing is computed with it"
+        cross = [name for name in lost if any(word in name.lower() for word in ("cross", "enc", "src", "multihead"))]
+        if cross and subject.crossed:
+            return Outcome.broken("gradients", words, Clue("shared-self-cross", Sure.LIKELY, words))
+        return Outcome.broken("gradients", words, Clue("parameter-unused", Sure.LIKELY, words))
+    return Outcome.held("gradients", f"all {len(named)} weights matter")
+
+
+def precision(subject: Subject) -> Outcome:
+    """In float32 the result is that of float64, up to what rounding explains: some 2^-24 per product of a sum."""
+    x, source = subject.stream(), subject.source()
+    truth = subject.run(x, source)
+    single = subject.copied()
+    if single.module is not None:
+        single.module.float()
+    made = {name: _single(make) for name, make in single.call.made.items()}
+    single = single.with_target(single.target)
+    single.call = single.call.with_(made=made)
+    try:
+        rough = single.run(x.float(), None if source is None else source.float())
+    except Exception as error:  # noqa: BLE001  # foreign code may raise anything
+        return Outcome.moot("precision", f"in float32 it raises {type(error).__name__}: {str(error)[:120]}")
+    bound = 2.0**-24 * 64 * (subject.sizes.width * x.shape[1]) ** 0.5
+    gap = distance(rough.double(), truth)
+    if gap > bound:
+        words = f"float32 differs from float64 by {gap:.1e}, more than rounding explains ({bound:.1e})"
+        slug = "overflow" if not bool(torch.isfinite(rough).all()) else "rope-precision"
+        return Outcome.broken("precision", words, Clue(slug, Sure.HINT, words), error=gap, bound=bound)
+    return Outcome.held("precision", f"float32 differs by {gap:.1e}; rounding explains {bound:.1e}", gap, bound)
+
+
+def _single(make: object) -> object:
+    def made(tokens: int) -> object:
+        value = make(tokens)  # type: ignore[operator]
+        if isinstance(value, tuple):
+            return tuple(v.float() for v in value)
+        return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+    return made
+
+
+def looking(subject: Subject) -> Outcome:
+    """With and without the attention weights: the same output; and the weights sum to one, head by head."""
+    names = subject.call.signature.all(Role.WEIGHTS)
+    switches = [n for n in names if isinstance(subject.call.signature.defaults.get(n), bool | None) and "average" not in n]
+    if not switches or subject.call.face is Face.HEADS and subject.module is None and not switches:
+        return Outcome.moot("looking", "it cannot be asked for its weights")
+    x, source = subject.stream(), subject.source()
+    outputs = {}
+    for value in (False, True):
+        try:
+            with torch.no_grad():
+                outputs[value] = subject.call.raw(x, source, None, {switches[0]: value})
+        except Exception:  # noqa: BLE001  # cannot be asked
+            return Outcome.moot("looking", f"{switches[0]}={value} is refused")
+    plain, looked = (subject.call.back(subject.call.picked(outputs[v], x), x) for v in (False, True))
+    gap = distance(looked, plain)
+    if gap > 1e-7:
+        words = f"{switches[0]}=True changes the output by {gap:.1e}"
+        return Outcome.broken("looking", words, Clue("looking-changes-output", Sure.CERTAIN, words), error=gap)
+    return _weights(subject, outputs[True], x)
+
+
+def _weights(subject: Subject, returned: object, x: Tensor) -> Outcome:
+    keys, heads = subject.keys(x), subject.sizes.heads
+    found = [t for t in tensors(returned) if t.dim() >= 3 and t.shape[-2:] == (x.shape[1], keys)]
+    if not found:
+        return Outcome.held("looking", "the same output either way")
+    weights = found[0]
+    if not bool(torch.allclose(weights.sum(-1), torch.ones((), dtype=weights.dtype), atol=1e-6)):
+        words = "the weights that it returns do not sum to one"
+        return Outcome.broken("looking", words, Clue("weights-averaged", Sure.HINT, words))
+    if heads > 1 and (weights.dim() < 4 or weights.shape[-3] != heads):
+        words = f"the weights that it returns are {list(weights.shape)}: one map for {heads} heads, their mean"
+        return Outcome.held("looking", words, 0.0, 0.0, Clue("weights-averaged", Sure.CONVENTION, words))
+    return Outcome.held("looking", "the same output either way; the weights sum to one, head by head")
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return bool(torch.equal(one.nan_to_num(9.0), other.nan_to_num(9.0)))
+
+
+def state_of(module: nn.Module) -> dict[str, Tensor]:
+    """All that a module keeps, copied."""
+    return copy.deepcopy(dict(module.state_dict()))

@@ -1,0 +1,162 @@
+"""Rows, heads and tokens are not mixed up: batches, equal tokens, shuffled tokens, sources."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..calls import Axes, Face
+from ..outcome import Clue, Outcome, Sure
+from ..reference import distance
+from ..subject import QUIET, Subject
+
+BATCH_NAMED = ("batch_first",)
+
+
+def layout(subject: Subject) -> Outcome:
+    """One token of one row is replaced: only that row may move."""
+    if subject.call.face is Face.HEADS and subject.call.axes is Axes.BARE:
+        return Outcome.moot("layout", "it takes one row")
+    moved = _moved(subject)  # [B, T]
+    down, along = bool(moved[1:, 0].any()), bool(moved[0, 1:].any())
+    elsewhere = bool(moved[1:, 1:].any())
+    if down and not along and not elsewhere:
+        words = "replacing one token moves the same token of the other rows, and no other token of its own row"
+        if subject.declared.layout == "sbd":
+            return Outcome.moot("layout", "declared as [tokens, rows, width]")
+        clue = Clue("batch-first-confusion", Sure.CERTAIN, words + "; if [tokens, rows, width] is meant: --layout sbd")
+        return Outcome.broken("layout", words, clue)
+    if down or elsewhere:
+        row = int(moved.any(1).nonzero()[-1])
+        words = f"replacing a token of row 0 moves row {row}"
+        return Outcome.broken("layout", words, Clue("batch-mixing", Sure.HINT, words))
+    return Outcome.held("layout", "one row moves, the others do not")
+
+
+def _moved(subject: Subject) -> Tensor:
+    x, source = subject.stream(), subject.source()
+    y = subject.run(x, source)
+    other, beside = x.clone(), None if source is None else source.clone()
+    (other if beside is None else beside)[0, 0] = subject.stream(seed=9)[0, 0] * 2
+    gap = (subject.run(other, beside) - y).abs().amax(-1) / y.abs().max().clamp(min=1e-30)
+    return gap.nan_to_num(float("inf")) > QUIET
+
+
+def independent(subject: Subject) -> Outcome:
+    """f(rows together) = rows by themselves, also with a mask of its own for each row."""
+    if subject.call.face is Face.HEADS and subject.call.axes is Axes.BARE:
+        return Outcome.moot("rows", "it takes one row")
+    x, source = subject.stream(), subject.source()
+    together = subject.run(x, source)
+    for row in range(len(x)):
+        part = slice(row, row + 1)
+        alone = subject.run(x[part], None if source is None else source[part])
+        gap = distance(alone, together[part])
+        if gap > QUIET:
+            words = f"row {row} gives something else among others than alone ({gap:.1e})"
+            return Outcome.broken("rows", words, Clue("batch-mixing", Sure.LIKELY, words), error=gap, bound=QUIET)
+    return _masked_rows(subject, x, source)
+
+
+def _masked_rows(subject: Subject, x: Tensor, source: Tensor | None) -> Outcome:
+    form = subject.padding
+    if form is None:
+        return Outcome.held("rows", "rows are independent; there is no mask to give each its own")
+    keys = subject.keys(x)
+    sees = torch.ones(len(x), x.shape[1], keys, dtype=torch.bool)
+    for row in range(len(x)):
+        sees[row, :, keys - row :] = row == 0
+    together = subject.run(x, source, sees=sees, form=form)
+    for row in range(len(x)):
+        part = slice(row, row + 1)
+        alone = subject.run(x[part], None if source is None else source[part], sees=sees[part], form=form)
+        real = slice(0, x.shape[1] - row) if source is None else slice(None)
+        gap = distance(alone[:, real], together[part, real])
+        if gap > QUIET:
+            words = f"row {row} with a mask of its own gives something else among others than alone ({gap:.1e})"
+            return Outcome.broken("rows", words, Clue("batch-mixing", Sure.LIKELY, words), error=gap, bound=QUIET)
+    return Outcome.held("rows", "rows are independent, with a mask each")
+
+
+def same(subject: Subject) -> Outcome:
+    """All tokens equal: every output is that of one token alone. So weights sum to one, and heads stay apart."""
+    if subject.crossed:
+        return Outcome.moot("same", "it looks at a source")
+    one = subject.stream(tokens=1)
+    many = one.expand(-1, subject.sizes.tokens, -1).contiguous()
+    try:
+        alone, together = subject.run(one), subject.run(many)
+    except Exception as error:  # noqa: BLE001  # foreign code may raise anything
+        return Outcome.moot("same", f"one token alone raises {type(error).__name__}: {error}")
+    inside = distance(together, together[:, :1].expand_as(together))
+    gap = distance(together, alone.expand_as(together))
+    if max(inside, gap) <= QUIET * 10:
+        return Outcome.held("same", "equal tokens give equal outputs", gap, QUIET)
+    if has_positions(subject):
+        return Outcome.moot("same", "it knows where a token stands")
+    words = f"{subject.sizes.tokens} equal tokens give other outputs than one of them alone ({gap:.1e})"
+    slug = "head-mixing" if inside > QUIET and not subject.meant_causal else "softmax-axis"
+    return Outcome.broken("same", words, Clue(slug, Sure.HINT, words), error=gap, bound=QUIET)
+
+
+def order(subject: Subject) -> Outcome:
+    """Without positions and looking both ways, shuffled tokens give shuffled outputs."""
+    if subject.crossed:
+        return Outcome.moot("order", "it looks at a source")
+    if subject.meant_causal or bool(((subject.map <= QUIET) & ~torch.eye(len(subject.map), dtype=torch.bool)).any()):
+        return Outcome.moot("order", "who sees whom depends on the order")
+    gap, shuffled = _shuffled(subject)
+    if gap <= QUIET * 10:
+        return Outcome.held("order", "shuffled tokens give shuffled outputs", gap, QUIET)
+    if shuffled == 0.0:
+        words = "it does not care about the order of its tokens"
+        return Outcome.held("order", words)
+    return Outcome.moot("order", "it knows where a token stands")
+
+
+def _shuffled(subject: Subject) -> tuple[float, float]:
+    x = subject.stream()
+    places = torch.randperm(x.shape[1], generator=torch.Generator().manual_seed(5))
+    gap = distance(subject.run(x[:, places]), subject.run(x)[:, places])
+    return gap, gap
+
+
+def has_positions(subject: Subject) -> bool:
+    """Whether equal tokens at different places are told apart: by learned places, or by a scramble of the tokens."""
+    if subject.module is None:
+        return False
+    tables = [name for name, _ in (*subject.module.named_parameters(), *subject.module.named_buffers())]
+    words = ("pos", "rope", "rotary", "freq", "alibi", "rel", "time", "bias_table", "inv_")
+    named = any(word in name.lower() for name in tables for word in words)
+    return named or bool(subject.call.made)
+
+
+def sourced(subject: Subject) -> Outcome:
+    """Every output depends on the source, and a cross-attention has weights of its own."""
+    if not subject.crossed:
+        return Outcome.moot("source", "it looks at its own stream")
+    x, source = subject.stream(), subject.source()
+    assert source is not None
+    gap = distance(subject.run(x, source + 1.0), subject.run(x, source))
+    if gap <= QUIET:
+        words = "replacing the whole source changes nothing"
+        return Outcome.broken("source", words, Clue("shared-self-cross", Sure.LIKELY, words))
+    shared = _shared(subject.module)
+    if shared:
+        words = f"{shared[0]} and {shared[1]} are the same object"
+        return Outcome.broken("source", words, Clue("shared-self-cross", Sure.CERTAIN, words))
+    return Outcome.held("source", "the source matters")
+
+
+def _shared(module: nn.Module | None) -> tuple[str, str] | None:
+    if module is None:
+        return None
+    seen: dict[int, str] = {}
+    for name, child in module.named_modules(remove_duplicate=False):
+        if not any(True for _ in child.parameters(recurse=True)) or not name:
+            continue
+        if id(child) in seen and any(True for _ in child.children()):
+            return seen[id(child)], name
+        seen.setdefault(id(child), name)
+    return None
+

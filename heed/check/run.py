@@ -1,0 +1,210 @@
+"""The check itself: build, call, ask, diagnose."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import nn
+
+from .build import Recipe, lively, recipe
+from .calls import discover
+from .diagnose import diagnosed
+from .outcome import Clue, Outcome, Sure
+from .probes import PROBES, Probe
+from .report import Report
+from .subject import QUIET, Declared, Subject
+from .target import CannotCheck, locate
+from .words import Sizes
+
+
+def check(
+    target: Any,
+    *,
+    init: Mapping[str, Any] | None = None,
+    adapter: Callable[..., Any] | None = None,
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+    seed: int = 0,
+    **declared: Any,
+) -> Report:
+    """Ask a module, a class, a function or `path.py:Name` everything, and say what is wrong with it.
+
+    `declared` is what you know about it, by the names of `Declared`: causal, mask_true, layout, scale, window, gqa, rope.
+    """
+    begun = perf_counter()
+    name = target if isinstance(target, str) else _name(target)
+    found = locate(target) if isinstance(target, str) else target
+    with quiet():
+        subject = subjected(found, _name(found), init, adapter, Declared(**declared), seed)
+        outcomes = [_asked(probe, subject) for probe in chosen(only, skip)]
+        likely = diagnosed(outcomes)
+    return Report(
+        target=name,
+        kind="attention",
+        call=_told(subject),
+        outcomes=outcomes,
+        likely=likely,
+        conventions=_conventions(subject),
+        seconds=perf_counter() - begun,
+        seed=seed,
+        place=_place(found),
+        influence=subject.map.tolist(),
+        expected=_expected(subject),
+    )
+
+
+def chosen(only: Sequence[str], skip: Sequence[str]) -> list[Probe]:
+    """The probes to run: by name or by number."""
+    known = {probe.name for probe in PROBES} | {probe.number for probe in PROBES}
+    unknown = [name for name in (*only, *skip) if name not in known]
+    if unknown:
+        raise CannotCheck(f"there is no probe {unknown[0]!r}; there are {', '.join(p.name for p in PROBES)}")
+    return [
+        probe
+        for probe in PROBES
+        if (not only or probe.name in only or probe.number in only) and not {probe.name, probe.number} & set(skip)
+    ]
+
+
+def subjected(
+    found: Any,
+    name: str,
+    init: Mapping[str, Any] | None,
+    adapter: Callable[..., Any] | None,
+    declared: Declared,
+    seed: int,
+) -> Subject:
+    """The target behind the one face."""
+    plan: Recipe | None = None
+    sizes, built = Sizes(), found
+    if inspect.isclass(found):
+        plan = recipe(found, init)
+        sizes, built = plan.sizes, plan.build(seed)
+    elif isinstance(found, nn.Module):
+        built = lively_copy(found, seed)
+        sizes = measured(found, sizes)
+    if adapter is not None:
+        module, built = built, Adapted(built, adapter)
+        del module
+    call = discover(built, sizes)
+    if declared.layout == "sbd":
+        call = call.with_(rows_first=False)
+    return Subject(name, call, declared, plan, seed, found)
+
+
+class Adapted(nn.Module):
+    """A target behind the user's own function (target, x) -> y."""
+
+    def __init__(self, target: Any, adapter: Callable[..., Any]) -> None:
+        super().__init__()
+        self.target, self.adapter = target, adapter
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.adapter(self.target, x)
+
+
+def lively_copy(module: nn.Module, seed: int) -> nn.Module:
+    """A copy of the user's module: theirs stays as it is."""
+    import copy
+
+    return lively(copy.deepcopy(module), seed)
+
+
+def measured(module: nn.Module, sizes: Sizes) -> Sizes:
+    """Sizes of a module that was given ready-made: from its attributes, by their names."""
+    from dataclasses import replace
+
+    from .words import size_word
+
+    real: dict[str, int] = {}
+    for name, value in vars(module).items():
+        word = size_word(name)
+        if word in {"width", "heads", "kv_heads"} and isinstance(value, int) and not isinstance(value, bool):
+            real.setdefault(word, value)
+    if "width" not in real:
+        wide = [p.shape[1] for p in module.parameters() if p.dim() == 2]
+        if wide:
+            real["width"] = max(set(wide), key=wide.count)
+    return replace(sizes, **real)
+
+
+def _asked(probe: Probe, subject: Subject) -> Outcome:
+    """One probe; what the target raises is a finding, with its place."""
+    try:
+        return probe.ask(subject)
+    except CannotCheck:
+        raise
+    except Exception as error:  # noqa: BLE001  # foreign code may raise anything
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if "heed/check" not in f.filename.replace("\\", "/")]
+        where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+        words = f"raised {type(error).__name__}: {str(error)[:300]}{where}"
+        return Outcome.broken(probe.name, words, Clue("raises", Sure.HINT, f"{probe.name}: {words}"))
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """One thread, torch's generator as it was, no warnings of foreign code."""
+    import warnings
+
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    torch.set_num_threads(1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_rng_state(state)
+
+
+def _told(subject: Subject) -> str:
+    arguments = {} if subject.recipe is None else subject.recipe.arguments
+    plain = {n: v for n, v in arguments.items() if isinstance(v, int | float | str | bool) or v is None}
+    built = f"built with {', '.join(f'{n}={v}' for n, v in plain.items())}; " if plain else ""
+    names = subject.call.arguments(subject.stream(), subject.source(), None)
+    return f"{built}called with {', '.join(names)} ({subject.call.face})"
+
+
+def _conventions(subject: Subject) -> list[tuple[str, str]]:
+    from .probes.written import found
+
+    told = [("looks", "back only" if subject.meant_causal else "both ways")]
+    told += [("mask", found_.forms[0].words()) for found_ in subject.masks.values() if found_.forms]
+    match = found(subject)[1]
+    if match is not None and match.slug is None:
+        told += list(match.how.words())
+    return told
+
+
+def _expected(subject: Subject) -> list[list[float]]:
+    shape = subject.map.shape
+    ones = torch.ones(shape)
+    allowed = ones.tril() if subject.meant_causal and shape[0] == shape[1] else ones
+    if subject.declared.window is not None and shape[0] == shape[1]:
+        allowed = allowed.triu(1 - subject.declared.window)
+    return [[float(v) for v in row] for row in allowed]
+
+
+def _place(found: Any) -> tuple[str, int] | None:
+    kind = type(found) if isinstance(found, nn.Module) else found
+    try:
+        return inspect.getsourcefile(kind) or "", inspect.getsourcelines(kind)[1]
+    except (TypeError, OSError):
+        return None
+
+
+def _name(target: Any) -> str:
+    if isinstance(target, nn.Module):
+        return type(target).__name__
+    return str(getattr(target, "__name__", type(target).__name__))
+
+
+def moved(influence: torch.Tensor) -> torch.Tensor:
+    """Which pairs of a map count as influence."""
+    return influence > QUIET

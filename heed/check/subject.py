@@ -1,0 +1,213 @@
+"""What is checked, behind one face: a stream goes in, a stream comes out, and a mask says who sees whom.
+
+Facts about it are found by experiment when they are first asked for, and kept.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..core.config import Config, Flag, Positive, Size
+from .build import Recipe
+from .calls import Axes, Call, Face
+from .masks import Form, Found, explore
+from .words import Role, Sizes, says_causal
+
+QUIET = 1e-9  # relative: an output that moves less than this has not moved (float64)
+
+
+class Declared(Config):
+    """What the user says about the target; what is None is found out, and not judged unless it contradicts itself."""
+
+    causal: Flag | None = None  # nobody looks ahead
+    mask_true: Literal["attend", "block"] | None = None  # what True or 1 means in a mask
+    layout: Literal["bsd", "sbd"] | None = None  # rows or tokens first
+    scale: Literal["head", "none"] | Positive | None = None  # by what scores are scaled
+    window: Size | None = None  # how many tokens a token sees, itself included
+    gqa: Literal["interleave", "tile"] | None = None  # which query heads share a key head
+    rope: Literal["half", "pairs"] | None = None  # which channels turn together
+
+
+@dataclass
+class Subject:
+    """A target that can be called, and what is known about it."""
+
+    name: str
+    call: Call
+    declared: Declared = field(default_factory=Declared)
+    recipe: Recipe | None = None
+    seed: int = 0
+    origin: Any = None  # the class or function that the user named
+
+    @property
+    def target(self) -> Any:
+        return self.call.target
+
+    @property
+    def module(self) -> nn.Module | None:
+        return self.target if isinstance(self.target, nn.Module) else None
+
+    @property
+    def sizes(self) -> Sizes:
+        return self.call.sizes
+
+    @property
+    def crossed(self) -> bool:
+        """Whether it looks at a source of its own."""
+        return self.call.face is Face.CROSS
+
+    @property
+    def three(self) -> bool:
+        """Whether queries, keys and values can be given apart."""
+        return self.call.face in (Face.THREE, Face.HEADS)
+
+    # --- inputs ---
+
+    def stream(self, *, tokens: int | None = None, seed: int = 1, rows: int | None = None) -> Tensor:
+        """Random tokens. [B, T, D]"""
+        bare = self.call.axes is Axes.BARE and self.call.face is Face.HEADS
+        count = 1 if bare else rows or self.sizes.rows
+        draw = torch.Generator().manual_seed(1000 * self.seed + seed)
+        shape = (count, tokens or self.sizes.tokens, self.sizes.width)
+        return torch.randn(shape, generator=draw, dtype=torch.float64)
+
+    def source(self, seed: int = 2, rows: int | None = None) -> Tensor | None:
+        """What a cross-attention looks at; None if it looks at the stream itself."""
+        return self.stream(tokens=self.sizes.source, seed=seed, rows=rows) if self.crossed else None
+
+    # --- calls ---
+
+    def run(
+        self,
+        x: Tensor,
+        source: Tensor | None = None,
+        *,
+        value: Tensor | None = None,
+        sees: Tensor | None = None,
+        form: Form | None = None,
+    ) -> Tensor:
+        """The output, without gradients; `sees` [B, T, S] is told in a form that the target understands."""
+        with torch.no_grad():
+            return self.live(x, source, value=value, sees=sees, form=form)
+
+    def live(
+        self,
+        x: Tensor,
+        source: Tensor | None = None,
+        *,
+        value: Tensor | None = None,
+        sees: Tensor | None = None,
+        form: Form | None = None,
+    ) -> Tensor:
+        """The same with gradients."""
+        beside = source if source is not None or not self.crossed else self.source(rows=len(x))
+        extra = {}
+        if sees is not None:
+            used = form or self.pairs or self.padding
+            assert used is not None  # whoever gives a mask has asked whether there is a form
+            extra = {used.argument: used.write(sees, self.sizes.heads)}
+        return self.call(x, beside, value, extra)
+
+    def keys(self, x: Tensor) -> int:
+        """How many tokens there are to look at."""
+        return self.sizes.source if self.crossed else x.shape[1]
+
+    # --- masks ---
+
+    @cached_property
+    def masks(self) -> dict[str, Found]:
+        """What was found about every argument that should be a mask."""
+        return explore(self.call)
+
+    @property
+    def pairs(self) -> Form | None:
+        """A form that says who sees whom."""
+        good = [form for found in self.masks.values() for form in found.forms if form.shape.pairs]
+        return next((form for form in good if form.shape.by_row), next(iter(good), None))
+
+    @property
+    def padding(self) -> Form | None:
+        """A form that says who is there."""
+        good = [form for found in self.masks.values() for form in found.forms if form.shape.by_row]
+        return next((form for form in good if not form.shape.pairs), next(iter(good), None))
+
+    # --- who is influenced by whom ---
+
+    @cached_property
+    def map(self) -> Tensor:
+        """How far output i moves when token j is replaced, relative to the output. [T, S]"""
+        return self.influence(self.run)
+
+    def influence(self, run: Callable[..., Tensor], tokens: int | None = None) -> Tensor:
+        """The same for another way to run, or another length."""
+        x = self.stream(tokens=tokens, rows=1)
+        source = self.source(rows=1)
+        y = run(x, source)
+        size = y.abs().max().clamp(min=1e-30)
+        found = torch.zeros(x.shape[1], self.keys(x), dtype=torch.float64)
+        for j in range(found.shape[1]):
+            moved_x, moved = x.clone(), None if source is None else source.clone()
+            (moved_x if moved is None else moved)[:, j] = self.stream(tokens=1, seed=50 + j, rows=1)[:, 0] * 2
+            change = (run(moved_x, moved) - y).abs().amax((0, 2)) / size
+            found[:, j] = change.nan_to_num(float("inf"))
+        return found
+
+    @cached_property
+    def looks_ahead(self) -> Tensor:
+        """Which pairs (i, j > i) move. [T, S]"""
+        return (self.map > QUIET).triu(1)
+
+    @cached_property
+    def meant_causal(self) -> bool:
+        """Whether nobody should look ahead: it was declared, the name says so, or it almost is."""
+        if self.declared.causal is not None:
+            return self.declared.causal
+        if self.crossed:
+            return False
+        ahead = self.looks_ahead
+        possible = ahead.shape[0] * (ahead.shape[0] - 1) // 2
+        if not bool(ahead.any()):
+            return True
+        told = self._told_causal()
+        few = int(ahead.sum()) <= possible // 2 and bool((self.map > QUIET).tril(-1).any())
+        return told or few
+
+    def _told_causal(self) -> bool:
+        flags = {} if self.recipe is None else self.recipe.flags
+        said = [value for name, value in flags.items() if "causal" in name.lower()]
+        return any(said) or (not said and says_causal(self.name))
+
+    # --- copies ---
+
+    def with_target(self, target: Any) -> Subject:
+        """The same face in front of another target: a copy, or one built with other settings."""
+        other = Subject(self.name, self.call.with_(target=target), self.declared, self.recipe, self.seed, self.origin)
+        if "masks" in self.__dict__:
+            other.__dict__["masks"] = self.masks
+        return other
+
+    def copied(self) -> Subject:
+        """A deep copy of the module, or the function itself."""
+        return self.with_target(copy.deepcopy(self.target) if self.module is not None else self.target)
+
+    def rebuilt(self, **changed: Any) -> Subject | None:
+        """Built anew with arguments changed, with the same weights where they fit; None if that cannot be."""
+        if self.recipe is None or self.module is None:
+            return None
+        try:
+            module = self.recipe.build(self.seed, **changed)
+            module.load_state_dict(self.module.state_dict(), strict=False)
+            return self.with_target(module)
+        except Exception:  # noqa: BLE001  # a combination that the constructor refuses
+            return None
+
+    def has(self, *roles: Role) -> bool:
+        """Whether the call has an argument of one of these roles."""
+        return bool(self.call.signature.all(*roles))

@@ -1,0 +1,140 @@
+"""The command that finds bugs: check."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .options import Json, spread
+
+if TYPE_CHECKING:
+    from ..check import Report
+
+WRONG, CANNOT = 1, 2  # exit codes
+
+
+class MaskTrue(StrEnum):
+    """What True or 1 means in a mask."""
+
+    attend = "attend"
+    block = "block"
+
+
+class Layout(StrEnum):
+    """What comes first in a stream."""
+
+    bsd = "bsd"
+    sbd = "sbd"
+
+
+class Grouping(StrEnum):
+    """Which query heads share a key head."""
+
+    interleave = "interleave"
+    tile = "tile"
+
+
+class Rotation(StrEnum):
+    """Which channels turn together."""
+
+    half = "half"
+    pairs = "pairs"
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the user declares; what is not declared is found out."""
+
+    causal: Annotated[
+        bool | None, typer.Option("--causal/--bidirectional", help="Whether nobody may look ahead.")
+    ] = None
+    mask_true: Annotated[MaskTrue | None, typer.Option(help="What True or 1 means in a mask.")] = None
+    layout: Annotated[Layout | None, typer.Option(help="Rows first (bsd) or tokens first (sbd).")] = None
+    scale: Annotated[str | None, typer.Option(help="By what scores are scaled.", metavar="head|none|NUMBER")] = None
+    window: Annotated[int | None, typer.Option(help="How many tokens a token sees, itself included.")] = None
+    gqa: Annotated[Grouping | None, typer.Option(help="Which query heads share a key head.")] = None
+    rope: Annotated[Rotation | None, typer.Option(help="Which channels turn together.")] = None
+
+    def spec(self) -> dict[str, Any]:
+        """As `heed.check` takes it."""
+        found = {name: value for name, value in asdict(self).items() if value is not None}
+        if self.scale is not None and self.scale not in ("head", "none"):
+            try:
+                found["scale"] = float(self.scale)
+            except ValueError:
+                raise typer.BadParameter(f"--scale is head, none or a number, not {self.scale!r}") from None
+        return {name: str(value) if isinstance(value, StrEnum) else value for name, value in found.items()}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which probes, within which limits, and where the report goes."""
+
+    only: Annotated[list[str] | None, typer.Option(help="Run this probe only. May be repeated.")] = None
+    skip: Annotated[list[str] | None, typer.Option(help="Leave this probe out. May be repeated.")] = None
+    seed: Annotated[int, typer.Option(help="Of the weights and inputs.")] = 0
+    timeout: Annotated[float, typer.Option(help="Seconds after which to give up.")] = 120.0
+    memory: Annotated[float, typer.Option(help="GiB that the target may take.")] = 8.0
+    junit: Annotated[Path | None, typer.Option(help="Write a JUnit file for test runners.")] = None
+    sarif: Annotated[Path | None, typer.Option(help="Write a SARIF file for code scanning.")] = None
+    html: Annotated[Path | None, typer.Option(help="Write a page with the map of influences.")] = None
+
+
+@spread
+def check(
+    target: Annotated[str, typer.Argument(help="path/to/file.py:Name, package.module:Name, or a checkpoint's folder.")],
+    init: Annotated[str, typer.Option(help="Arguments of the constructor.", metavar="JSON")] = "{}",
+    adapter: Annotated[
+        str | None, typer.Option(help="A function (target, x) -> y that calls it.", metavar="FILE.py:fn")
+    ] = None,
+    as_json: Json = False,
+    *,
+    known: Known,
+    wanted: Wanted,
+) -> None:
+    """Find the bug in somebody's attention: exit code 0 = nothing wrong, 1 = violations, 2 = could not run.
+
+    The target's code is run in this process, with your rights: check what you would also import.
+    """
+    from ..check import check as asked
+    from ..check.limits import limited
+    from ..check.target import locate
+
+    try:
+        arguments = json.loads(init)
+    except json.JSONDecodeError as error:
+        raise typer.BadParameter(f"--init is no JSON: {error}") from None
+    if not isinstance(arguments, dict):
+        raise typer.BadParameter('--init wants an object, such as \'{"d_model": 32}\'')
+    with limited(wanted.timeout, wanted.memory):
+        report = asked(
+            target,
+            init=arguments,
+            adapter=None if adapter is None else locate(adapter),
+            only=wanted.only or (),
+            skip=wanted.skip or (),
+            seed=wanted.seed,
+            **known.spec(),
+        )
+    _give(report, wanted, as_json)
+    raise typer.Exit(0 if report.ok else WRONG)
+
+
+def _give(report: Report, wanted: Wanted, as_json: bool) -> None:
+    from ..check import exports, render
+    from ..check.page import page
+    from ..core.atomic import replacing
+
+    for path, form in ((wanted.junit, exports.junit), (wanted.sarif, exports.sarif), (wanted.html, page)):
+        if path is not None:
+            with replacing(path) as part:
+                part.write_text(form(report), encoding="utf-8")
+    if as_json:
+        print(exports.as_json(report))
+    else:
+        render.show(report)
