@@ -73,7 +73,7 @@ class Form:
             Shape.HEAD_KEYS: lambda: sees[:, None, :1],
         }[self.shape]().contiguous()
         if self.numbers is Numbers.ADDED:
-            least = torch.finfo(torch.float64).min if self.finite else float("-inf")
+            least = -1e30 if self.finite else float("-inf")  # as small in float32, too
             return torch.zeros(told.shape, dtype=torch.float64).masked_fill(~told, least)
         told = told if self.attend else ~told
         return told if self.numbers is Numbers.TRUE else told.long()

@@ -15,6 +15,7 @@ from torch import nn
 from .build import Recipe, lively, recipe
 from .calls import discover
 from .diagnose import diagnosed
+from .kinds import OTHERS, Kind, by_name
 from .outcome import Clue, Outcome, Sure
 from .probes import PROBES, Probe
 from .report import Report
@@ -40,13 +41,16 @@ def check(
     begun = perf_counter()
     name = target if isinstance(target, str) else _name(target)
     found = locate(target) if isinstance(target, str) else target
+    kind = by_name(found, _name(found)) if adapter is None else Kind.ATTENTION
+    if kind is not Kind.ATTENTION:
+        return _other(found, name, kind, init, seed)
     with quiet():
         subject = subjected(found, _name(found), init, adapter, Declared(**declared), seed)
         outcomes = [_asked(probe, subject) for probe in chosen(only, skip)]
         likely = diagnosed(outcomes)
     return Report(
         target=name,
-        kind="attention",
+        kind=kind,
         call=_told(subject),
         outcomes=outcomes,
         likely=likely,
@@ -57,6 +61,15 @@ def check(
         influence=subject.map.tolist(),
         expected=_expected(subject),
     )
+
+
+def _other(found: Any, name: str, kind: Kind, init: Mapping[str, Any] | None, seed: int) -> Report:
+    """What belongs to an attention without being one."""
+    begun = perf_counter()
+    with quiet():
+        built = recipe(found, init).build(seed) if inspect.isclass(found) else found
+        outcomes = OTHERS[kind](built, _name(found))
+    return Report(name, kind, "alone", outcomes, diagnosed(outcomes), (), perf_counter() - begun, seed, _place(found))
 
 
 def chosen(only: Sequence[str], skip: Sequence[str]) -> list[Probe]:

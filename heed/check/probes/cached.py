@@ -2,13 +2,206 @@
 
 from __future__ import annotations
 
-from ..outcome import Outcome
-from ..subject import Subject
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..outcome import Clue, Outcome, Sure
+from ..reference import distance
+from ..subject import QUIET, Subject
 from ..words import Role
+
+CUTS = ((3, 1, 1, 1, 1), (1, 1, 1, 1, 1, 1, 1), (2, 3, 2), (6, 1))
+Step = Callable[[Subject, Tensor, int, Any], tuple[Tensor, Any]]  # piece, tokens before it, cache -> output, cache
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """One way in which a cache is handed on."""
+
+    name: str
+    begin: Callable[[], Any]
+    step: Step
 
 
 def equal(subject: Subject) -> Outcome:
     """Several cuttings of a text, with the cache handed on, against one call."""
-    if not subject.has(Role.CACHE, Role.PLACE):
+    if not subject.has(Role.CACHE, Role.PLACE) or subject.crossed:
         return Outcome.moot("cache", "it keeps no cache")
-    return Outcome.moot("cache", "to come")
+    protocol = _found(subject)
+    if protocol is None:
+        return Outcome.moot("cache", "no usual way to hand its cache on works; see --adapter")
+    x = subject.stream()
+    whole = _whole(subject, x)
+    for cuts in CUTS:
+        pieces = _run(subject, protocol, x, cuts)
+        gap = distance(pieces, whole)
+        if gap > 10 * QUIET:
+            return _broken(subject, protocol, x, cuts, pieces, whole)
+    again = _run(subject, protocol, x, CUTS[0])
+    if distance(again, whole) > 10 * QUIET:
+        words = "after other texts the cache of a new one is not empty"
+        return Outcome.broken("cache", words, Clue("state-between-calls", Sure.LIKELY, words))
+    return _reordered(subject, protocol, x)
+
+
+def _whole(subject: Subject, x: Tensor) -> Tensor:
+    """One call over all of it, in which nobody looks ahead."""
+    if subject.meant_causal or subject.pairs is None:
+        return subject.run(x)
+    sees = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril().expand(len(x), -1, -1)
+    return subject.run(x, sees=sees)
+
+
+def _run(subject: Subject, protocol: Protocol, x: Tensor, cuts: Sequence[int]) -> Tensor:
+    cache, done, outputs = protocol.begin(), 0, list[Tensor]()
+    with torch.no_grad():
+        for many in cuts:
+            y, cache = protocol.step(subject, x[:, done : done + many], done, cache)
+            outputs.append(y)
+            done += many
+    return torch.cat(outputs, 1)
+
+
+def _broken(
+    subject: Subject, protocol: Protocol, x: Tensor, cuts: Sequence[int], pieces: Tensor, whole: Tensor
+) -> Outcome:
+    off = ((pieces - whole).abs().amax((0, 2)) > QUIET * whole.abs().max()).nonzero().flatten().tolist()
+    told = "+".join(map(str, cuts))
+    words = f"{x.shape[1]} tokens in pieces of {told}: token {off[0]} differs by {distance(pieces, whole):.1e}"
+    sees_all = _reaches_back(subject, protocol, x)
+    slug = "cache-offset" if sees_all and _placed(subject) else "cache-mismatch"
+    sure = Sure.LIKELY
+    gap = distance(pieces, whole)
+    return Outcome.broken("cache", words, Clue(slug, sure, words), error=gap, bound=QUIET)
+
+
+def _reaches_back(subject: Subject, protocol: Protocol, x: Tensor) -> bool:
+    """Whether the last token, by itself, is influenced by every token in the cache."""
+    cuts = (x.shape[1] - 1, 1)
+    last = _run(subject, protocol, x, cuts)[:, -1]
+    for j in range(x.shape[1] - 1):
+        other = x.clone()
+        other[:, j] += 1.0
+        if distance(_run(subject, protocol, other, cuts)[:, -1], last) <= QUIET:
+            return False
+    return True
+
+
+def _placed(subject: Subject) -> bool:
+    from .rows import has_positions
+    from .written import found
+
+    match = found(subject)[1]
+    return has_positions(subject) or (match is not None and (match.how.rotation != "none" or match.how.alibi))
+
+
+def _reordered(subject: Subject, protocol: Protocol, x: Tensor) -> Outcome:
+    """Rows chosen anew in the middle: the module's own way to do it, if it has one."""
+    reorder = getattr(subject.target, "reorder_cache", None) or getattr(subject.target, "_reorder_cache", None)
+    if reorder is None:
+        return Outcome.held("cache", f"equal in {len(CUTS)} cuttings, and again after another text ({protocol.name})")
+    rows, middle = torch.tensor([2, 0, 1])[: len(x)], x.shape[1] // 2
+    with torch.no_grad():
+        _, cache = protocol.step(subject, x[:, :middle], 0, protocol.begin())
+        try:
+            cache = reorder(cache, rows)
+        except Exception as error:  # noqa: BLE001  # foreign code may raise anything
+            return Outcome.moot("cache", f"reorder_cache raises {type(error).__name__}: {error}")
+        y, _ = protocol.step(subject, x[rows, middle:], middle, cache)
+    gap = distance(y, _whole(subject, x[rows])[:, middle:])
+    if gap > 10 * QUIET:
+        words = f"after reorder_cache the rows continue other texts than they should ({gap:.1e})"
+        return Outcome.broken("cache", words, Clue("cache-reorder", Sure.LIKELY, words), error=gap)
+    return Outcome.held("cache", f"equal in {len(CUTS)} cuttings, and with rows reordered ({protocol.name})")
+
+
+# --- ways to hand a cache on ---
+
+
+def _found(subject: Subject) -> Protocol | None:
+    """The first that runs and keeps something: one more token must be influenced by those before it."""
+    x = subject.stream()
+    for protocol in _protocols(subject):
+        try:
+            first = _run(subject, protocol, x, (3, 1))
+            other = x.clone()
+            other[:, 0] += 1.0
+            second = _run(subject, protocol, other, (3, 1))
+        except Exception:  # noqa: BLE001, S112  # not its way
+            continue
+        if distance(second[:, 3:], first[:, 3:]) > QUIET:
+            return protocol
+    return None
+
+
+def _protocols(subject: Subject) -> Iterator[Protocol]:
+    names = subject.call.signature
+    cache, use, place = names.named(Role.CACHE), names.named(Role.USE_CACHE), names.named(Role.PLACE)
+    if cache is not None:
+        for switch in ({use: True} if use else {}, {}):
+            yield Protocol("a cache that is returned", lambda: None, _returned(cache, switch, place))
+            yield Protocol("a dict that is filled", dict, _filled(cache, switch, place))
+            yield Protocol("a cache of transformers", _dynamic, _filled(cache, switch, place))
+    if place is not None:
+        yield Protocol("a cache inside, by the place of the first token", lambda: None, _inside(place))
+
+
+def _returned(cache: str, switch: dict[str, Any], place: str | None) -> Step:
+    def step(subject: Subject, piece: Tensor, done: int, kept: Any) -> tuple[Tensor, Any]:
+        extra = {cache: kept, **switch, **_places(subject, piece, done, place)}
+        returned = subject.call.raw(piece, None, None, extra)
+        y = subject.call.back(subject.call.picked(returned, piece), piece)
+        rest = [part for part in returned if not (isinstance(part, Tensor) and part is returned[0])]
+        fresh = next((part for part in rest[::-1] if part is not None), None)
+        if fresh is None:
+            raise ValueError("nothing is handed on")
+        return y, fresh
+
+    return step
+
+
+def _filled(cache: str, switch: dict[str, Any], place: str | None) -> Step:
+    def step(subject: Subject, piece: Tensor, done: int, kept: Any) -> tuple[Tensor, Any]:
+        extra = {cache: kept, **switch, **_places(subject, piece, done, place)}
+        return subject.call(piece, None, None, extra), kept
+
+    return step
+
+
+def _inside(place: str) -> Step:
+    def step(subject: Subject, piece: Tensor, done: int, kept: Any) -> tuple[Tensor, Any]:
+        return subject.call(piece, None, None, _places(subject, piece, done, place)), kept
+
+    return step
+
+
+def _dynamic() -> Any:
+    from transformers.cache_utils import DynamicCache  # type: ignore[import-not-found,unused-ignore]
+
+    return DynamicCache()
+
+
+def _places(subject: Subject, piece: Tensor, done: int, place: str | None) -> dict[str, Any]:
+    """Where the piece stands, for whatever asks for it; and its triangle, where masks are given from outside."""
+    end = done + piece.shape[1]
+    extra: dict[str, Any] = {} if place is None else {place: done}
+    for name, make in subject.call.made.items():
+        role = subject.call.signature.roles[name]
+        if role in (Role.PLACES, Role.TABLES):
+            extra[name] = _later(make(end), done)
+    if not subject.meant_causal and subject.pairs is not None:
+        sees = torch.ones(piece.shape[1], end, dtype=torch.bool).tril(done).expand(len(piece), -1, -1)
+        extra[subject.pairs.argument] = subject.pairs.write(sees, subject.sizes.heads)
+    return extra
+
+
+def _later(value: Any, done: int) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_later(part, done) for part in value)
+    if not isinstance(value, Tensor):
+        return value
+    return value[done:] if value.dim() == 1 or value.is_complex() else value[:, done:]
