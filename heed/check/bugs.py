@@ -25,7 +25,9 @@ class Bug:
 @cache
 def _bugs() -> dict[str, Bug]:
     told = tomllib.loads(files(__package__).joinpath("bugs.toml").read_text(encoding="utf-8"))
-    return {slug: Bug(slug, **{**fields, "explains": tuple(fields.get("explains", ()))}) for slug, fields in told.items()}
+    return {
+        slug: Bug(slug, **{**fields, "explains": tuple(fields.get("explains", ()))}) for slug, fields in told.items()
+    }
 
 
 BUGS: dict[str, Bug] = _bugs()

@@ -87,13 +87,21 @@ class Call:
     made: Mapping[str, Callable[[int], Any]] = field(default_factory=dict)  # what depends on the number of tokens
 
     def __call__(
-        self, x: Tensor, source: Tensor | None = None, value: Tensor | None = None, extra: Mapping[str, Any] | None = None
+        self,
+        x: Tensor,
+        source: Tensor | None = None,
+        value: Tensor | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> Tensor:
         """The output for a stream [B, T, D], beside a source [B, S, D], of which the values may be other ones."""
         return self.back(self.picked(self.raw(x, source, value, extra), x), x)
 
     def raw(
-        self, x: Tensor, source: Tensor | None = None, value: Tensor | None = None, extra: Mapping[str, Any] | None = None
+        self,
+        x: Tensor,
+        source: Tensor | None = None,
+        value: Tensor | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> Any:
         """Whatever the target returns."""
         return self.target(**self.arguments(x, source, value, extra))

@@ -53,11 +53,8 @@ def core(subject: Subject) -> Core | None:
     plain = _unbiased(subject)
     with torch.enable_grad(), traced(plain.target) as first:
         y = plain.call(x, source).detach()
-    moved = x.clone()
-    moved[0, 1] += 1.0
-    beside = None if source is None else source.clone()
-    if beside is not None:
-        beside[0, 1] += 1.0
+    moved = subject.nudged(x, 1, 0)
+    beside = None if source is None else subject.nudged(source, 1, 0)
     with traced(plain.target) as second:
         plain.call(moved, beside)
     if len(first.projections) != len(second.projections) or not first.projections:

@@ -57,6 +57,8 @@ def _memory(gigabytes: float | None) -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "allocate" not in str(error):
             raise
-        raise CannotCheck(f"the target wanted more than {gigabytes:g} GiB of memory; give more with --memory") from error
+        raise CannotCheck(
+            f"the target wanted more than {gigabytes:g} GiB of memory; give more with --memory"
+        ) from error
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

@@ -161,7 +161,13 @@ class Trial:
         source = torch.randn(rows, sizes.source, sizes.width, generator=draw, dtype=torch.float64)
         beside = source if call.face is Face.CROSS else None
         keys = sizes.source if beside is not None else sizes.tokens
-        return cls(call, x, beside, torch.arange(rows) % 2 + 1 if keys > 3 else torch.zeros(rows).long(), _or_none(call, x, beside))
+        return cls(
+            call,
+            x,
+            beside,
+            torch.arange(rows) % 2 + 1 if keys > 3 else torch.zeros(rows).long(),
+            _or_none(call, x, beside),
+        )
 
     def hides(self, form: Form) -> Hiding:
         """Whether what stands behind a hidden key matters to nobody else, while all else still does."""
@@ -192,7 +198,10 @@ class Trial:
     def _moved(self, form: Form, hidden: Tensor, row: Tensor, place: Tensor, y: Tensor) -> float:
         """How far the others' outputs move if a token is replaced."""
         x, source = self.x.clone(), None if self.source is None else self.source.clone()
-        (x if source is None else source)[row, place] += 1.5
+        noise = torch.randn(len(row), x.shape[2], generator=torch.Generator().manual_seed(9), dtype=x.dtype)
+        (x if source is None else source)[row, place] += (
+            2 * noise
+        )  # a norm would not notice if all channels moved alike
         others = self._others(hidden) & self._others(place)
         return float((self._run(form, hidden, x, source) - y)[others].abs().nan_to_num(9.0).max())
 

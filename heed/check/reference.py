@@ -16,7 +16,9 @@ from torch import Tensor
 Rotation: TypeAlias = Literal["none", "half", "pairs"]
 Wrong: TypeAlias = "Callable[[Parts, Conventions], Tensor]"
 SAME = 1e-9  # relative: rounding in float64 stays below it, no two forms come so close by chance
-COARSE = 3e-6  # the same where a module computes some of it in float32, whatever it is given: some 30 roundings of 2^-24
+COARSE = (
+    3e-6  # the same where a module computes some of it in float32, whatever it is given: some 30 roundings of 2^-24
+)
 
 
 @dataclass(frozen=True)
@@ -233,7 +235,11 @@ def _over_heads(parts: Parts, how: Conventions) -> Tensor:
 
 
 def _one_head(parts: Parts, how: Conventions) -> Tensor:
-    return _never(parts) if parts.kv_heads != parts.heads else attention(replace(parts, heads=1), replace(how, scale=how.scale))
+    return (
+        _never(parts)
+        if parts.kv_heads != parts.heads
+        else attention(replace(parts, heads=1), replace(how, scale=how.scale))
+    )
 
 
 def _swapped(parts: Parts, how: Conventions) -> Tensor:

@@ -154,7 +154,9 @@ def _asked(probe: Probe, subject: Subject) -> Outcome:
     except CannotCheck:
         raise
     except Exception as error:  # noqa: BLE001  # foreign code may raise anything
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if "heed/check" not in f.filename.replace("\\", "/")]
+        frames = [
+            f for f in traceback.extract_tb(error.__traceback__) if "heed/check" not in f.filename.replace("\\", "/")
+        ]
         where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
         words = f"raised {type(error).__name__}: {str(error)[:300]}{where}"
         return Outcome.broken(probe.name, words, Clue("raises", Sure.HINT, f"{probe.name}: {words}"))

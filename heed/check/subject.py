@@ -82,6 +82,13 @@ class Subject:
         """What a cross-attention looks at; None if it looks at the stream itself."""
         return self.stream(tokens=self.sizes.source, seed=seed, rows=rows) if self.crossed else None
 
+    def nudged(self, x: Tensor, token: int | slice, row: int | slice = slice(None)) -> Tensor:
+        """A copy with a token moved at random: a norm would not notice if all of its channels moved alike."""
+        moved = x.clone()
+        part = moved[row, token]
+        moved[row, token] = part + torch.randn(part.shape, generator=torch.Generator().manual_seed(7), dtype=x.dtype)
+        return moved
+
     # --- calls ---
 
     def run(
@@ -150,12 +157,14 @@ class Subject:
         x = self.stream(tokens=tokens, rows=1)
         source = self.source(rows=1)
         y = run(x, source)
-        size = y.abs().max().clamp(min=1e-30)
+        size = y.nan_to_num(0.0).abs().max().clamp(min=1e-30)
         found = torch.zeros(x.shape[1], self.keys(x), dtype=torch.float64)
         for j in range(found.shape[1]):
             moved_x, moved = x.clone(), None if source is None else source.clone()
             (moved_x if moved is None else moved)[:, j] = self.stream(tokens=1, seed=50 + j, rows=1)[:, 0] * 2
-            change = (run(moved_x, moved) - y).abs().amax((0, 2)) / size
+            after = run(moved_x, moved)
+            same = (after == y) | (after.isnan() & y.isnan())  # what is never a number does not move
+            change = (after - y).abs().masked_fill(same, 0.0).amax((0, 2)) / size
             found[:, j] = change.nan_to_num(float("inf"))
         return found
 

@@ -50,9 +50,9 @@ class Rotation(StrEnum):
 class Known:
     """What the user declares; what is not declared is found out."""
 
-    causal: Annotated[
-        bool | None, typer.Option("--causal/--bidirectional", help="Whether nobody may look ahead.")
-    ] = None
+    causal: Annotated[bool | None, typer.Option("--causal/--bidirectional", help="Whether nobody may look ahead.")] = (
+        None
+    )
     mask_true: Annotated[MaskTrue | None, typer.Option(help="What True or 1 means in a mask.")] = None
     layout: Annotated[Layout | None, typer.Option(help="Rows first (bsd) or tokens first (sbd).")] = None
     scale: Annotated[str | None, typer.Option(help="By what scores are scaled.", metavar="head|none|NUMBER")] = None
@@ -110,7 +110,7 @@ def check(
     except json.JSONDecodeError as error:
         raise typer.BadParameter(f"--init is no JSON: {error}") from None
     if not isinstance(arguments, dict):
-        raise typer.BadParameter('--init wants an object, such as \'{"d_model": 32}\'')
+        raise typer.BadParameter("--init wants an object, such as '{\"d_model\": 32}'")
     with limited(wanted.timeout, wanted.memory):
         report = asked(
             target,

@@ -114,7 +114,9 @@ def _waves(target: Any, table: Tensor) -> Outcome:
             if distance(table, _from(layout, start, *table.shape, words)) <= CLOSE:
                 return Outcome.held("waves", f"the paper's sinusoids, {words}, from place {start}")
     if distance(table, _inclusive(*table.shape)) <= CLOSE:
-        return Outcome.held("waves", "sinusoids, sines then cosines, frequencies to the end of the range (as tensor2tensor)")
+        return Outcome.held(
+            "waves", "sinusoids, sines then cosines, frequencies to the end of the range (as tensor2tensor)"
+        )
     for words, wrong in _distorted(*table.shape):
         if distance(table, wrong) <= CLOSE or distance(table, _halves(wrong)) <= CLOSE:
             return Outcome.broken("waves", f"sinusoids with {words}", Clue("position-exponent", Sure.CERTAIN, words))
@@ -186,14 +188,20 @@ def _distorted(tokens: int, width: int) -> Iterator[tuple[str, Tensor]]:
     yield "an exponent cut to whole numbers", _waved(place * 10000.0 ** (-(even // width)))
     log = torch.log(torch.tensor(10000.0, dtype=torch.float64))
     yield "a division that binds too late (log(10000) / d // 2)", _waved(place * torch.exp(even * (-log / width // 2)))
-    yield "a division that binds too late (-log(10000) // d)", _waved(place * torch.exp(even * torch.floor(-log / width)))
+    yield (
+        "a division that binds too late (-log(10000) // d)",
+        _waved(place * torch.exp(even * torch.floor(-log / width))),
+    )
     whole = torch.arange(width, dtype=torch.float64)
     each = place * 10000.0 ** (-2 * whole / width)
     yield "another frequency for the cosine than for the sine (2i of the channel)", _alternating(each)
     each = place * 10000.0 ** (-whole / width)
     yield "another frequency for the cosine than for the sine", _alternating(each)
     yield "sines only", place.mul(10000.0 ** (-whole / width)).sin()
-    yield "sine and cosine exchanged", torch.stack((_angles(tokens, width).cos(), _angles(tokens, width).sin()), -1).flatten(-2)
+    yield (
+        "sine and cosine exchanged",
+        torch.stack((_angles(tokens, width).cos(), _angles(tokens, width).sin()), -1).flatten(-2),
+    )
 
 
 def _alternating(angle: Tensor) -> Tensor:
@@ -256,4 +264,8 @@ def _laid(distances: Tensor, shape: tuple[int, ...]) -> Tensor:
     square = distances.expand(tokens, tokens)
     if len(shape) == 2:
         return square.clone()
-    return square.expand(shape).clone() if shape[-1] == tokens and shape[0] != tokens else square[..., None, None].expand(shape).clone()
+    return (
+        square.expand(shape).clone()
+        if shape[-1] == tokens and shape[0] != tokens
+        else square[..., None, None].expand(shape).clone()
+    )

@@ -66,7 +66,15 @@ def _tables(target: Any, tokens: int) -> tuple[Tensor, Tensor] | None:
     module = target.float() if isinstance(target, nn.Module) else target
     x = torch.zeros(1, 1, tokens, 24)
     places = torch.arange(tokens)
-    for arguments in ((x, places[None]), (x, tokens), (x[:, 0], places[None]), (tokens,), (x,), (places,), (24, tokens)):
+    for arguments in (
+        (x, places[None]),
+        (x, tokens),
+        (x[:, 0], places[None]),
+        (tokens,),
+        (x,),
+        (places,),
+        (24, tokens),
+    ):
         try:
             with torch.no_grad():
                 made = module(*arguments)
@@ -115,7 +123,9 @@ def _ways(target: Any) -> Iterator[dict[str, Any]]:
             for name, role in signature.roles.items():
                 if role is Role.TABLES:
                     table = sin if "sin" in name.lower() else cos
-                    given[name] = torch.polar(torch.ones_like(cos), torch.atan2(sin, cos)) if "fre" in name else table[lead]
+                    given[name] = (
+                        torch.polar(torch.ones_like(cos), torch.atan2(sin, cos)) if "fre" in name else table[lead]
+                    )
                 elif role in (Role.PLACES, Role.PLACE) and name in signature.needed:
                     given[name] = torch.arange(TOKENS)
             for flip in (False, True):

@@ -39,7 +39,9 @@ PROBES: tuple[Probe, ...] = (
     Probe("pure", "P20", "inputs and masks are left as they are, and nothing is kept between calls", purity.pure),
     Probe("gradients", "P19", "every weight matters, and its gradient is finite", purity.gradients),
     Probe("precision", "P18", "in float32 the result is that of float64 up to rounding", purity.precision),
-    Probe("looking", "P20", "asking for the weights changes no output, and the weights are those of it", purity.looking),
+    Probe(
+        "looking", "P20", "asking for the weights changes no output, and the weights are those of it", purity.looking
+    ),
     Probe("cache", "P12", "a text in pieces gives what it gives at once", cached.equal),
     Probe("written-out", "P17", "it equals attention written out with its own weights", written.equal),
     Probe("scale", "P13", "scores are divided by the root of a head's size", written.scale),

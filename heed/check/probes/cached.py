@@ -84,8 +84,7 @@ def _reaches_back(subject: Subject, protocol: Protocol, x: Tensor) -> bool:
     cuts = (x.shape[1] - 1, 1)
     last = _run(subject, protocol, x, cuts)[:, -1]
     for j in range(x.shape[1] - 1):
-        other = x.clone()
-        other[:, j] += 1.0
+        other = subject.nudged(x, j)
         if distance(_run(subject, protocol, other, cuts)[:, -1], last) <= QUIET:
             return False
     return True
@@ -128,9 +127,7 @@ def _found(subject: Subject) -> Protocol | None:
     for protocol in _protocols(subject):
         try:
             first = _run(subject, protocol, x, (3, 1))
-            other = x.clone()
-            other[:, 0] += 1.0
-            second = _run(subject, protocol, other, (3, 1))
+            second = _run(subject, protocol, subject.nudged(x, 0), (3, 1))
         except Exception:  # noqa: BLE001, S112  # not its way
             continue
         if distance(second[:, 3:], first[:, 3:]) > QUIET:

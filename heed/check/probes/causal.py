@@ -25,7 +25,9 @@ def prefix(subject: Subject) -> Outcome:
         if gap > QUIET:
             seen = _first_ahead(subject)
             words = f"the first {t} tokens give something else alone than before {x.shape[1] - t} more ({gap:.1e})"
-            return Outcome.broken("prefix", words, Clue("future-leak", Sure.HINT, seen or words), error=gap, bound=QUIET)
+            return Outcome.broken(
+                "prefix", words, Clue("future-leak", Sure.HINT, seen or words), error=gap, bound=QUIET
+            )
     return Outcome.held("prefix", f"equal for every t < {x.shape[1]}", worst[0], QUIET)
 
 

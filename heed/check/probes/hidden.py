@@ -11,9 +11,11 @@ from ..masks import Form, Found, Numbers
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
 from ..subject import QUIET, Subject
+from ..trace import traced
 from ..words import Role
 
 LOUD = 300.0  # times the usual size: scores grow ninety thousand times
+SCORES = 3e5  # how large scores are made, where they can be seen: real models reach a hundred thousand
 
 
 def meaning(subject: Subject) -> Outcome:
@@ -131,9 +133,7 @@ def _only_keys_matter(subject: Subject, found: Found) -> bool:
     sees[:, :, 2] = False
     for form in found.felt:
         plain = subject.run(x, y, value=y, sees=sees, form=form)
-        other_value, other_key = y.clone(), y.clone()
-        other_value[:, 2] += 1.0
-        other_key[:, 2] += 1.0
+        other_value, other_key = subject.nudged(y, 2), subject.nudged(y, 2)
         by_value = distance(subject.run(x, y, value=other_value, sees=sees, form=form), plain)
         by_key = distance(subject.run(x, other_key, value=y, sees=sees, form=form), plain)
         if by_value <= QUIET < by_key:
@@ -263,19 +263,33 @@ def _kind(y: Tensor) -> str:
 
 def large(subject: Subject) -> Outcome:
     """Inputs 300 times as large: numbers, and the mask still hides."""
-    x, source = subject.stream() * LOUD, subject.source()
-    source = None if source is None else source * LOUD
+    loud = _loudness(subject)
+    x, source = subject.stream() * loud, subject.source()
+    source = None if source is None else source * loud
     y = subject.run(x, source)
-    if not bool(torch.isfinite(y).all()):
-        words = f"inputs {LOUD:g} times as large give {_kind(y)}"
+    if not bool(torch.isfinite(y).all()) and bool(torch.isfinite(subject.run(x / loud, subject.source())).all()):
+        words = f"inputs {loud:.0f} times as large give {_kind(y)}"
         return Outcome.broken("large", words, Clue("overflow", Sure.LIKELY, words))
-    leak = _loud_leak(subject, x, source)
+    leak = _loud_leak(subject, x, source, loud)
     if leak is not None:
         return leak
-    return Outcome.held("large", f"finite at {LOUD:g} times the usual size, and hidden stays hidden")
+    return Outcome.held("large", f"finite at {loud:.0f} times the usual size, and hidden stays hidden")
 
 
-def _loud_leak(subject: Subject, x: Tensor, source: Tensor | None) -> Outcome | None:
+def _loudness(subject: Subject) -> float:
+    """By what to multiply the input so that scores reach some hundred thousand."""
+    with torch.enable_grad(), traced(subject.target) as trace:
+        subject.call(subject.stream(), subject.source())
+    scores = [s.scores for s in trace.softmaxes]
+    scores += [
+        f.query @ f.key.mT * f.query.shape[-1] ** -0.5 for f in trace.fused if f.query.shape[1] == f.key.shape[1]
+    ]
+    shown = [s[torch.isfinite(s) & (s.abs() < 1e3)] for s in scores]
+    largest = max((float(s.abs().max()) for s in shown if s.numel()), default=0.0)
+    return LOUD if largest <= 0 else max(LOUD, (SCORES / largest) ** 0.5)
+
+
+def _loud_leak(subject: Subject, x: Tensor, source: Tensor | None, loud: float) -> Outcome | None:
     """Both a mask that is given and a triangle that is built in, beside scores as large as they get."""
     if subject.meant_causal and not subject.crossed and not bool(subject.looks_ahead.any()):
         for t in (0, x.shape[1] // 2):
@@ -283,22 +297,21 @@ def _loud_leak(subject: Subject, x: Tensor, source: Tensor | None) -> Outcome | 
             other[:, t + 1 :] = -other[:, t + 1 :]
             gap = distance(subject.run(other)[:, : t + 1], subject.run(x)[:, : t + 1])
             if gap > QUIET:
-                words = f"with inputs {LOUD:g} times as large, token {t} changes by {gap:.1e} with what comes later"
+                words = f"with inputs {loud:.0f} times as large, token {t} changes by {gap:.1e} with what comes later"
                 return Outcome.broken("large", words, Clue("finite-mask", Sure.LIKELY, words), error=gap, bound=QUIET)
     form = subject.pairs or subject.padding
     if form is None or form.numbers is Numbers.ADDED:
         return None
-    keys = subject.keys(x)
-    sees = torch.ones(len(x), x.shape[1], keys, dtype=torch.bool)
-    sees[:, :, keys - 2 :] = False
+    sees = torch.zeros(len(x), x.shape[1], subject.keys(x), dtype=torch.bool)
+    sees[:, :, 0] = True  # one key alone: where its score is very small, those of hidden keys are not smaller
     outputs = []
     for sign in (1.0, -1.0):
         other, beside = x.clone(), None if source is None else source.clone()
-        (other if beside is None else beside)[:, keys - 2 :] *= sign
+        (other if beside is None else beside)[:, 1:] *= sign
         outputs.append(subject.run(other, beside, sees=sees, form=form))
-    kept = slice(None) if source is not None else slice(0, keys - 2)
+    kept = slice(None) if source is not None else slice(0, 1)
     gap = distance(outputs[1][:, kept], outputs[0][:, kept])
     if gap > QUIET:
-        words = f"with inputs {LOUD:g} times as large, hidden keys change the output by {gap:.1e}"
+        words = f"with inputs {loud:.0f} times as large, hidden keys change the output by {gap:.1e}"
         return Outcome.broken("large", words, Clue("finite-mask", Sure.LIKELY, words), error=gap, bound=QUIET)
     return None

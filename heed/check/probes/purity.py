@@ -135,7 +135,9 @@ def gradients(subject: Subject) -> Outcome:
             return Outcome.broken("gradients", words, Clue("overflow", Sure.HINT, words))
     lost = [name for name, gradient in zip(named, found, strict=True) if gradient is None]
     if lost:
-        words = f"no gradient reaches {', '.join(lost[:4])}{' ...' if len(lost) > 4 else ''}: nothing is computed with it"
+        words = (
+            f"no gradient reaches {', '.join(lost[:4])}{' ...' if len(lost) > 4 else ''}: nothing is computed with it"
+        )
         cross = [name for name in lost if any(word in name.lower() for word in ("cross", "enc", "src", "multihead"))]
         if cross and subject.crossed:
             return Outcome.broken("gradients", words, Clue("shared-self-cross", Sure.LIKELY, words))
@@ -179,7 +181,9 @@ def _single(make: object) -> object:
 def looking(subject: Subject) -> Outcome:
     """With and without the attention weights: the same output; and the weights sum to one, head by head."""
     names = subject.call.signature.all(Role.WEIGHTS)
-    switches = [n for n in names if isinstance(subject.call.signature.defaults.get(n), bool | None) and "average" not in n]
+    switches = [
+        n for n in names if isinstance(subject.call.signature.defaults.get(n), bool | None) and "average" not in n
+    ]
     if not switches or subject.call.face is Face.HEADS and subject.module is None and not switches:
         return Outcome.moot("looking", "it cannot be asked for its weights")
     x, source = subject.stream(), subject.source()

@@ -137,7 +137,7 @@ def sourced(subject: Subject) -> Outcome:
         return Outcome.moot("source", "it looks at its own stream")
     x, source = subject.stream(), subject.source()
     assert source is not None
-    gap = distance(subject.run(x, source + 1.0), subject.run(x, source))
+    gap = distance(subject.run(x, subject.nudged(source, slice(None))), subject.run(x, source))
     if gap <= QUIET:
         words = "replacing the whole source changes nothing"
         return Outcome.broken("source", words, Clue("shared-self-cross", Sure.LIKELY, words))
@@ -159,4 +159,3 @@ def _shared(module: nn.Module | None) -> tuple[str, str] | None:
             return seen[id(child)], name
         seen.setdefault(id(child), name)
     return None
-

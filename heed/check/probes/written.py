@@ -34,7 +34,9 @@ def equal(subject: Subject) -> Outcome:
         return Outcome.moot("written-out", "it is none of the forms that are known here, right or wrong")
     if match.slug is None:
         told = "; ".join(f"{name} {value}" for name, value in match.how.words())
-        return Outcome.held("written-out", f"equals attention written out: {told}", match.error, 1e-9, *_told(subject, match))
+        return Outcome.held(
+            "written-out", f"equals attention written out: {told}", match.error, 1e-9, *_told(subject, match)
+        )
     words = f"the output equals {match.words}, to {match.error:.0e}"
     return Outcome.broken("written-out", words, Clue(match.slug, Sure.CERTAIN, words), error=match.error)
 
