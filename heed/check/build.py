@@ -68,8 +68,8 @@ def lively(module: nn.Module, seed: int) -> nn.Module:
 def recipe(make: Callable[..., Any], given: Mapping[str, Any] | None = None) -> Recipe:
     """Arguments with which the target can be built, the first that work."""
     given, problems = dict(given or {}), list[str]()
-    for sizes in TRIALS:
-        for arguments in candidates(make, sizes, given):
+    for sizes, choice in ((sizes, choice) for sizes in TRIALS for choice in range(3)):
+        for arguments in candidates(make, sizes, given, choice):
             attempt = Recipe(make, arguments, _told(sizes, arguments), given)
             try:
                 attempt.build()
@@ -85,13 +85,15 @@ def recipe(make: Callable[..., Any], given: Mapping[str, Any] | None = None) -> 
     )
 
 
-def candidates(make: Callable[..., Any], sizes: Sizes, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def candidates(
+    make: Callable[..., Any], sizes: Sizes, given: Mapping[str, Any], choice: int = 0
+) -> Iterator[dict[str, Any]]:
     """Sets of arguments to try: all that is understood, then only what must be given."""
     parameters = _parameters(make)
     unknown = [name for name in given if name not in parameters]
     if unknown and not _takes_any(make):
         raise CannotCheck(f"{_name(make)} takes no {', '.join(unknown)}; it takes {', '.join(parameters) or 'nothing'}")
-    ours = {name: _guess(parameter, sizes, make) for name, parameter in parameters.items() if name not in given}
+    ours = {name: _guess(parameter, sizes, make, choice) for name, parameter in parameters.items() if name not in given}
     needed = {name for name, p in parameters.items() if p.default is inspect.Parameter.empty}
     lacking = [name for name in needed if name not in given and ours[name] is MISSING]
     if lacking:
@@ -111,10 +113,10 @@ def _whole(name: str, value: Any, sizes: Sizes) -> Any:
     return sizes.width if size_word(name) == "head" else value
 
 
-def _guess(parameter: inspect.Parameter, sizes: Sizes, make: Callable[..., Any]) -> Any:
+def _guess(parameter: inspect.Parameter, sizes: Sizes, make: Callable[..., Any], choice: int) -> Any:
     name, default = parameter.name, parameter.default
     if name.lower() in CONFIGS and default in (inspect.Parameter.empty, None):
-        return configured(parameter, sizes, make)
+        return configured(parameter, sizes, make, choice)
     word, absent = size_word(name), default is inspect.Parameter.empty
     if word is not None and (absent or isinstance(default, int) and not isinstance(default, bool)):
         return getattr(sizes, word)
@@ -128,9 +130,9 @@ def _guess(parameter: inspect.Parameter, sizes: Sizes, make: Callable[..., Any])
     )
 
 
-def configured(parameter: inspect.Parameter, sizes: Sizes, make: Callable[..., Any]) -> Any:
+def configured(parameter: inspect.Parameter, sizes: Sizes, make: Callable[..., Any], choice: int) -> Any:
     """A configuration object: of its own class if that can be found, or one that answers by name."""
-    for kind in _config_classes(parameter, make):
+    for kind in _config_classes(parameter, make)[choice:]:
         try:
             return _configuration(kind, sizes)
         except Exception:  # noqa: BLE001, S112  # the next one may do
@@ -235,3 +237,17 @@ def _words(arguments: Mapping[str, Any]) -> str:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) < 30 else type(value).__name__ + "(...)"
+
+
+def rotations_of(found: Recipe) -> Callable[[int], Any] | None:
+    """The tables of rotations that the target's own library makes for its configuration: a class beside it."""
+    module = sys.modules.get(getattr(found.make, "__module__", ""))
+    config = next((v for name, v in found.arguments.items() if name.lower() in CONFIGS), None)
+    names = [n for n in vars(module) if n.endswith("RotaryEmbedding")] if module is not None else []
+    if config is None or not names:
+        return None
+    try:
+        tables = getattr(module, names[0])(config=config).double()
+    except Exception:  # noqa: BLE001  # another constructor: tables of our own will do
+        return None
+    return lambda tokens: tables(torch.zeros(1, tokens, 1, dtype=torch.float64), torch.arange(tokens)[None])

@@ -196,11 +196,21 @@ def tensors(returned: Any) -> Iterator[Tensor]:
             yield from tensors(value)
 
 
-def discover(target: Any, sizes: Sizes, given: Mapping[str, Any] | None = None) -> Call:
-    """The first way to call the target that gives a stream."""
+def discover(
+    target: Any,
+    sizes: Sizes,
+    given: Mapping[str, Any] | None = None,
+    tables: Callable[[int], Any] | None = None,
+) -> Call:
+    """The first way to call the target that gives a stream; `tables` makes the rotations that belong to it."""
     signature = Signature.of(target)
     problems = list[str]()
-    for call in ways(target, signature, sizes, dict(given or {})):
+    own = {name: tables for name in signature.all(Role.TABLES)[:1]} if tables is not None else {}
+    found = [
+        call.with_(made={**call.made, **own})
+        for call in ways(target, signature, sizes, {**(given or {}), **_none(own)})
+    ]
+    for call in [*found, *(ways(target, signature, sizes, dict(given or {})) if own else ())]:
         try:
             with torch.no_grad():
                 y = call(*_sample(call))
@@ -215,6 +225,10 @@ def discover(target: Any, sizes: Sizes, given: Mapping[str, Any] | None = None) 
         f"{_called(target)}({', '.join(signature.roles)}) could not be called. Tried:\n  {shown}\n"
         "Write a function that takes [rows, tokens, width] and calls it, and name it: --adapter file.py:function"
     )
+
+
+def _none(own: Mapping[str, Any]) -> dict[str, None]:
+    return dict.fromkeys(own)
 
 
 def ways(target: Any, signature: Signature, sizes: Sizes, given: Mapping[str, Any]) -> Iterator[Call]:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .build import Recipe, lively, recipe
+from .build import Recipe, lively, recipe, rotations_of
 from .calls import discover
 from .diagnose import diagnosed
 from .kinds import OTHERS, Kind, by_name
@@ -20,6 +20,7 @@ from .outcome import Clue, Outcome, Sure
 from .probes import PROBES, Probe
 from .report import Report
 from .subject import QUIET, Declared, Subject
+from .sweep import swept
 from .target import CannotCheck, locate
 from .words import Sizes
 
@@ -47,6 +48,8 @@ def check(
     with quiet():
         subject = subjected(found, _name(found), init, adapter, Declared(**declared), seed)
         outcomes = [_asked(probe, subject) for probe in chosen(only, skip)]
+        elsewhere, tried = ([], []) if only else swept(subject, outcomes)
+        outcomes += elsewhere
         likely = diagnosed(outcomes)
     return Report(
         target=name,
@@ -60,6 +63,7 @@ def check(
         place=_place(found),
         influence=subject.map.tolist(),
         expected=_expected(subject),
+        swept=tried,
     )
 
 
@@ -105,7 +109,7 @@ def subjected(
     if adapter is not None:
         module, built = built, Adapted(built, adapter)
         del module
-    call = discover(built, sizes)
+    call = discover(built, sizes, tables=None if plan is None else rotations_of(plan))
     if declared.layout == "sbd":
         call = call.with_(rows_first=False)
     return Subject(name, call, declared, plan, seed, found)

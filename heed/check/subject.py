@@ -18,9 +18,13 @@ from ..core.config import Config, Flag, Positive, Size
 from .build import Recipe
 from .calls import Axes, Call, Face
 from .masks import Form, Found, explore
+from .trace import traced
 from .words import Role, Sizes, says_causal
 
 QUIET = 1e-9  # relative: an output that moves less than this has not moved (float64)
+ROUGH = (
+    1e-5  # the same where a module computes some of it in float32, whatever it is given: some 100 roundings of 2^-24
+)
 
 
 class Declared(Config):
@@ -126,6 +130,18 @@ class Subject:
         """How many tokens there are to look at."""
         return self.sizes.source if self.crossed else x.shape[1]
 
+    @cached_property
+    def coarse(self) -> bool:
+        """Whether it computes some of it in less than float64, whatever it is given."""
+        with torch.enable_grad(), traced(self.target) as trace:
+            self.call(self.stream(), self.source())
+        return trace.coarse
+
+    @property
+    def bound(self) -> float:
+        """How far two ways to the same result may be apart: what rounding explains, ten times over."""
+        return ROUGH if self.coarse else QUIET
+
     # --- masks ---
 
     @cached_property
@@ -184,9 +200,15 @@ class Subject:
         possible = ahead.shape[0] * (ahead.shape[0] - 1) // 2
         if not bool(ahead.any()):
             return True
-        told = self._told_causal()
+        told = self._told_causal() and not self.led_by_masks
         few = int(ahead.sum()) <= possible // 2 and bool((self.map > QUIET).tril(-1).any())
         return told or few
+
+    @property
+    def led_by_masks(self) -> bool:
+        """Whether its library hands it a mask for everything: then a bare call says nothing about who looks ahead."""
+        kind = type(self.target) if self.module is not None else self.target
+        return str(getattr(kind, "__module__", "")).startswith("transformers.")
 
     def _told_causal(self) -> bool:
         flags = {} if self.recipe is None else self.recipe.flags
@@ -206,6 +228,14 @@ class Subject:
         """A deep copy of the module, or the function itself."""
         return self.with_target(copy.deepcopy(self.target) if self.module is not None else self.target)
 
+    def single(self) -> Subject:
+        """A copy in float32, with all that is passed beside the stream in float32, too."""
+        other = self.copied()
+        if other.module is not None:
+            other.module.float()
+        other.call = other.call.with_(made={name: _in_single(make) for name, make in other.call.made.items()})
+        return other
+
     def rebuilt(self, **changed: Any) -> Subject | None:
         """Built anew with arguments changed, with the same weights where they fit; None if that cannot be."""
         if self.recipe is None or self.module is None:
@@ -220,3 +250,13 @@ class Subject:
     def has(self, *roles: Role) -> bool:
         """Whether the call has an argument of one of these roles."""
         return bool(self.call.signature.all(*roles))
+
+
+def _in_single(make: Callable[[int], Any]) -> Callable[[int], Any]:
+    def made(tokens: int) -> Any:
+        value = make(tokens)
+        if isinstance(value, tuple):
+            return tuple(part.float() for part in value)
+        return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+    return made

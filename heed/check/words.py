@@ -143,6 +143,7 @@ _PLAIN: dict[str, object] = {
     **dict.fromkeys(("eps", "layer_norm_eps", "norm_eps", "epsilon", "rms_norm_eps", "layer_norm_epsilon"), 1e-5),
     **dict.fromkeys(("forward_expansion", "expansion", "mlp_ratio", "expansion_factor", "ff_mult", "mult"), 2),
     **dict.fromkeys(("device", "dtype"), None),
+    "attention_type": "global",
     "batch_first": True,
     "bias": True,
     "temperature": None,
@@ -171,4 +172,4 @@ def says_causal(name: str) -> bool:
     """Whether a name tells that nobody looks ahead."""
     words = re.findall(r"[A-Z]?[a-z]+", name)
     told = {word.lower() for word in words}
-    return bool(told & {"causal", "autoregressive", "decoder", "gpt", "lm", "masked"}) and "encoder" not in told
+    return bool(told & {"causal", "autoregressive", "gpt", "masked"})

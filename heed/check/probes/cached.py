@@ -39,10 +39,10 @@ def equal(subject: Subject) -> Outcome:
     for cuts in CUTS:
         pieces = _run(subject, protocol, x, cuts)
         gap = distance(pieces, whole)
-        if gap > 10 * QUIET:
+        if gap > 10 * subject.bound:
             return _broken(subject, protocol, x, cuts, pieces, whole)
     again = _run(subject, protocol, x, CUTS[0])
-    if distance(again, whole) > 10 * QUIET:
+    if distance(again, whole) > 10 * subject.bound:
         words = "after other texts the cache of a new one is not empty"
         return Outcome.broken("cache", words, Clue("state-between-calls", Sure.LIKELY, words))
     return _reordered(subject, protocol, x)
@@ -50,7 +50,7 @@ def equal(subject: Subject) -> Outcome:
 
 def _whole(subject: Subject, x: Tensor) -> Tensor:
     """One call over all of it, in which nobody looks ahead."""
-    if subject.meant_causal or subject.pairs is None:
+    if subject.pairs is None or (subject.meant_causal and not subject.led_by_masks):
         return subject.run(x)
     sees = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril().expand(len(x), -1, -1)
     return subject.run(x, sees=sees)
@@ -69,14 +69,14 @@ def _run(subject: Subject, protocol: Protocol, x: Tensor, cuts: Sequence[int]) -
 def _broken(
     subject: Subject, protocol: Protocol, x: Tensor, cuts: Sequence[int], pieces: Tensor, whole: Tensor
 ) -> Outcome:
-    off = ((pieces - whole).abs().amax((0, 2)) > QUIET * whole.abs().max()).nonzero().flatten().tolist()
+    off = ((pieces - whole).abs().amax((0, 2)) > subject.bound * whole.abs().max()).nonzero().flatten().tolist()
     told = "+".join(map(str, cuts))
     words = f"{x.shape[1]} tokens in pieces of {told}: token {off[0]} differs by {distance(pieces, whole):.1e}"
     sees_all = _reaches_back(subject, protocol, x)
     slug = "cache-offset" if sees_all and _placed(subject) else "cache-mismatch"
     sure = Sure.LIKELY
     gap = distance(pieces, whole)
-    return Outcome.broken("cache", words, Clue(slug, sure, words), error=gap, bound=QUIET)
+    return Outcome.broken("cache", words, Clue(slug, sure, words), error=gap, bound=subject.bound)
 
 
 def _reaches_back(subject: Subject, protocol: Protocol, x: Tensor) -> bool:
@@ -112,7 +112,7 @@ def _reordered(subject: Subject, protocol: Protocol, x: Tensor) -> Outcome:
             return Outcome.moot("cache", f"reorder_cache raises {type(error).__name__}: {error}")
         y, _ = protocol.step(subject, x[rows, middle:], middle, cache)
     gap = distance(y, _whole(subject, x[rows])[:, middle:])
-    if gap > 10 * QUIET:
+    if gap > 10 * subject.bound:
         words = f"after reorder_cache the rows continue other texts than they should ({gap:.1e})"
         return Outcome.broken("cache", words, Clue("cache-reorder", Sure.LIKELY, words), error=gap)
     return Outcome.held("cache", f"equal in {len(CUTS)} cuttings, and with rows reordered ({protocol.name})")
@@ -190,7 +190,7 @@ def _places(subject: Subject, piece: Tensor, done: int, place: str | None) -> di
         role = subject.call.signature.roles[name]
         if role in (Role.PLACES, Role.TABLES):
             extra[name] = _later(make(end), done)
-    if not subject.meant_causal and subject.pairs is not None:
+    if (not subject.meant_causal or subject.led_by_masks) and subject.pairs is not None:
         sees = torch.ones(piece.shape[1], end, dtype=torch.bool).tril(done).expand(len(piece), -1, -1)
         extra[subject.pairs.argument] = subject.pairs.write(sees, subject.sizes.heads)
     return extra

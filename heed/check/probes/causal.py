@@ -22,13 +22,13 @@ def prefix(subject: Subject) -> Outcome:
             return Outcome.moot("prefix", f"a text of {t} tokens raises {type(error).__name__}: {error}")
         gap = distance(part, whole[:, :t])
         worst = max(worst, (gap, t))
-        if gap > QUIET:
+        if gap > subject.bound:
             seen = _first_ahead(subject)
             words = f"the first {t} tokens give something else alone than before {x.shape[1] - t} more ({gap:.1e})"
             return Outcome.broken(
-                "prefix", words, Clue("future-leak", Sure.HINT, seen or words), error=gap, bound=QUIET
+                "prefix", words, Clue("future-leak", Sure.HINT, seen or words), error=gap, bound=subject.bound
             )
-    return Outcome.held("prefix", f"equal for every t < {x.shape[1]}", worst[0], QUIET)
+    return Outcome.held("prefix", f"equal for every t < {x.shape[1]}", worst[0], subject.bound)
 
 
 def future(subject: Subject) -> Outcome:
@@ -41,17 +41,19 @@ def future(subject: Subject) -> Outcome:
         size = float(subject.map[i, j])
         words = f"token {i} changes by {size:.1e} when token {j}, which comes later, is replaced"
         slug = "mask-inverted" if not bool(back.any()) else "future-leak"
-        return Outcome.broken("future", words, Clue(slug, Sure.LIKELY, words), error=size, bound=QUIET)
+        return Outcome.broken("future", words, Clue(slug, Sure.LIKELY, words), error=size, bound=subject.bound)
     x = subject.stream()
     y, worst = subject.run(x), 0.0
     for t in range(x.shape[1] - 1):
         loud = x.clone()
         loud[:, t + 1 :] = subject.stream(seed=77)[:, t + 1 :] * 1e3
         worst = max(worst, distance(subject.run(loud)[:, : t + 1], y[:, : t + 1]))
-        if worst > QUIET:
+        if worst > subject.bound:
             words = f"token {t} changes by {worst:.1e} when all later tokens are a thousand times as large"
-            return Outcome.broken("future", words, Clue("future-leak", Sure.LIKELY, words), error=worst, bound=QUIET)
-    return Outcome.held("future", "later tokens change nothing", worst, QUIET)
+            return Outcome.broken(
+                "future", words, Clue("future-leak", Sure.LIKELY, words), error=worst, bound=subject.bound
+            )
+    return Outcome.held("future", "later tokens change nothing", worst, subject.bound)
 
 
 def slope(subject: Subject) -> Outcome:

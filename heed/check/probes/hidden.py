@@ -157,14 +157,14 @@ def alone(subject: Subject) -> Outcome:
         except Exception as error:  # noqa: BLE001  # foreign code may raise anything
             return Outcome.moot("alone", f"one token alone raises {type(error).__name__}: {error}")
         worst = max(worst, distance(together[:, t : t + 1], single))
-    if worst <= 10 * QUIET:
-        return Outcome.held("alone", "a token that sees only itself is as if alone", worst, QUIET)
+    if worst <= 10 * subject.bound:
+        return Outcome.held("alone", "a token that sees only itself is as if alone", worst, subject.bound)
     from .rows import has_positions
 
     if has_positions(subject):
         return Outcome.moot("alone", "it knows where a token stands")
     words = f"a token that may see only itself differs from the same token alone ({worst:.1e})"
-    return Outcome.broken("alone", words, Clue("head-mixing", Sure.HINT, words), error=worst, bound=QUIET)
+    return Outcome.broken("alone", words, Clue("head-mixing", Sure.HINT, words), error=worst, bound=subject.bound)
 
 
 def padding(subject: Subject) -> Outcome:
@@ -195,19 +195,24 @@ def _padded(subject: Subject, form: Form, side: str) -> Outcome | None:
     if subject.meant_causal and side == "left" and source is None:
         kept = real
     gap = distance(outputs[1][:, kept], outputs[0][:, kept])
-    if gap > QUIET:
+    if gap > subject.bound:
         words = f"{lacking} tokens of padding on the {side} change the others by {gap:.1e} when they hold garbage"
-        return Outcome.broken("padding", words, Clue("padding-leak", Sure.LIKELY, words), error=gap, bound=QUIET)
+        return Outcome.broken(
+            "padding", words, Clue("padding-leak", Sure.LIKELY, words), error=gap, bound=subject.bound
+        )
     if source is not None or side == "left":
         return None
     try:
-        short = subject.run(x[:, real])
+        everybody = torch.ones(len(x), int(real.sum()), int(real.sum()), dtype=torch.bool)
+        short = subject.run(x[:, real], sees=everybody, form=form)
     except Exception:  # noqa: BLE001  # a text of another length
         return None
     gap = distance(outputs[0][:, real], short)
-    if gap > QUIET:
+    if gap > subject.bound:
         words = f"a row with {lacking} tokens of padding differs from the same row without ({gap:.1e})"
-        return Outcome.broken("padding", words, Clue("padding-leak", Sure.LIKELY, words), error=gap, bound=QUIET)
+        return Outcome.broken(
+            "padding", words, Clue("padding-leak", Sure.LIKELY, words), error=gap, bound=subject.bound
+        )
     return None
 
 
@@ -228,12 +233,14 @@ def dead_row(subject: Subject) -> Outcome:
     except Exception as error:  # noqa: BLE001  # foreign code may raise anything
         words = f"a mask that hides everything from {where} raises {type(error).__name__}: {error}"
         return Outcome.broken("dead-row", words, Clue("dead-row-nan", Sure.HINT, words))
-    if not bool(torch.isfinite(y).all()):
+    if not bool(torch.isfinite(y).all()) and not (subject.coarse and _finite_in_single(subject, sees, form)):
         words = f"a mask that hides everything from {where} gives {_kind(y)}"
         if _torchs_own(subject):
             words += ", as torch's own nn.MultiheadAttention does"
             return Outcome.held("dead-row", words, 0.0, 0.0, Clue("dead-row-nan", Sure.CONVENTION, words))
         return Outcome.broken("dead-row", words, Clue("dead-row-nan", Sure.CERTAIN, words))
+    if not bool(torch.isfinite(y).all()):
+        return Outcome.held("dead-row", "finite in float32, which it computes in")
     (gradient,) = torch.autograd.grad(y.square().sum(), [x], allow_unused=True, materialize_grads=True)
     weights = [] if subject.module is None else _gradients(subject, sees, form)
     if not all(bool(torch.isfinite(g).all()) for g in (gradient, *weights)):
@@ -242,6 +249,16 @@ def dead_row(subject: Subject) -> Outcome:
     y = y.detach()
     zero = bool((y[0, 2] == 0).all()) if form.shape.pairs else bool((y[0] == 0).all())
     return Outcome.held("dead-row", f"finite; {where} gives {'zeros' if zero else 'a mean or a bias'}")
+
+
+def _finite_in_single(subject: Subject, sees: Tensor, form: Form) -> bool:
+    """Whether it gives numbers in float32: its smallest number of float64 is minus infinity there."""
+    single = subject.single()
+    try:
+        y = single.run(subject.stream().float(), sees=sees, form=form)
+    except Exception:  # noqa: BLE001  # foreign code may raise anything
+        return False
+    return bool(torch.isfinite(y).all())
 
 
 def _torchs_own(subject: Subject) -> bool:
@@ -296,9 +313,11 @@ def _loud_leak(subject: Subject, x: Tensor, source: Tensor | None, loud: float) 
             other = x.clone()
             other[:, t + 1 :] = -other[:, t + 1 :]
             gap = distance(subject.run(other)[:, : t + 1], subject.run(x)[:, : t + 1])
-            if gap > QUIET:
+            if gap > subject.bound:
                 words = f"with inputs {loud:.0f} times as large, token {t} changes by {gap:.1e} with what comes later"
-                return Outcome.broken("large", words, Clue("finite-mask", Sure.LIKELY, words), error=gap, bound=QUIET)
+                return Outcome.broken(
+                    "large", words, Clue("finite-mask", Sure.LIKELY, words), error=gap, bound=subject.bound
+                )
     form = subject.pairs or subject.padding
     if form is None or form.numbers is Numbers.ADDED:
         return None
@@ -311,7 +330,7 @@ def _loud_leak(subject: Subject, x: Tensor, source: Tensor | None, loud: float) 
         outputs.append(subject.run(other, beside, sees=sees, form=form))
     kept = slice(None) if source is not None else slice(0, 1)
     gap = distance(outputs[1][:, kept], outputs[0][:, kept])
-    if gap > QUIET:
+    if gap > subject.bound:
         words = f"with inputs {loud:.0f} times as large, hidden keys change the output by {gap:.1e}"
-        return Outcome.broken("large", words, Clue("finite-mask", Sure.LIKELY, words), error=gap, bound=QUIET)
+        return Outcome.broken("large", words, Clue("finite-mask", Sure.LIKELY, words), error=gap, bound=subject.bound)
     return None

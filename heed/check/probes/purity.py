@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -58,7 +57,7 @@ def _after_training(subject: Subject, x: Tensor, source: Tensor | None, first: T
     trained.run(x, source)
     trained.module.eval()
     gap = distance(trained.run(x, source), first)
-    if gap > QUIET:
+    if gap > subject.bound:
         words = f"train(), a call, and eval() again change the output by {gap:.1e}{told}"
         return Outcome.broken("repeat", words, Clue("state-between-calls", Sure.HINT, words), error=gap)
     return None
@@ -110,9 +109,11 @@ def pure(subject: Subject) -> Outcome:
             return Outcome.broken("pure", words, Clue("input-mutated", Sure.CERTAIN, words))
     subject.run(subject.stream(seed=8, tokens=subject.sizes.tokens - 2), subject.source(seed=9))
     gap = distance(subject.run(x, source), first)
-    if gap > QUIET:
+    if gap > subject.bound:
         words = f"after another text the same text gives something else ({gap:.1e})"
-        return Outcome.broken("pure", words, Clue("state-between-calls", Sure.LIKELY, words), error=gap, bound=QUIET)
+        return Outcome.broken(
+            "pure", words, Clue("state-between-calls", Sure.LIKELY, words), error=gap, bound=subject.bound
+        )
     return Outcome.held("pure", "inputs are left alone, nothing is kept")
 
 
@@ -149,12 +150,7 @@ def precision(subject: Subject) -> Outcome:
     """In float32 the result is that of float64, up to what rounding explains: some 2^-24 per product of a sum."""
     x, source = subject.stream(), subject.source()
     truth = subject.run(x, source)
-    single = subject.copied()
-    if single.module is not None:
-        single.module.float()
-    made = {name: _single(make) for name, make in single.call.made.items()}
-    single = single.with_target(single.target)
-    single.call = single.call.with_(made=made)
+    single = subject.single()
     try:
         rough = single.run(x.float(), None if source is None else source.float())
     except Exception as error:  # noqa: BLE001  # foreign code may raise anything
@@ -166,16 +162,6 @@ def precision(subject: Subject) -> Outcome:
         slug = "overflow" if not bool(torch.isfinite(rough).all()) else "rope-precision"
         return Outcome.broken("precision", words, Clue(slug, Sure.HINT, words), error=gap, bound=bound)
     return Outcome.held("precision", f"float32 differs by {gap:.1e}; rounding explains {bound:.1e}", gap, bound)
-
-
-def _single(make: object) -> object:
-    def made(tokens: int) -> object:
-        value = make(tokens)  # type: ignore[operator]
-        if isinstance(value, tuple):
-            return tuple(v.float() for v in value)
-        return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
-
-    return made
 
 
 def looking(subject: Subject) -> Outcome:
@@ -196,7 +182,7 @@ def looking(subject: Subject) -> Outcome:
             return Outcome.moot("looking", f"{switches[0]}={value} is refused")
     plain, looked = (subject.call.back(subject.call.picked(outputs[v], x), x) for v in (False, True))
     gap = distance(looked, plain)
-    if gap > 1e-7:
+    if gap > 100 * subject.bound:
         words = f"{switches[0]}=True changes the output by {gap:.1e}"
         return Outcome.broken("looking", words, Clue("looking-changes-output", Sure.CERTAIN, words), error=gap)
     return _weights(subject, outputs[True], x)
@@ -219,8 +205,3 @@ def _weights(subject: Subject, returned: object, x: Tensor) -> Outcome:
 
 def _equal(one: Tensor, other: Tensor) -> bool:
     return bool(torch.equal(one.nan_to_num(9.0), other.nan_to_num(9.0)))
-
-
-def state_of(module: nn.Module) -> dict[str, Tensor]:
-    """All that a module keeps, copied."""
-    return copy.deepcopy(dict(module.state_dict()))

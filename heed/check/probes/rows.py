@@ -52,9 +52,11 @@ def independent(subject: Subject) -> Outcome:
         part = slice(row, row + 1)
         alone = subject.run(x[part], None if source is None else source[part])
         gap = distance(alone, together[part])
-        if gap > QUIET:
+        if gap > subject.bound:
             words = f"row {row} gives something else among others than alone ({gap:.1e})"
-            return Outcome.broken("rows", words, Clue("batch-mixing", Sure.LIKELY, words), error=gap, bound=QUIET)
+            return Outcome.broken(
+                "rows", words, Clue("batch-mixing", Sure.LIKELY, words), error=gap, bound=subject.bound
+            )
     return _masked_rows(subject, x, source)
 
 
@@ -72,9 +74,11 @@ def _masked_rows(subject: Subject, x: Tensor, source: Tensor | None) -> Outcome:
         alone = subject.run(x[part], None if source is None else source[part], sees=sees[part], form=form)
         real = slice(0, x.shape[1] - row) if source is None else slice(None)
         gap = distance(alone[:, real], together[part, real])
-        if gap > QUIET:
+        if gap > subject.bound:
             words = f"row {row} with a mask of its own gives something else among others than alone ({gap:.1e})"
-            return Outcome.broken("rows", words, Clue("batch-mixing", Sure.LIKELY, words), error=gap, bound=QUIET)
+            return Outcome.broken(
+                "rows", words, Clue("batch-mixing", Sure.LIKELY, words), error=gap, bound=subject.bound
+            )
     return Outcome.held("rows", "rows are independent, with a mask each")
 
 
@@ -90,13 +94,13 @@ def same(subject: Subject) -> Outcome:
         return Outcome.moot("same", f"one token alone raises {type(error).__name__}: {error}")
     inside = distance(together, together[:, :1].expand_as(together))
     gap = distance(together, alone.expand_as(together))
-    if max(inside, gap) <= QUIET * 10:
-        return Outcome.held("same", "equal tokens give equal outputs", gap, QUIET)
+    if max(inside, gap) <= subject.bound * 10:
+        return Outcome.held("same", "equal tokens give equal outputs", gap, subject.bound)
     if has_positions(subject):
         return Outcome.moot("same", "it knows where a token stands")
     words = f"{subject.sizes.tokens} equal tokens give other outputs than one of them alone ({gap:.1e})"
-    slug = "head-mixing" if inside > QUIET and not subject.meant_causal else "softmax-axis"
-    return Outcome.broken("same", words, Clue(slug, Sure.HINT, words), error=gap, bound=QUIET)
+    slug = "head-mixing" if inside > subject.bound and not subject.meant_causal else "softmax-axis"
+    return Outcome.broken("same", words, Clue(slug, Sure.HINT, words), error=gap, bound=subject.bound)
 
 
 def order(subject: Subject) -> Outcome:
@@ -106,8 +110,8 @@ def order(subject: Subject) -> Outcome:
     if subject.meant_causal or bool(((subject.map <= QUIET) & ~torch.eye(len(subject.map), dtype=torch.bool)).any()):
         return Outcome.moot("order", "who sees whom depends on the order")
     gap, shuffled = _shuffled(subject)
-    if gap <= QUIET * 10:
-        return Outcome.held("order", "shuffled tokens give shuffled outputs", gap, QUIET)
+    if gap <= subject.bound * 10:
+        return Outcome.held("order", "shuffled tokens give shuffled outputs", gap, subject.bound)
     if shuffled == 0.0:
         words = "it does not care about the order of its tokens"
         return Outcome.held("order", words)
