@@ -6,6 +6,7 @@ import inspect
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -16,6 +17,7 @@ from .build import Recipe, lively, recipe, rotations_of
 from .calls import discover
 from .diagnose import diagnosed
 from .kinds import OTHERS, Kind, by_name
+from .kinds.model import opened
 from .outcome import Clue, Outcome, Sure
 from .probes import PROBES, Probe
 from .report import Report
@@ -40,8 +42,8 @@ def check(
     `declared` is what you know about it, by the names of `Declared`: causal, mask_true, layout, scale, window, gqa, rope.
     """
     begun = perf_counter()
-    name = target if isinstance(target, str) else _name(target)
-    found = locate(target) if isinstance(target, str) else target
+    name = str(target) if isinstance(target, str | Path) else _name(target)
+    found = _found(target)
     kind = by_name(found, _name(found)) if adapter is None else Kind.ATTENTION
     if kind is not Kind.ATTENTION:
         return _other(found, name, kind, init, seed)
@@ -65,6 +67,13 @@ def check(
         expected=_expected(subject),
         swept=tried,
     )
+
+
+def _found(target: Any) -> Any:
+    """The thing itself: a folder's model, what a name stands for, or what was given."""
+    if isinstance(target, Path) or (isinstance(target, str) and Path(target).is_dir()):
+        return opened(Path(target))
+    return locate(target) if isinstance(target, str) else target
 
 
 def _other(found: Any, name: str, kind: Kind, init: Mapping[str, Any] | None, seed: int) -> Report:

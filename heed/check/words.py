@@ -84,7 +84,7 @@ _NAMES: dict[Role, str] = {
     Role.WEIGHTS: "need_weights output_attentions return_weights return_attention return_attn need_attn with_weights "
     "return_attention_weights return_attn_weights need_head_weights average_attn_weights",
     Role.IDS: "input_ids ids token_ids tokens idx input_tokens src_tokens decoder_input_ids",
-    Role.LABELS: "labels targets",
+    Role.LABELS: "labels targets target_ids label lm_labels",
     Role.LENGTH: "length seq_len n max_len size max_length sz num_positions n_position seq_length maxlen max_seq_len l "
     "context_length n_positions t_max num_tokens block_size tokens_count",
     Role.WIDTH: "d_model dim embed_dim width depth d channels hidden_size n_embd d_hid embedding_dim emb_dim head_dim "

@@ -13,7 +13,7 @@ from torch import nn
 from ..calls import Signature
 from ..outcome import Outcome
 from ..words import Role
-from . import masking, norms, places, rotary
+from . import masking, model, norms, places, rotary
 
 
 class Kind(StrEnum):
@@ -28,6 +28,7 @@ class Kind(StrEnum):
     MASK = "a function that makes masks"
     NORM = "a norm"
     FEEDFORWARD = "a feed-forward layer"
+    MODEL = "a model over token ids"
 
 
 Asked = Callable[[Any, str], list[Outcome]]
@@ -41,6 +42,7 @@ OTHERS: dict[Kind, Asked] = {
     Kind.MASK: masking.asked,
     Kind.NORM: norms.asked,
     Kind.FEEDFORWARD: norms.positionwise,
+    Kind.MODEL: model.asked,
 }
 
 
@@ -52,6 +54,8 @@ def by_name(found: Any, name: str) -> Kind:
         return Kind.SLOPES
     if not inspect.isclass(found) and not isinstance(found, nn.Module):
         return _function(words, roles)
+    if Role.IDS in roles and not roles[: roles.index(Role.IDS)]:
+        return Kind.MODEL
     if words & {"norm", "layernorm", "rmsnorm"} or name.lower().endswith("norm"):
         return Kind.NORM
     if words & {"rotary", "rope"} and not words & {"attention", "attn", "block", "layer", "model", "self"}:
@@ -82,7 +86,9 @@ def _function(words: set[str], roles: list[Role]) -> Kind:
 
 
 def _roles(found: Any) -> list[Role]:
-    try:
-        return list(Signature.of(found).roles.values()) if not inspect.isclass(found) else []
-    except (TypeError, ValueError):
-        return []
+    """What its call takes, in order; of a class, what its forward takes."""
+    if inspect.isclass(found):
+        if not issubclass(found, nn.Module):
+            return []
+        return list(Signature.of(found.forward).roles.values())[1:]
+    return list(Signature.of(found).roles.values())
