@@ -8,7 +8,7 @@ as a module.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import product
@@ -198,19 +198,14 @@ def tensors(returned: Any) -> Iterator[Tensor]:
 
 def discover(
     target: Any,
-    sizes: Sizes,
-    given: Mapping[str, Any] | None = None,
+    trials: Sequence[Sizes],
     tables: Callable[[int], Any] | None = None,
 ) -> Call:
     """The first way to call the target that gives a stream; `tables` makes the rotations that belong to it."""
     signature = Signature.of(target)
     problems = list[str]()
-    own = {name: tables for name in signature.all(Role.TABLES)[:1]} if tables is not None else {}
-    found = [
-        call.with_(made={**call.made, **own})
-        for call in ways(target, signature, sizes, {**(given or {}), **_none(own)})
-    ]
-    for call in [*found, *(ways(target, signature, sizes, dict(given or {})) if own else ())]:
+    own = dict.fromkeys(signature.all(Role.TABLES)[:1], tables) if tables is not None else {}
+    for call in (call for sizes in trials for call in _all_ways(target, signature, sizes, own)):
         try:
             with torch.no_grad():
                 y = call(*_sample(call))
@@ -227,8 +222,12 @@ def discover(
     )
 
 
-def _none(own: Mapping[str, Any]) -> dict[str, None]:
-    return dict.fromkeys(own)
+def _all_ways(target: Any, signature: Signature, sizes: Sizes, own: Mapping[str, Any]) -> Iterator[Call]:
+    """With the target's own tables, if there are any, then with ours."""
+    if own:
+        for call in ways(target, signature, sizes, dict.fromkeys(own)):
+            yield call.with_(made={**call.made, **own})
+    yield from ways(target, signature, sizes, {})
 
 
 def ways(target: Any, signature: Signature, sizes: Sizes, given: Mapping[str, Any]) -> Iterator[Call]:

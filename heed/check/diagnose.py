@@ -20,8 +20,8 @@ class Diagnosis:
 
     @property
     def fails(self) -> bool:
-        """Whether it counts as wrong, and not only as unusual."""
-        return self.sure > Sure.CONVENTION
+        """Whether it counts as wrong, and not only as unusual or possible."""
+        return self.sure >= Sure.LIKELY
 
 
 def diagnosed(outcomes: Iterable[Outcome]) -> list[Diagnosis]:

@@ -32,6 +32,7 @@ class Match:
     how: Conventions
     error: float
     order: str = "q, k, v"  # which projection served as what
+    blind: bool = False  # whether no token sees itself
 
 
 @dataclass(frozen=True)
@@ -181,6 +182,7 @@ def matches(subject: Subject, inner: Core) -> Iterator[Match]:
     sees, bound = (subject.map > QUIET)[None], COARSE if inner.trace.coarse else SAME
     heads = subject.sizes.heads if inner.made.shape[-1] % subject.sizes.heads == 0 else 1
     heads = 1 if subject.call.face is Face.HEADS and subject.call.axes in (Axes.NONE, Axes.BARE) else heads
+    made = inner.made.nan_to_num(0.0)  # what sees nothing may be anything
     options = list(triples(inner))
     options += [
         (f"{name} head by head", *parts)
@@ -195,10 +197,10 @@ def matches(subject: Subject, inner: Core) -> Iterator[Match]:
         if visible.shape[1:] == (query.shape[1], key.shape[1])
     ]
     right = [
-        Match(None, f"attention, {words}", how, error, words)
+        Match(None, f"attention, {words}", how, error, words, _blind(parts))
         for words, parts in given
         for how in conventions(parts)
-        if (error := distance(attention(parts, how), inner.made)) <= bound
+        if (error := distance(attention(parts, how), made)) <= bound
     ]
     if right:
         yield right[0]
@@ -206,10 +208,16 @@ def matches(subject: Subject, inner: Core) -> Iterator[Match]:
     for slug, told, form in WRONG:
         for words, parts in given:
             for how in conventions(parts, few=True):
-                error = distance(form(parts, how), inner.made)
+                error = distance(form(parts, how), made)
                 if error <= bound:
                     yield Match(slug, told, how, error, words)
                     return
+
+
+def _blind(parts: Parts) -> bool:
+    """Whether no token sees itself, though there is one to be seen."""
+    tokens, keys = parts.sees.shape[1:]
+    return tokens == keys and not bool(parts.sees.diagonal(dim1=1, dim2=2).any())
 
 
 def _fits(query: Tensor, key: Tensor, value: Tensor, heads: int) -> bool:

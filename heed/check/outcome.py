@@ -18,7 +18,7 @@ class Sure(IntEnum):
     """How sure a clue is."""
 
     CONVENTION = 0  # may be meant so: it is told, and fails only against what was declared
-    HINT = 1  # something else may be behind it
+    HINT = 1  # something else may be behind it: it counts when another probe points the same way
     LIKELY = 2
     CERTAIN = 3  # the output equals that of the bug, or nothing else explains it
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..core.contract import Mixer
+from .adapt import Adapted, Ours, measured
 from .build import Recipe, lively, recipe, rotations_of
 from .calls import discover
 from .diagnose import diagnosed
@@ -112,52 +115,18 @@ def subjected(
     if inspect.isclass(found):
         plan = recipe(found, init)
         sizes, built = plan.sizes, plan.build(seed)
-    elif isinstance(found, nn.Module):
-        built = lively_copy(found, seed)
-        sizes = measured(found, sizes)
+    elif isinstance(found, nn.Module):  # theirs stays as it is
+        built = lively(copy.deepcopy(found), seed)
+    if isinstance(built, Mixer):
+        declared = declared if declared.causal is not None else declared.model_copy(update={"causal": built.streams})
+        built = Ours(built)
     if adapter is not None:
-        module, built = built, Adapted(built, adapter)
-        del module
-    call = discover(built, sizes, tables=None if plan is None else rotations_of(plan))
+        built = Adapted(built, adapter)
+    trials = measured(found) if plan is None and isinstance(found, nn.Module) else [sizes]
+    call = discover(built, trials, tables=None if plan is None else rotations_of(plan))
     if declared.layout == "sbd":
         call = call.with_(rows_first=False)
     return Subject(name, call, declared, plan, seed, found)
-
-
-class Adapted(nn.Module):
-    """A target behind the user's own function (target, x) -> y."""
-
-    def __init__(self, target: Any, adapter: Callable[..., Any]) -> None:
-        super().__init__()
-        self.target, self.adapter = target, adapter
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.adapter(self.target, x)
-
-
-def lively_copy(module: nn.Module, seed: int) -> nn.Module:
-    """A copy of the user's module: theirs stays as it is."""
-    import copy
-
-    return lively(copy.deepcopy(module), seed)
-
-
-def measured(module: nn.Module, sizes: Sizes) -> Sizes:
-    """Sizes of a module that was given ready-made: from its attributes, by their names."""
-    from dataclasses import replace
-
-    from .words import size_word
-
-    real: dict[str, int] = {}
-    for name, value in vars(module).items():
-        word = size_word(name)
-        if word in {"width", "heads", "kv_heads"} and isinstance(value, int) and not isinstance(value, bool):
-            real.setdefault(word, value)
-    if "width" not in real:
-        wide = [p.shape[1] for p in module.parameters() if p.dim() == 2]
-        if wide:
-            real["width"] = max(set(wide), key=wide.count)
-    return replace(sizes, **real)
 
 
 def _asked(probe: Probe, subject: Subject) -> Outcome:
@@ -172,7 +141,7 @@ def _asked(probe: Probe, subject: Subject) -> Outcome:
         ]
         where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
         words = f"raised {type(error).__name__}: {str(error)[:300]}{where}"
-        return Outcome.broken(probe.name, words, Clue("raises", Sure.HINT, f"{probe.name}: {words}"))
+        return Outcome.broken(probe.name, words, Clue("raises", Sure.LIKELY, f"{probe.name}: {words}"))
 
 
 @contextmanager

@@ -55,7 +55,7 @@ class Scorer:
         return torch.randint(3, self.vocabulary, (rows, tokens), generator=draw)
 
     def returned(self, ids: Tensor, **given: Any) -> Any:
-        read = {"input_ids": self.ids(99, rows=len(ids))} if self.two_sided else {}
+        read = {"input_ids": self.ids(99, rows=1).expand(len(ids), -1)} if self.two_sided else {}
         with torch.no_grad():
             return self.model(**{**read, self.ids_name: ids, **given})
 
@@ -227,7 +227,9 @@ def denominator(scorer: Scorer, name: str) -> Outcome:
     scores = scorer.scores_with(ids, wanted)
     for shift in (1, 0):
         s, w = (scores[:, :-1], wanted[:, 1:]) if shift else (scores, wanted)
-        each = F.cross_entropy(s.double().flatten(0, 1), w.flatten(), ignore_index=IGNORED, reduction="none").view(w.shape)
+        each = F.cross_entropy(s.double().flatten(0, 1), w.flatten(), ignore_index=IGNORED, reduction="none").view(
+            w.shape
+        )
         counted = w != IGNORED
         right = float(each.sum() / counted.sum())
         if abs(right - float(loss)) <= CLOSE * max(1.0, right):
@@ -239,7 +241,9 @@ def denominator(scorer: Scorer, name: str) -> Outcome:
         }
         for words, value in wrong.items():
             if abs(value - float(loss)) <= CLOSE * max(1.0, value):
-                told = f"the loss of {float(loss):.4f} is divided by {words}; by the labels that count it is {right:.4f}"
+                told = (
+                    f"the loss of {float(loss):.4f} is divided by {words}; by the labels that count it is {right:.4f}"
+                )
                 return Outcome.broken("denominator", told, Clue("loss-denominator", Sure.CERTAIN, told))
     return Outcome.moot("denominator", "its loss is no plain cross-entropy of its scores")
 

@@ -84,8 +84,9 @@ def past(subject: Subject) -> Outcome:
     if blind:
         i = blind[-1]
         words = f"token {i} does not change when it is replaced itself"
-        if bool(moves.any(1).any()):
-            return Outcome.broken("past", words, Clue("excludes-self", Sure.LIKELY, words))
+        if bool(moves.any()):
+            sure = Sure.LIKELY if len(blind) >= tokens - 1 else Sure.HINT
+            return Outcome.broken("past", words, Clue("excludes-self", sure, words))
         return Outcome.broken("past", "no output depends on any input", Clue("parameter-unused", Sure.HINT, words))
     if subject.meant_causal and subject.declared.window is None:
         back = [(i, j) for i in range(tokens) for j in range(i) if not bool(moves[i, j])]

@@ -103,7 +103,7 @@ def _not_hiding(subject: Subject, found: Found) -> Clue:
         return Clue("mask-after-softmax", Sure.LIKELY, words)
     slug = "padding-leak" if role is Role.PADDING else "mask-after-softmax"
     words = f"{found.argument} changes the output, but in none of {len(found.taken)} forms does it hide a key"
-    return Clue(slug, Sure.HINT, words)
+    return Clue(slug, Sure.LIKELY, words)
 
 
 def _queries_or_keys(subject: Subject, form: Form) -> str:

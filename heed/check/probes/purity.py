@@ -128,7 +128,7 @@ def gradients(subject: Subject) -> Outcome:
     draw = torch.randn(y.shape, generator=torch.Generator().manual_seed(4), dtype=y.dtype)
     if not y.requires_grad:
         words = "no gradient reaches any weight: the output is cut off from them"
-        return Outcome.broken("gradients", words, Clue("parameter-unused", Sure.LIKELY, words))
+        return Outcome.broken("gradients", words, Clue("parameter-unused", _unused(subject), words))
     found = torch.autograd.grad((y * draw).sum(), list(named.values()), allow_unused=True)
     for name, gradient in zip(named, found, strict=True):
         if gradient is not None and not bool(torch.isfinite(gradient).all()):
@@ -142,8 +142,16 @@ def gradients(subject: Subject) -> Outcome:
         cross = [name for name in lost if any(word in name.lower() for word in ("cross", "enc", "src", "multihead"))]
         if cross and subject.crossed:
             return Outcome.broken("gradients", words, Clue("shared-self-cross", Sure.LIKELY, words))
-        return Outcome.broken("gradients", words, Clue("parameter-unused", Sure.LIKELY, words))
+        sure = _unused(subject) if any(named[name].dim() > 1 for name in lost) else Sure.HINT  # biases of keys cancel
+        return Outcome.broken("gradients", words, Clue("parameter-unused", sure, words))
     return Outcome.held("gradients", f"all {len(named)} weights matter")
+
+
+def _unused(subject: Subject) -> Sure:
+    """A weight that this call does not use may be for an input that it was not given."""
+    optional = [n for n, role in subject.call.signature.roles.items() if role in (Role.OTHER, Role.SOURCE)]
+    given = subject.call.arguments(subject.stream(), subject.source(), None)
+    return Sure.HINT if any(name not in given for name in optional) else Sure.LIKELY
 
 
 def precision(subject: Subject) -> Outcome:

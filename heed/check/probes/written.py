@@ -32,6 +32,9 @@ def equal(subject: Subject) -> Outcome:
         return Outcome.moot("written-out", "its projections cannot be seen")
     if match is None:
         return Outcome.moot("written-out", "it is none of the forms that are known here, right or wrong")
+    if match.slug is None and match.blind:
+        words = f"the output equals attention in which no token sees itself, to {match.error:.0e}"
+        return Outcome.broken("written-out", words, Clue("excludes-self", Sure.CERTAIN, words))
     if match.slug is None:
         told = "; ".join(f"{name} {value}" for name, value in match.how.words())
         return Outcome.held(
