@@ -50,7 +50,7 @@ class Recipe:
 
 
 def lively(module: nn.Module, seed: int) -> nn.Module:
-    """In float64, not training, and with weights none of which is zero: a fresh bias often is, and hides what it does."""
+    """In float64, not training, with no weight that is all zero: a fresh bias often is, and hides what it does."""
     module = module.double().eval()
     draw = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():
@@ -59,9 +59,9 @@ def lively(module: nn.Module, seed: int) -> nn.Module:
                 continue
             noise = torch.randn(weight.shape, generator=draw, dtype=torch.float64)
             if weight.dim() < 2 or not bool(weight.abs().max() > 0):
-                weight += 0.1 * noise
+                weight.add_(0.1 * noise)
             elif float(weight.std()) < 0.05:  # made for training: too faint to tell one token from another
-                weight += 0.3 * noise / weight.shape[-1] ** 0.5
+                weight.add_(0.3 * noise / weight.shape[-1] ** 0.5)
     return module
 
 
@@ -75,7 +75,7 @@ def recipe(make: Callable[..., Any], given: Mapping[str, Any] | None = None) -> 
                 attempt.build()
             except CannotCheck:
                 raise
-            except Exception as error:  # noqa: BLE001  # foreign code may raise anything
+            except Exception as error:  # foreign code may raise anything
                 problems.append(f"{_words(arguments)}: {type(error).__name__}: {error}")
             else:
                 return attempt
@@ -118,10 +118,10 @@ def _guess(parameter: inspect.Parameter, sizes: Sizes, make: Callable[..., Any],
     if name.lower() in CONFIGS and default in (inspect.Parameter.empty, None):
         return configured(parameter, sizes, make, choice)
     word, absent = size_word(name), default is inspect.Parameter.empty
-    if word is not None and (absent or isinstance(default, int) and not isinstance(default, bool)):
+    if word is not None and (absent or (isinstance(default, int) and not isinstance(default, bool))):
         return getattr(sizes, word)
     usual = plain_value(name)
-    if usual is not None and (absent or type(default) in (float, int) and is_dropout(name) or name == "batch_first"):
+    if usual is not None and (absent or (type(default) in (float, int) and is_dropout(name)) or name == "batch_first"):
         return usual
     if not absent:
         return MISSING  # its own default
@@ -135,7 +135,7 @@ def configured(parameter: inspect.Parameter, sizes: Sizes, make: Callable[..., A
     for kind in _config_classes(parameter, make)[choice:]:
         try:
             return _configuration(kind, sizes)
-        except Exception:  # noqa: BLE001, S112  # the next one may do
+        except Exception:  # the next one may do
             continue
     return Answers(sizes)
 
@@ -150,7 +150,7 @@ class Answers:
         word = size_word(name)
         if word is not None:
             return getattr(self._sizes, word)
-        if name.startswith("__") or plain_value(name) is None and name not in {"device", "dtype"}:
+        if name.startswith("__") or (plain_value(name) is None and name not in {"device", "dtype"}):
             raise AttributeError(f"the configuration was asked for {name!r}, which nobody knows; give --init")
         return plain_value(name)
 
@@ -218,7 +218,7 @@ def _takes_any(make: Callable[..., Any]) -> bool:
 
 def _told(sizes: Sizes, arguments: Mapping[str, Any]) -> Sizes:
     """The sizes, corrected by what was really passed."""
-    real = {}
+    real: dict[str, int] = {}
     for name, value in arguments.items():
         word = size_word(name)
         if word in {"width", "heads", "kv_heads", "window", "longest"} and isinstance(value, int):
@@ -248,6 +248,6 @@ def rotations_of(found: Recipe) -> Callable[[int], Any] | None:
         return None
     try:
         tables = getattr(module, names[0])(config=config).double()
-    except Exception:  # noqa: BLE001  # another constructor: tables of our own will do
+    except Exception:  # another constructor: tables of our own will do
         return None
     return lambda tokens: tables(torch.zeros(1, tokens, 1, dtype=torch.float64), torch.arange(tokens)[None])

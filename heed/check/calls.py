@@ -1,13 +1,14 @@
 """Finding out how a foreign module or function is called: from its signature, and by trial.
 
-Whatever the convention, what comes out is a `Call`, which takes a stream [rows, tokens, width] (and, where there is one,
-a source) and gives a stream. A function over heads gets projections of our own, so that it can be asked the same things
-as a module.
+Whatever the convention, what comes out is a `Call`, which takes a stream [rows, tokens, width] (and, where there is
+one, a source) and gives a stream. A function over heads gets projections of our own, so that it can be asked the same
+things as a module.
 """
 
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -137,7 +138,7 @@ class Call:
             return projected
         if self.axes is Axes.BARE:
             return projected[0]
-        heads = projected.unflatten(-1, (self.sizes.heads, -1))
+        heads = projected.reshape(*projected.shape[:-1], self.sizes.heads, -1)
         return heads if self.axes is Axes.TOKENS_FIRST else heads.transpose(1, 2)
 
     def _laid(self, x: Tensor) -> Tensor:
@@ -155,10 +156,7 @@ class Call:
 
     def picked(self, returned: Any, x: Tensor) -> Tensor:
         """The output among all that is returned: a tensor with a vector for every token."""
-        if self.face is Face.HEADS:
-            shape = self.split(x, 0).shape
-        else:
-            shape = self._laid(x).shape
+        shape = self.split(x, 0).shape if self.face is Face.HEADS else self._laid(x).shape
         found = list(tensors(returned))
         for tensor in found:
             if tensor.shape == shape and tensor.is_floating_point():
@@ -181,7 +179,8 @@ class NoStream(ValueError):
 def projection(width: int, place: int) -> Tensor:
     """A fixed random matrix: that of the queries, of the keys or of the values."""
     draw = torch.Generator().manual_seed(100 + place)
-    return torch.randn(width, width, generator=draw, dtype=torch.float64) / width**0.5
+    matrix = torch.randn(width, width, generator=draw, dtype=torch.float64)
+    return matrix / math.sqrt(width)
 
 
 def tensors(returned: Any) -> Iterator[Tensor]:
@@ -209,7 +208,7 @@ def discover(
         try:
             with torch.no_grad():
                 y = call(*_sample(call))
-        except Exception as error:  # noqa: BLE001  # foreign code may raise anything
+        except Exception as error:  # foreign code may raise anything
             problems.append(f"{call.face}: {type(error).__name__}: {error}")
         else:
             if not y.is_floating_point():
@@ -266,7 +265,7 @@ def _beside(
         for combination in product(*choices):
             fixed, made = dict(given), dict[str, Callable[[int], Any]]()
             for name, choice in zip(names, combination, strict=True):
-                (made if callable(choice) else fixed)[name] = choice  # type: ignore[index]
+                (made if callable(choice) else fixed)[name] = choice
             yield fixed, made
         if not optional:
             return
@@ -292,7 +291,7 @@ def _choices(name: str, role: Role, sizes: Sizes) -> list[Any]:
             None,
         ]
     plain: dict[Role, list[Any]] = {
-        Role.PLACE: [0, lambda n: torch.arange(n)],
+        Role.PLACE: [0, torch.arange],
         Role.CAUSAL: [False, True],
         Role.WEIGHTS: [False],
         Role.USE_CACHE: [False],

@@ -16,10 +16,9 @@ from .subject import QUIET, Subject
 from .trace import Projected, Trace, traced
 
 ROTATIONS = ("none", "half", "pairs")
+_WORDS = "{0} {1} {1}s w{0} w_{0} to_{0} {0}_proj {0}_linear linear_{0} {0}_lin fc_{0} {1}_proj w_{0}s w{1} {1}_layer"
 NAMED = {
-    "query": r"(^|[._])(q|query|queries|wq|to_q|q_proj|w_q|q_linear|linear_q|q_lin|fc_q|query_proj|w_qs|wquery)([._]|$)",
-    "key": r"(^|[._])(k|key|keys|wk|to_k|k_proj|w_k|k_linear|linear_k|k_lin|fc_k|key_proj|w_ks|wkey)([._]|$)",
-    "value": r"(^|[._])(v|value|values|wv|to_v|v_proj|w_v|v_linear|linear_v|v_lin|fc_v|value_proj|w_vs|wvalue)([._]|$)",
+    word: rf"(^|[._])({'|'.join(_WORDS.format(word[0], word).split())})([._]|$)" for word in ("query", "key", "value")
 }
 
 
@@ -77,12 +76,11 @@ def core(subject: Subject) -> Core | None:
 
 def _function_core(subject: Subject, x: Tensor) -> Core:
     call = subject.call
-    one = call.axes is Axes.BARE
     three = [_joined(call.split(x, place), call.axes) for place in range(3)]
     with traced(subject.target) as trace, torch.no_grad():
         y = call(x)
     streams = tuple(zip(("query", "key", "value"), three, strict=True))
-    return Core(streams, y if not one else y, trace)
+    return Core(streams, y, trace)
 
 
 def _joined(x: Tensor, axes: Axes) -> Tensor:
@@ -121,8 +119,8 @@ def _laid(projected: Projected, rows: list[int], x: Tensor | None) -> Tensor | N
     if flat.shape[0] != batch * tokens:
         return None
     if rows == [1]:
-        return flat.unflatten(0, (batch, tokens)).detach()
-    return flat.unflatten(0, (tokens, batch)).transpose(0, 1).detach() if rows == [batch] else None
+        return flat.reshape(batch, tokens, -1).detach()
+    return flat.reshape(tokens, batch, -1).transpose(0, 1).detach() if rows == [batch] else None
 
 
 def _context(projected: Projected, x: Tensor, swapped: bool) -> Tensor | None:
@@ -132,8 +130,8 @@ def _context(projected: Projected, x: Tensor, swapped: bool) -> Tensor | None:
     if flat.shape[0] != batch * tokens:
         return None
     if swapped:
-        return flat.unflatten(0, (tokens, batch)).transpose(0, 1).detach()
-    return flat.unflatten(0, (batch, tokens)).detach()
+        return flat.reshape(tokens, batch, -1).transpose(0, 1).detach()
+    return flat.reshape(batch, tokens, -1).detach()
 
 
 def triples(inner: Core) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
@@ -165,7 +163,7 @@ def _cut(stream: Tensor, width: int) -> Iterator[tuple[tuple[Tensor, Tensor, Ten
             yield (three[order[0]], three[order[1]], three[order[2]]), "three side by side"
     elif (wide - width) % 2 == 0:
         each = (wide - width) // 2
-        query, key, value = stream.split((width, each, each), -1)
+        query, key, value = torch.split(stream, [width, each, each], -1)
         yield (query, key, value), "queries, then fewer keys and values"
 
 
@@ -173,7 +171,7 @@ def _by_head(stream: Tensor, width: int, heads: int) -> tuple[Tensor, Tensor, Te
     """All three, head by head."""
     if stream.shape[-1] != 3 * width:
         return None
-    parts = stream.unflatten(-1, (heads, 3, -1)).unbind(-2)
+    parts = stream.reshape(*stream.shape[:-1], heads, 3, -1).unbind(-2)
     return parts[0].flatten(-2), parts[1].flatten(-2), parts[2].flatten(-2)
 
 
@@ -185,9 +183,9 @@ def matches(subject: Subject, inner: Core) -> Iterator[Match]:
     made = inner.made.nan_to_num(0.0)  # what sees nothing may be anything
     options = list(triples(inner))
     options += [
-        (f"{name} head by head", *parts)
+        (f"{name} head by head", *three)
         for name, stream in inner.streams
-        if (parts := _by_head(stream, inner.made.shape[-1], heads)) is not None
+        if (three := _by_head(stream, inner.made.shape[-1], heads)) is not None
     ]
     given = [
         (words, Parts(query, key, value, visible, heads))

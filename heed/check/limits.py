@@ -14,7 +14,7 @@ from .target import CannotCheck
 
 @contextmanager
 def limited(seconds: float | None, gigabytes: float | None) -> Iterator[None]:
-    """Stop with `CannotCheck` after so long; let no more memory be taken than this. For the main thread of a process."""
+    """Stop with `CannotCheck` after so long; let no more memory be taken than this. In the main thread only."""
     if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
         yield
         return

@@ -98,5 +98,6 @@ def _map(report: Report, which: str, words: str) -> str:
     numbers = [f'<text x="{28 + SQUARE * j}" y="14">{j}</text>' for j in range(len(rows[0]))]
     numbers += [f'<text x="4" y="{36 + SQUARE * i}">{i}</text>' for i in range(len(rows))]
     wide, high = 24 + SQUARE * len(rows[0]), 24 + SQUARE * len(rows)
-    drawing = f'<svg width="{wide}" height="{high}" role="img" aria-label="{escape(words)}">{"".join(squares + numbers)}</svg>'
+    inside = "".join(squares + numbers)
+    drawing = f'<svg width="{wide}" height="{high}" role="img" aria-label="{escape(words)}">{inside}</svg>'
     return f"<figure>{drawing}<figcaption>{escape(words)}</figcaption></figure>"

@@ -72,17 +72,23 @@ SCALES = {
 
 def scale_of(parts: Parts, name: str) -> float:
     """The number that a scale's name stands for."""
-    size, heads = parts.size, parts.heads
-    return {
-        "head": size**-0.5,
-        "none": 1.0,
-        "width": (size * heads) ** -0.5,
-        "heads": heads**-0.5,
-        "times": size**0.5,
-        "size": 1 / size,
-        "tokens": parts.key.shape[1] ** -0.5,
-        "value": (size / 2) ** -0.5,
-    }[name]
+    return scale_number(name, parts.size, parts.heads, parts.key.shape[1])
+
+
+def scale_number(name: str, size: int, heads: int, tokens: int) -> float:
+    """The same from the sizes alone."""
+    powers: dict[str, tuple[float, float]] = {
+        "head": (size, -0.5),
+        "none": (1.0, 1.0),
+        "width": (size * heads, -0.5),
+        "heads": (heads, -0.5),
+        "times": (size, 0.5),
+        "size": (size, -1.0),
+        "tokens": (tokens, -0.5),
+        "value": (size / 2, -0.5),
+    }
+    number, power = powers[name]
+    return float(number**power)
 
 
 def attention(parts: Parts, how: Conventions) -> Tensor:
@@ -94,8 +100,8 @@ def attention(parts: Parts, how: Conventions) -> Tensor:
 def split(x: Tensor, heads: int, how: Conventions) -> Tensor:
     """[B, T, H·d] -> [B, H, T, d]"""
     if how.channels_first:
-        return x.unflatten(-1, (-1, heads)).permute(0, 3, 1, 2)
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+        return x.reshape(*x.shape[:-1], -1, heads).permute(0, 3, 1, 2)
+    return x.reshape(*x.shape[:-1], heads, -1).transpose(1, 2)
 
 
 def _three(parts: Parts, how: Conventions) -> tuple[Tensor, Tensor, Tensor]:
@@ -230,16 +236,9 @@ def _over_heads(parts: Parts, how: Conventions) -> Tensor:
     """Heads attend to heads, inside each token."""
     if parts.kv_heads != parts.heads or parts.key.shape[1] != parts.query.shape[1]:
         return _never(parts)
-    query, key, value = (x.unflatten(-1, (parts.heads, -1)) for x in (parts.query, parts.key, parts.value))
+    three = (parts.query, parts.key, parts.value)
+    query, key, value = (x.reshape(*x.shape[:-1], parts.heads, -1) for x in three)
     return ((query @ key.mT * scale_of(parts, how.scale)).softmax(-1) @ value).flatten(2)
-
-
-def _one_head(parts: Parts, how: Conventions) -> Tensor:
-    return (
-        _never(parts)
-        if parts.kv_heads != parts.heads
-        else attention(replace(parts, heads=1), replace(how, scale=how.scale))
-    )
 
 
 def _swapped(parts: Parts, how: Conventions) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from io import StringIO
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.syntax import Syntax
 from rich.table import Table
@@ -33,7 +33,7 @@ def text(report: Report) -> str:
 def drawn(report: Report) -> Group:
     """All of it."""
     head = Text.assemble((report.target, "bold"), f"  {report.kind}; {report.call}", overflow="fold")
-    parts = [head, Text(), _probes(report)]
+    parts: list[RenderableType] = [head, Text(), _probes(report)]
     if report.conventions:
         told = "; ".join(f"{name}: {value}" for name, value in report.conventions)
         parts += [Text(), Text.assemble(("conventions  ", "bold"), told)]
@@ -60,8 +60,9 @@ def _style(outcome: Outcome) -> str:
 
 def _bug(one: Diagnosis) -> Panel:
     bug, code = one.bug, f"- {one.bug.before}\n+ {one.bug.after}"
-    parts = [Text(bug.says, "bold"), *(Text(f"seen: {line}") for line in one.evidence[:3]), Text(f"fix: {bug.fix}")]
-    lines = [*parts, Syntax(code, "diff", background_color="default", word_wrap=True)]
+    seen = (Text(f"seen: {line}") for line in one.evidence[:3])
+    diff = Syntax(code, "diff", background_color="default", word_wrap=True)
+    lines: list[RenderableType] = [Text(bug.says, "bold"), *seen, Text(f"fix: {bug.fix}"), diff]
     if bug.case:
         lines.append(Text(f"resembles: {bug.case}", "dim"))
     style = "red" if one.fails else "yellow"

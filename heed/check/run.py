@@ -42,7 +42,7 @@ def check(
 ) -> Report:
     """Ask a module, a class, a function or `path.py:Name` everything, and say what is wrong with it.
 
-    `declared` is what you know about it, by the names of `Declared`: causal, mask_true, layout, scale, window, gqa, rope.
+    `declared` is what you know about it, by the names of `Declared`: causal, mask_true, layout, scale, window ...
     """
     begun = perf_counter()
     name = str(target) if isinstance(target, str | Path) else _name(target)
@@ -135,7 +135,7 @@ def _asked(probe: Probe, subject: Subject) -> Outcome:
         return probe.ask(subject)
     except CannotCheck:
         raise
-    except Exception as error:  # noqa: BLE001  # foreign code may raise anything
+    except Exception as error:  # foreign code may raise anything
         frames = [
             f for f in traceback.extract_tb(error.__traceback__) if "heed/check" not in f.filename.replace("\\", "/")
         ]

@@ -244,7 +244,7 @@ class Subject:
             module = self.recipe.build(self.seed, **changed)
             module.load_state_dict(self.module.state_dict(), strict=False)
             return self.with_target(module)
-        except Exception:  # noqa: BLE001  # a combination that the constructor refuses
+        except Exception:  # a combination that the constructor refuses
             return None
 
     def has(self, *roles: Role) -> bool:

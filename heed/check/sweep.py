@@ -113,7 +113,7 @@ def _differs(subject: Subject, other: Subject, setting: Setting) -> Outcome | No
         return None
     try:
         gap = distance(other.run(x, source, sees=sees, form=form), subject.run(x, source, sees=sees, form=form))
-    except Exception as error:  # noqa: BLE001  # foreign code may raise anything
+    except Exception as error:  # foreign code may raise anything
         words = f"with {setting.words} it raises {type(error).__name__}: {str(error)[:200]}"
         return Outcome.moot(f"path {setting.words}", words)
     if gap <= 1e-5:
@@ -130,7 +130,7 @@ def _asked(other: Subject, setting: Setting, known: set[str]) -> Iterator[Outcom
             continue
         try:
             outcome = probe.ask(other)
-        except Exception:  # noqa: BLE001, S112  # a setting that this input does not fit
+        except Exception:  # a setting that this input does not fit
             continue
         fresh = tuple(
             replace(clue, evidence=f"with {setting.words}: {clue.evidence}")

@@ -61,11 +61,11 @@ class Trace:
     coarse: bool = False  # something was computed in less than float64
 
 
-class Tracer(TorchDispatchMode):
+class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes products with weights, softmaxes and fused attention while it is active."""
 
     def __init__(self, weights: Mapping[int, str]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.weights, self.trace = dict(weights), Trace()
         self._kept: list[Tensor] = []  # copies of weights stay alive, so that nothing else gets their address
 

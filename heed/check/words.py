@@ -66,7 +66,8 @@ _NAMES: dict[Role, str] = {
     Role.VALUE: "v value values val xv x_v v_in value_states value_input value_layer value_tensor inputs_v",
     Role.INPUT: "x inp input inputs hidden_states hidden src tgt embeddings embeds emb h seq sequence tokens_embedded "
     "xs feats features z data input_tensor tensor src_seq embedded hidden_state target tgt_seq",
-    Role.SOURCE: "memory context ctx encoder_hidden_states encoder_output encoder_out enc_output enc_out enc source y kv "
+    Role.SOURCE: "memory context ctx encoder_hidden_states encoder_output encoder_out enc_output enc_out enc "
+    "source y kv "
     "encoder_states encoder_memory cond key_value_states memory_states cross",
     Role.PADDING: "key_padding_mask src_key_padding_mask padding_mask pad_mask tgt_key_padding_mask "
     "encoder_padding_mask self_attn_padding_mask key_mask kv_mask memory_key_padding_mask src_padding_mask valid_mask",
@@ -113,24 +114,31 @@ def role_of(name: str) -> Role:
 
 _SIZES: dict[str, str] = {
     "width": "d_model embed_dim hidden_size dim n_embd d_embed emb_dim model_dim width channels embed_size d in_dim "
-    "input_dim dim_in feature_dim features model_size embedding_dim hid_dim dims in_features d_in out_dim d_out dim_out "
+    "input_dim dim_in feature_dim features model_size embedding_dim hid_dim dims in_features d_in out_dim d_out "
+    "dim_out "
     "output_dim in_channels num_hiddens hidden_dim embedding_size emb_size n_dim num_features normalized_shape "
     "query_dim attention_dim attn_dim all_head_size input_size emb c in_size d_emb n_units units n_feat d_hidden embed "
     "query_size key_size value_size",
-    "heads": "n_heads num_heads heads n_head nhead h num_attention_heads n_attn_heads nheads head_num head_count num_head "
+    "heads": "n_heads num_heads heads n_head nhead h num_attention_heads n_attn_heads nheads head_num head_count "
+    "num_head "
     "encoder_attention_heads decoder_attention_heads attention_heads",
-    "head": "head_dim dim_head d_head d_k d_v dim_k dim_v head_size attention_head_size d_q dim_q dk dv head_width d_kv "
+    "head": "head_dim dim_head d_head d_k d_v dim_k dim_v head_size attention_head_size d_q dim_q dk dv "
+    "head_width d_kv "
     "dim_per_head rotary_dim key_dim value_dim",
-    "kv_heads": "num_kv_heads n_kv_heads num_key_value_heads kv_heads n_groups num_groups kv_head n_kv_head num_kv_groups "
+    "kv_heads": "num_kv_heads n_kv_heads num_key_value_heads kv_heads n_groups num_groups kv_head n_kv_head "
+    "num_kv_groups "
     "n_query_groups num_query_groups groups",
     "longest": "block_size max_len max_seq_len seq_len context_length max_position_embeddings n_ctx n_positions "
-    "max_length max_seq_length context_size max_seq sequence_length ctx_len max_positions max_context seq_length maxlen "
+    "max_length max_seq_length context_size max_seq sequence_length ctx_len max_positions max_context seq_length "
+    "maxlen "
     "max_relative_position n_position length context_len max_tokens max_t",
     "window": "window window_size attention_window sliding_window local_window win w local_window_size",
     "hidden": "d_ff dim_feedforward ffn_dim mlp_dim ff_dim intermediate_size d_inner pf_dim ffn_hidden ff_hidden "
-    "feedforward_dim hidden_features inner_dim ffn_hidden_size encoder_ffn_dim decoder_ffn_dim n_inner d_mlp mlp_hidden "
+    "feedforward_dim hidden_features inner_dim ffn_hidden_size encoder_ffn_dim decoder_ffn_dim n_inner d_mlp "
+    "mlp_hidden "
     "forward_expansion_dim ffn_embed_dim dim_ff ff ff_size ffn_num_hiddens",
-    "vocabulary": "vocab_size n_vocab num_embeddings vocab vocabulary num_tokens src_vocab_size tgt_vocab_size n_tokens",
+    "vocabulary": "vocab_size n_vocab num_embeddings vocab vocabulary num_tokens src_vocab_size tgt_vocab_size "
+    "n_tokens",
     "layers": "n_layers num_layers n_layer num_hidden_layers layers num_blocks n_blocks encoder_layers decoder_layers",
     "rows": "batch_size",
 }

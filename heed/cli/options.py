@@ -76,7 +76,7 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
     """
     named = inspect.Parameter.KEYWORD_ONLY
     own = list(inspect.signature(command, eval_str=True).parameters.values())
-    groups = {p.name: p.annotation for p in own if dataclasses.is_dataclass(p.annotation)}
+    groups: dict[str, Any] = {p.name: p.annotation for p in own if dataclasses.is_dataclass(p.annotation)}
     fields: dict[str, list[inspect.Parameter]] = {
         name: [
             inspect.Parameter(field.name, named, default=field.default, annotation=hint)

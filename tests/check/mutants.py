@@ -52,6 +52,7 @@ class Fused(nn.Module):
         super().__init__()
         self.n_head, self.p = n_head, dropout
         self.c_attn, self.c_proj = nn.Linear(n_embd, 3 * n_embd), nn.Linear(n_embd, n_embd)
+        self.tril: Tensor
         self.register_buffer("tril", self.triangle(block_size).view(1, 1, block_size, block_size))
 
     def triangle(self, n: int) -> Tensor:
@@ -210,7 +211,8 @@ MUTANTS: dict[str, tuple[type, str, dict[str, Any]]] = {
         changed(Classic, "A4", scores=lambda self, q, k: q @ k.mT), "wrong-scale", {"scale": "head"}),
     "classic: scale after the softmax": (
         changed(Classic, "A5", scores=lambda self, q, k: q @ k.mT,
-                weights=lambda self, s, m: self.hide(s, m).softmax(-1) / math.sqrt(self.d_k)), "scale-after-softmax", {}),
+                weights=lambda self, s, m: self.hide(s, m).softmax(-1) / math.sqrt(self.d_k)),
+        "scale-after-softmax", {}),
     "classic: no softmax": (changed(Classic, "A6", weights=lambda self, s, m: self.hide(s, m)), "no-softmax", {}),
     "classic: softmax over queries": (
         changed(Classic, "A7", weights=lambda self, s, m: self.hide(s, m).softmax(-2)), "softmax-axis", {}),

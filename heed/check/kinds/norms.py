@@ -45,7 +45,7 @@ def _called(target: Any) -> Callable[[Tensor], Tensor] | None:
 
     try:
         call(_stream())
-    except Exception:  # noqa: BLE001  # foreign code may raise anything
+    except Exception:  # foreign code may raise anything
         return None
     return call
 

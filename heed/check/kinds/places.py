@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from ..calls import Signature
 from ..outcome import Clue, Outcome, Sure
-from ..reference import distance, slopes as right_slopes
+from ..reference import distance
+from ..reference import slopes as right_slopes
 from ..words import Role
 
 TOKENS, WIDTH = 50, 24
@@ -34,7 +35,7 @@ def tabled(target: Any, tokens: int = TOKENS) -> Tensor | None:
     for arguments in _tries(target, tokens):
         try:
             made = target(**arguments)
-        except Exception:  # noqa: BLE001, S112  # not its way
+        except Exception:  # not its way
             continue
         table = _flat(torch.as_tensor(made, dtype=torch.float64) if made is not None else None, tokens)
         if table is not None:
@@ -69,7 +70,7 @@ def _added(module: nn.Module, x: Tensor) -> Tensor | None:
         for given in (x, torch.zeros_like(x)):
             try:
                 first = module(given)
-            except Exception:  # noqa: BLE001, S112  # not its way
+            except Exception:  # not its way
                 continue
             made = first[0] if isinstance(first, tuple | list) else first
             if not isinstance(made, Tensor):
@@ -108,10 +109,9 @@ def _waves(target: Any, table: Tensor) -> Outcome:
         scaled = table / table.abs().max()
         if distance(scaled, _sinusoids(*table.shape)) > 1e-3:
             return Outcome.moot("waves", "its codes are no sinusoids")
-    right = _sinusoids(*table.shape)
-    for layout, words in ((right, "sines and cosines in turn"), (_halves(right), "sines, then cosines")):
+    for words in ("sines and cosines in turn", "sines, then cosines"):
         for start in (0, 1, 2):
-            if distance(table, _from(layout, start, *table.shape, words)) <= CLOSE:
+            if distance(table, _later(table.shape, start, words)) <= CLOSE:
                 return Outcome.held("waves", f"the paper's sinusoids, {words}, from place {start}")
     if distance(table, _inclusive(*table.shape)) <= CLOSE:
         return Outcome.held(
@@ -163,11 +163,10 @@ def _halves(table: Tensor) -> Tensor:
     return torch.cat((table[:, ::2], table[:, 1::2]), -1)
 
 
-def _from(layout: Tensor, start: int, tokens: int, width: int, words: str) -> Tensor:
-    if start == 0:
-        return layout
-    later = _sinusoids(tokens + start, width)[start:]
-    return later if words.startswith("sines and") else _halves(later)
+def _later(shape: torch.Size, start: int, words: str) -> Tensor:
+    """The paper's table, whose first row is that of a later place."""
+    table = _sinusoids(shape[0] + start, shape[1])[start:]
+    return table if words.startswith("sines and") else _halves(table)
 
 
 def _inclusive(tokens: int, width: int) -> Tensor:
@@ -226,7 +225,7 @@ def slopes(target: Any, name: str) -> list[Outcome]:
     for heads in (8, 4, 2, 1, 16, 3, 5, 6, 12):
         try:
             found = torch.as_tensor(target(heads), dtype=torch.float64).flatten()
-        except Exception as error:  # noqa: BLE001  # foreign code may raise anything
+        except Exception as error:  # foreign code may raise anything
             words = f"{name}({heads}) raises {type(error).__name__}: {error}"
             return [Outcome.broken("slopes", words, Clue("alibi-slopes", Sure.HINT, words))]
         right = right_slopes(heads)
@@ -245,7 +244,7 @@ def shifted(target: Any, name: str) -> list[Outcome]:
         x = _laid(distances, shape)
         try:
             made = target(x)
-        except Exception:  # noqa: BLE001, S112  # not its layout
+        except Exception:  # not its layout
             continue
         if not isinstance(made, Tensor) or made.shape != x.shape:
             continue

@@ -108,7 +108,7 @@ def _reordered(subject: Subject, protocol: Protocol, x: Tensor) -> Outcome:
         _, cache = protocol.step(subject, x[:, :middle], 0, protocol.begin())
         try:
             cache = reorder(cache, rows)
-        except Exception as error:  # noqa: BLE001  # foreign code may raise anything
+        except Exception as error:  # foreign code may raise anything
             return Outcome.moot("cache", f"reorder_cache raises {type(error).__name__}: {error}")
         y, _ = protocol.step(subject, x[rows, middle:], middle, cache)
     gap = distance(y, _whole(subject, x[rows])[:, middle:])
@@ -128,7 +128,7 @@ def _found(subject: Subject) -> Protocol | None:
         try:
             first = _run(subject, protocol, x, (3, 1))
             second = _run(subject, protocol, subject.nudged(x, 0), (3, 1))
-        except Exception:  # noqa: BLE001, S112  # not its way
+        except Exception:  # not its way
             continue
         if distance(second[:, 3:], first[:, 3:]) > QUIET:
             return protocol

@@ -18,7 +18,7 @@ def prefix(subject: Subject) -> Outcome:
     for t in range(1, x.shape[1]):
         try:
             part = subject.run(x[:, :t])
-        except Exception as error:  # noqa: BLE001  # foreign code may raise anything
+        except Exception as error:  # foreign code may raise anything
             return Outcome.moot("prefix", f"a text of {t} tokens raises {type(error).__name__}: {error}")
         gap = distance(part, whole[:, :t])
         worst = max(worst, (gap, t))

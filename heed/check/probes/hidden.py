@@ -84,7 +84,7 @@ def _adds(subject: Subject, found: Found) -> bool:
         with torch.no_grad():
             plain = subject.call(x, source, extra={form.argument: written})
             touched = subject.call(x, source, extra={form.argument: half})
-    except Exception:  # noqa: BLE001  # takes no fractions
+    except Exception:  # takes no fractions
         return False
     return 0 < distance(touched, plain) < 0.9
 
@@ -119,7 +119,7 @@ def _queries_or_keys(subject: Subject, form: Form) -> str:
         try:
             plain = subject.run(x, sees=everybody, form=same)
             hidden = subject.run(x, sees=sees, form=same)
-        except Exception:  # noqa: BLE001, S112  # not a form it takes
+        except Exception:  # not a form it takes
             continue
         moved = (hidden - plain).abs().nan_to_num(9.0).amax((0, 2)) > QUIET
         if bool(moved[2]) and int(moved.sum()) == 1:
@@ -154,7 +154,7 @@ def alone(subject: Subject) -> Outcome:
         one = torch.ones(len(x), 1, 1, dtype=torch.bool)
         try:
             single = subject.run(x[:, t : t + 1], sees=one, form=form)
-        except Exception as error:  # noqa: BLE001  # foreign code may raise anything
+        except Exception as error:  # foreign code may raise anything
             return Outcome.moot("alone", f"one token alone raises {type(error).__name__}: {error}")
         worst = max(worst, distance(together[:, t : t + 1], single))
     if worst <= 10 * subject.bound:
@@ -205,7 +205,7 @@ def _padded(subject: Subject, form: Form, side: str) -> Outcome | None:
     try:
         everybody = torch.ones(len(x), int(real.sum()), int(real.sum()), dtype=torch.bool)
         short = subject.run(x[:, real], sees=everybody, form=form)
-    except Exception:  # noqa: BLE001  # a text of another length
+    except Exception:  # a text of another length
         return None
     gap = distance(outputs[0][:, real], short)
     if gap > subject.bound:
@@ -230,7 +230,7 @@ def dead_row(subject: Subject) -> Outcome:
     form = replace(form, finite=True)  # a mask that is added and hides everything is made of the smallest number
     try:
         y = subject.live(x, source, sees=sees, form=form)
-    except Exception as error:  # noqa: BLE001  # foreign code may raise anything
+    except Exception as error:  # foreign code may raise anything
         words = f"a mask that hides everything from {where} raises {type(error).__name__}: {error}"
         return Outcome.broken("dead-row", words, Clue("dead-row-nan", Sure.HINT, words))
     if not bool(torch.isfinite(y).all()) and not (subject.coarse and _finite_in_single(subject, sees, form)):
@@ -256,7 +256,7 @@ def _finite_in_single(subject: Subject, sees: Tensor, form: Form) -> bool:
     single = subject.single()
     try:
         y = single.run(subject.stream().float(), sees=sees, form=form)
-    except Exception:  # noqa: BLE001  # foreign code may raise anything
+    except Exception:  # foreign code may raise anything
         return False
     return bool(torch.isfinite(y).all())
 
@@ -270,7 +270,7 @@ def _gradients(subject: Subject, sees: Tensor, form: Form) -> list[Tensor]:
     assert subject.module is not None
     weights = [p for p in subject.module.parameters() if p.requires_grad]
     y = subject.live(subject.stream(), subject.source(), sees=sees, form=form)
-    found = torch.autograd.grad(y.square().sum(), weights, allow_unused=True)
+    found: tuple[Tensor | None, ...] = torch.autograd.grad(y.square().sum(), weights, allow_unused=True)
     return [g for g in found if g is not None]
 
 

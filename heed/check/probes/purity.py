@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..calls import Face, tensors
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
-from ..subject import QUIET, Subject
+from ..subject import Subject
 from ..words import Role
 
 
@@ -129,7 +129,7 @@ def gradients(subject: Subject) -> Outcome:
     if not y.requires_grad:
         words = "no gradient reaches any weight: the output is cut off from them"
         return Outcome.broken("gradients", words, Clue("parameter-unused", _unused(subject), words))
-    found = torch.autograd.grad((y * draw).sum(), list(named.values()), allow_unused=True)
+    found: tuple[Tensor | None, ...] = torch.autograd.grad((y * draw).sum(), list(named.values()), allow_unused=True)
     for name, gradient in zip(named, found, strict=True):
         if gradient is not None and not bool(torch.isfinite(gradient).all()):
             words = f"the gradient of {name} is not finite"
@@ -161,7 +161,7 @@ def precision(subject: Subject) -> Outcome:
     single = subject.single()
     try:
         rough = single.run(x.float(), None if source is None else source.float())
-    except Exception as error:  # noqa: BLE001  # foreign code may raise anything
+    except Exception as error:  # foreign code may raise anything
         return Outcome.moot("precision", f"in float32 it raises {type(error).__name__}: {str(error)[:120]}")
     bound = 2.0**-24 * 64 * (subject.sizes.width * x.shape[1]) ** 0.5
     gap = distance(rough.double(), truth)
@@ -178,7 +178,7 @@ def looking(subject: Subject) -> Outcome:
     switches = [
         n for n in names if isinstance(subject.call.signature.defaults.get(n), bool | None) and "average" not in n
     ]
-    if not switches or subject.call.face is Face.HEADS and subject.module is None and not switches:
+    if not switches or (subject.call.face is Face.HEADS and subject.module is None and not switches):
         return Outcome.moot("looking", "it cannot be asked for its weights")
     x, source = subject.stream(), subject.source()
     outputs = {}
@@ -186,7 +186,7 @@ def looking(subject: Subject) -> Outcome:
         try:
             with torch.no_grad():
                 outputs[value] = subject.call.raw(x, source, None, {switches[0]: value})
-        except Exception:  # noqa: BLE001  # cannot be asked
+        except Exception:  # cannot be asked
             return Outcome.moot("looking", f"{switches[0]}={value} is refused")
     plain, looked = (subject.call.back(subject.call.picked(outputs[v], x), x) for v in (False, True))
     gap = distance(looked, plain)

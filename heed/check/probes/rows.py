@@ -90,7 +90,7 @@ def same(subject: Subject) -> Outcome:
     many = one.expand(-1, subject.sizes.tokens, -1).contiguous()
     try:
         alone, together = subject.run(one), subject.run(many)
-    except Exception as error:  # noqa: BLE001  # foreign code may raise anything
+    except Exception as error:  # foreign code may raise anything
         return Outcome.moot("same", f"one token alone raises {type(error).__name__}: {error}")
     inside = distance(together, together[:, :1].expand_as(together))
     gap = distance(together, alone.expand_as(together))

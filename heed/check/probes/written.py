@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..inside import Core, Match, core, matches
 from ..outcome import Clue, Outcome, Sure
-from ..reference import SCALES, distance
+from ..reference import SCALES, distance, scale_number
 from ..subject import Subject
 from ..trace import traced
 
@@ -17,12 +17,12 @@ FAULTY = {"width", "heads", "times", "tokens", "value"}  # scales that nobody me
 
 def found(subject: Subject) -> tuple[Core | None, Match | None]:
     """What is inside, and the form that it equals; looked for once."""
-    kept = subject.__dict__.get("_inside")
+    kept: tuple[Core | None, Match | None] | None = subject.__dict__.get("_inside")
     if kept is None:
         inner = core(subject)
         match = next(matches(subject, inner), None) if inner is not None else None
         kept = subject.__dict__["_inside"] = (inner, match)
-    return kept  # type: ignore[no-any-return]
+    return kept
 
 
 def equal(subject: Subject) -> Outcome:
@@ -67,8 +67,7 @@ def scale(subject: Subject) -> Outcome:
     declared, name = subject.declared.scale, match.how.scale
     told = f"scores are scaled by {SCALES[name]}"
     if isinstance(declared, float | int):
-        size, heads = subject.sizes.head, subject.sizes.heads
-        real = _number(name, size, heads, subject.sizes.tokens)
+        real = scale_number(name, subject.sizes.head, subject.sizes.heads, subject.sizes.tokens)
         if abs(real - declared) > 1e-6 * max(1.0, abs(declared)):
             words = f"{told} = {real:.6g}; declared: {declared:.6g}"
             return Outcome.broken("scale", words, Clue("wrong-scale", Sure.CERTAIN, words))
@@ -81,19 +80,6 @@ def scale(subject: Subject) -> Outcome:
     if declared is None and name != "head":
         return Outcome.held("scale", told, 0.0, 0.0, Clue("wrong-scale", Sure.CONVENTION, told))
     return Outcome.held("scale", told)
-
-
-def _number(name: str, size: int, heads: int, tokens: int) -> float:
-    return {
-        "head": size**-0.5,
-        "none": 1.0,
-        "width": (size * heads) ** -0.5,
-        "heads": heads**-0.5,
-        "times": size**0.5,
-        "size": 1 / size,
-        "tokens": tokens**-0.5,
-        "value": (size / 2) ** -0.5,
-    }[name]
 
 
 def shift(subject: Subject) -> Outcome:
@@ -123,7 +109,7 @@ def _scored(subject: Subject, x: Tensor) -> tuple[Tensor, Tensor] | None:
     with torch.enable_grad(), traced(subject.target) as trace:
         try:
             subject.call(x)
-        except Exception:  # noqa: BLE001  # a text of another length
+        except Exception:  # a text of another length
             return None
     if trace.fused:
         return trace.fused[0].query.detach(), trace.fused[0].key.detach()
