@@ -23,16 +23,18 @@ _WHERE = {  # public name -> module that holds it
     "attend": "parts.attend",
     "look": "parts.look",
     "build": "models",
+    "edit": "weights.edits",
     "load": "runs",
 }
 _PACKAGES = (
     *("core", "text", "data", "show", "parts", "mixers", "models", "weights"),
-    *("decode", "tasks", "runs", "train", "verify", "demo"),
+    *("decode", "tasks", "runs", "train", "check", "verify", "demo"),
 )
 
 __all__ = [*_WHERE, *_PACKAGES, "__version__"]  # noqa: PLE0604
 
 if TYPE_CHECKING:
+    from . import check as check
     from .core.contract import Given as Given
     from .core.contract import Mixer as Mixer
     from .core.contract import Where as Where
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from .parts.attend import attend as attend
     from .parts.look import look as look
     from .runs import load as load
+    from .weights.edits import edit as edit
 
 
 def __getattr__(name: str) -> Any:

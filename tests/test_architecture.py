@@ -39,6 +39,7 @@ MAY_IMPORT = {
         "train": "core text data media show parts models weights decode tasks runs",
         "serve": "core text models weights decode tasks runs",
         "check": "core",
+        "testing": "check",
         "compare": f"{BELOW} train serve check",
         "verify": f"{BELOW} train serve check compare",
         "studio": "core show check compare serve",

@@ -6,6 +6,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -19,15 +20,19 @@ class Bug:
     before: str  # a line of wrong code
     after: str  # the same line, mended
     case: str  # where it happened in public
+    probes: tuple[str, ...]  # who finds it
+    example: str  # wrong code that can be run: it leaves a report
     explains: tuple[str, ...] = ()  # other slugs that follow from it
 
 
 @cache
 def _bugs() -> dict[str, Bug]:
     told = tomllib.loads(files(__package__).joinpath("bugs.toml").read_text(encoding="utf-8"))
-    return {
-        slug: Bug(slug, **{**fields, "explains": tuple(fields.get("explains", ()))}) for slug, fields in told.items()
-    }
+    return {slug: Bug(slug, **{name: _fixed(value) for name, value in fields.items()}) for slug, fields in told.items()}
+
+
+def _fixed(value: str | list[str]) -> Any:
+    return tuple(value) if isinstance(value, list) else value.strip("\n")
 
 
 BUGS: dict[str, Bug] = _bugs()

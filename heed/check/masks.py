@@ -17,6 +17,9 @@ from torch import Tensor
 from .calls import Axes, Call, Face
 from .words import Role
 
+DEAF = 15  # forms of three shapes that are taken without any effect: the rest need not be tried
+ENOUGH = 2  # shapes that hide
+
 
 class Shape(StrEnum):
     """How a mask is laid out; T asks, S is seen."""
@@ -122,6 +125,9 @@ def _explored(call: Call, name: str) -> Found:
     trial = Trial.of(call)
     good, taken, felt = list[Form](), list[Form](), list[Form]()
     for form in forms(name, call.signature.roles[name]):
+        shapes = {one.shape for one in good}
+        if (len(taken) >= DEAF and not felt) or (len(shapes) >= ENOUGH and form.shape not in shapes):
+            break
         with torch.no_grad():
             try:
                 outcome = trial.hides(form)

@@ -10,6 +10,7 @@ import copy
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ HOW = re.compile(
 )
 ASKED = ("rows", "prefix", "future", "past", "mask", "padding", "dead-row", "repeat", "written-out", "cache")
 MOST = 12  # settings that are tried
+SECONDS = 20.0  # after which no other one is begun
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,10 @@ def swept(subject: Subject, base: list[Outcome]) -> tuple[list[Outcome], list[st
     """What fails with other settings and not without them; and which settings were tried."""
     found, tried = list[Outcome](), list[str]()
     known = {clue.slug for outcome in base for clue in outcome.clues if clue.sure > Sure.CONVENTION}
+    begun = perf_counter()
     for setting in list(settings(subject))[:MOST]:
         other = with_setting(subject, setting)
-        if other is None:
+        if other is None or perf_counter() - begun > SECONDS:
             continue
         tried.append(setting.words)
         if setting.only_how and (outcome := _differs(subject, other, setting)) is not None:
@@ -95,9 +98,9 @@ def with_setting(subject: Subject, setting: Setting) -> Subject | None:
     if other is None:
         return None
     other.recipe = replace(recipe, arguments={**recipe.arguments, owner: value})
-    other.__dict__.pop("masks", None)
-    if subject.meant_causal and "causal" not in setting.name.lower():
-        other.declared = subject.declared.model_copy(update={"causal": True})  # what looks back only goes on doing so
+    switched = "causal" in setting.name.lower()
+    if switched or subject.meant_causal:  # what looks back only goes on doing so, unless it is told not to
+        other.declared = subject.declared.model_copy(update={"causal": None if switched else True})
     return other
 
 

@@ -19,7 +19,8 @@ def prefix(subject: Subject) -> Outcome:
         try:
             part = subject.run(x[:, :t])
         except Exception as error:  # foreign code may raise anything
-            return Outcome.moot("prefix", f"a text of {t} tokens raises {type(error).__name__}: {error}")
+            words = f"a text of {t} tokens raises {type(error).__name__}: {error}"
+            return Outcome.broken("prefix", words, Clue("raises", Sure.HINT, words))
         gap = distance(part, whole[:, :t])
         worst = max(worst, (gap, t))
         if gap > subject.bound:

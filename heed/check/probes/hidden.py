@@ -40,7 +40,8 @@ def _judged(subject: Subject, found: Found) -> list[Clue]:
         return []
     if not found.felt:
         words = f"{found.argument} changes nothing, in any of {len(found.taken)} forms that are taken"
-        return [Clue("mask-ignored", Sure.LIKELY, words)]
+        others = any(other.forms for other in subject.masks.values())  # it may be for something that was not given
+        return [Clue("mask-ignored", Sure.HINT if others else Sure.LIKELY, words)]
     return [_not_hiding(subject, found)]
 
 
@@ -221,7 +222,14 @@ def dead_row(subject: Subject) -> Outcome:
     form = subject.pairs or subject.padding
     if form is None:
         return Outcome.moot("dead-row", "it takes no mask")
-    x, source = subject.stream().requires_grad_(), subject.source()
+    if subject.coarse:  # the smallest number of float64 is minus infinity in float32: not what it would meet
+        return _dead_row(subject.single(), form, torch.float32)
+    return _dead_row(subject, form, torch.float64)
+
+
+def _dead_row(subject: Subject, form: Form, dtype: torch.dtype) -> Outcome:
+    x, source = subject.stream().to(dtype).requires_grad_(), subject.source()
+    source = None if source is None else source.to(dtype)
     sees = torch.ones(len(x), x.shape[1], subject.keys(x), dtype=torch.bool)
     where = "row 0" if not form.shape.pairs else "token 2 of row 0"
     sees[0] = sees[0] if form.shape.pairs else False
@@ -233,16 +241,14 @@ def dead_row(subject: Subject) -> Outcome:
     except Exception as error:  # foreign code may raise anything
         words = f"a mask that hides everything from {where} raises {type(error).__name__}: {error}"
         return Outcome.broken("dead-row", words, Clue("dead-row-nan", Sure.HINT, words))
-    if not bool(torch.isfinite(y).all()) and not (subject.coarse and _finite_in_single(subject, sees, form)):
+    if not bool(torch.isfinite(y).all()):
         words = f"a mask that hides everything from {where} gives {_kind(y)}"
         if _torchs_own(subject):
             words += ", as torch's own nn.MultiheadAttention does"
             return Outcome.held("dead-row", words, 0.0, 0.0, Clue("dead-row-nan", Sure.CONVENTION, words))
         return Outcome.broken("dead-row", words, Clue("dead-row-nan", Sure.CERTAIN, words))
-    if not bool(torch.isfinite(y).all()):
-        return Outcome.held("dead-row", "finite in float32, which it computes in")
     (gradient,) = torch.autograd.grad(y.square().sum(), [x], allow_unused=True, materialize_grads=True)
-    weights = [] if subject.module is None else _gradients(subject, sees, form)
+    weights = [] if subject.module is None else _gradients(subject, x.detach(), source, sees, form)
     if not all(bool(torch.isfinite(g).all()) for g in (gradient, *weights)):
         words = f"a mask that hides everything from {where} gives finite outputs, but gradients that are no numbers"
         return Outcome.broken("dead-row", words, Clue("dead-row-gradient", Sure.CERTAIN, words))
@@ -251,25 +257,15 @@ def dead_row(subject: Subject) -> Outcome:
     return Outcome.held("dead-row", f"finite; {where} gives {'zeros' if zero else 'a mean or a bias'}")
 
 
-def _finite_in_single(subject: Subject, sees: Tensor, form: Form) -> bool:
-    """Whether it gives numbers in float32: its smallest number of float64 is minus infinity there."""
-    single = subject.single()
-    try:
-        y = single.run(subject.stream().float(), sees=sees, form=form)
-    except Exception:  # foreign code may raise anything
-        return False
-    return bool(torch.isfinite(y).all())
-
-
 def _torchs_own(subject: Subject) -> bool:
     """Whether torch's own module does it: known there, documented, and not in the user's hands."""
     return subject.module is not None and any(isinstance(m, nn.MultiheadAttention) for m in subject.module.modules())
 
 
-def _gradients(subject: Subject, sees: Tensor, form: Form) -> list[Tensor]:
+def _gradients(subject: Subject, x: Tensor, source: Tensor | None, sees: Tensor, form: Form) -> list[Tensor]:
     assert subject.module is not None
     weights = [p for p in subject.module.parameters() if p.requires_grad]
-    y = subject.live(subject.stream(), subject.source(), sees=sees, form=form)
+    y = subject.live(x, source, sees=sees, form=form)
     found: tuple[Tensor | None, ...] = torch.autograd.grad(y.square().sum(), weights, allow_unused=True)
     return [g for g in found if g is not None]
 

@@ -204,7 +204,7 @@ def _weights(subject: Subject, returned: object, x: Tensor) -> Outcome:
     weights = found[0]
     if not bool(torch.allclose(weights.sum(-1), torch.ones((), dtype=weights.dtype), atol=1e-6)):
         words = "the weights that it returns do not sum to one"
-        return Outcome.broken("looking", words, Clue("weights-averaged", Sure.HINT, words))
+        return Outcome.broken("looking", words, Clue("weights-averaged", Sure.LIKELY, words))
     if heads > 1 and (weights.dim() < 4 or weights.shape[-3] != heads):
         words = f"the weights that it returns are {list(weights.shape)}: one map for {heads} heads, their mean"
         return Outcome.held("looking", words, 0.0, 0.0, Clue("weights-averaged", Sure.CONVENTION, words))

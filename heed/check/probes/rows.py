@@ -91,7 +91,8 @@ def same(subject: Subject) -> Outcome:
     try:
         alone, together = subject.run(one), subject.run(many)
     except Exception as error:  # foreign code may raise anything
-        return Outcome.moot("same", f"one token alone raises {type(error).__name__}: {error}")
+        words = f"one token alone raises {type(error).__name__}: {error}"
+        return Outcome.broken("same", words, Clue("raises", Sure.HINT, words))
     inside = distance(together, together[:, :1].expand_as(together))
     gap = distance(together, alone.expand_as(together))
     if max(inside, gap) <= subject.bound * 10:
