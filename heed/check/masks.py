@@ -7,7 +7,7 @@ still does. All usual forms are tried; the first that hides is the module's own.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -174,6 +174,12 @@ class Trial:
             torch.arange(rows) % 2 + 1 if keys > 3 else torch.zeros(rows).long(),
             _or_none(call, x, beside),
         )
+
+    @classmethod
+    def alike(cls, call: Call) -> Trial:
+        """The same, but every row hides the same key."""
+        trial = cls.of(call)
+        return replace(trial, hidden=torch.ones_like(trial.hidden))
 
     def hides(self, form: Form) -> Hiding:
         """Whether what stands behind a hidden key matters to nobody else, while all else still does."""

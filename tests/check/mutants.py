@@ -154,6 +154,73 @@ class Grouped(nn.Module):
         return self.o_proj(y), (k, v)
 
 
+class Placed(nn.Module):
+    """Learned places, a padding mask in the manner of transformers: 1 = is there."""
+
+    def __init__(self, hidden_size: int, num_attention_heads: int, max_position_embeddings: int = 64) -> None:
+        super().__init__()
+        self.h = num_attention_heads
+        self.pos = nn.Embedding(max_position_embeddings, hidden_size)
+        self.qkv, self.o = nn.Linear(hidden_size, 3 * hidden_size), nn.Linear(hidden_size, hidden_size)
+
+    def places(self, t: int) -> Tensor:
+        return torch.arange(t)
+
+    def shown(self, mask: Tensor) -> Tensor:
+        return mask[:, None, None, :]
+
+    def forward(self, hidden_states: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        b, t, d = hidden_states.shape
+        x = hidden_states + self.pos(self.places(t))
+        q, k, v = (z.view(b, t, self.h, -1).transpose(1, 2) for z in self.qkv(x).chunk(3, -1))
+        s = q @ k.transpose(-2, -1) / (d // self.h) ** 0.5
+        if attention_mask is not None:
+            s = s + (1.0 - self.shown(attention_mask).to(s)) * -1e9
+        return self.o((s.softmax(-1) @ v).transpose(1, 2).reshape(b, t, d))
+
+
+class Flat(nn.Module):
+    """Heads laid beside the rows, as older code has it: [rows·heads, tokens, size]."""
+
+    def __init__(self, d_model: int, nhead: int) -> None:
+        super().__init__()
+        self.h = nhead
+        self.q, self.k, self.v, self.o = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def repeated(self, mask: Tensor) -> Tensor:
+        return mask.repeat_interleave(self.h, 0)
+
+    def forward(self, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+        b, t, d = x.shape
+        q, k, v = (m(x).view(b, t, self.h, -1).transpose(1, 2).flatten(0, 1) for m in (self.q, self.k, self.v))
+        s = torch.bmm(q, k.transpose(1, 2)) / (d // self.h) ** 0.5
+        if key_padding_mask is not None:
+            s = s.masked_fill(self.repeated(key_padding_mask)[:, None], -1e9)
+        y = torch.bmm(s.softmax(-1), v).view(b, self.h, t, -1).transpose(1, 2)
+        return self.o(y.reshape(b, t, d))
+
+
+class Chunky(Fused):
+    """A causal triangle, and a mean over blocks of four that nobody hid."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        t = x.shape[1]
+        block = torch.arange(t) // 4
+        mean = torch.stack([x[:, block == b].mean(1) for b in block], 1)
+        return super().forward(x + 0.1 * mean)
+
+
+class Windowed(Fused):
+    """Sees itself and those before it, `window` in all."""
+
+    def __init__(self, n_embd: int, n_head: int, window: int = 3, block_size: int = 64) -> None:
+        self.window = window
+        super().__init__(n_embd, n_head, block_size)
+
+    def triangle(self, n: int) -> Tensor:
+        return torch.ones(n, n).tril().triu(1 - self.window)
+
+
 def changed(base: type, name: str, **methods: Callable[..., Any]) -> type:
     """A base with some methods replaced."""
     return type(name, (base,), {**methods, "__module__": __name__})
@@ -198,6 +265,11 @@ def _no_training_flag(self: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 def _keys_twice(self: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     return Einsum.mix(self, q, k, k, mask)
+
+
+def _safe_mix(self: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    s = torch.einsum("bihd,bjhd->bhij", q, k) / q.shape[-1] ** 0.5
+    return torch.einsum("bhij,bjhd->bihd", (s if mask is None else s.masked_fill(~mask[:, None], -1e9)).softmax(-1), v)
 
 
 MUTANTS: dict[str, tuple[type, str, dict[str, Any]]] = {
@@ -265,12 +337,36 @@ MUTANTS: dict[str, tuple[type, str, dict[str, Any]]] = {
     "grouped: tiled keys, interleaved values": (
         changed(Grouped, "G6", repeat=lambda self, x: x.repeat(1, self.h // self.kv, 1, 1),
                 repeat_value=lambda self, x: x.repeat_interleave(self.h // self.kv, 1)), "gqa-order", {}),
+    "placed: places from the end": (
+        changed(Placed, "H1", places=lambda self, t: torch.arange(t).flip(0)), "padding-leak", {}),
+    "placed: mask along the queries": (
+        changed(Placed, "H2", shown=lambda self, mask: mask[:, None, :, None]), "mask-on-queries", {}),
+    "placed: mask forgotten": (
+        changed(Placed, "H3", shown=lambda self, mask: torch.ones_like(mask)[:, None, None, :]), "mask-ignored", {}),
+    "flat: mask repeated head by head": (
+        changed(Flat, "I1", repeated=lambda self, mask: mask.repeat(self.h, 1)), "batch-mixing", {}),
+    "fused: a mean over blocks": (Chunky, "future-leak", {"causal": True}),
+    "windowed: one too many": (
+        changed(Windowed, "J1", triangle=lambda self, n: torch.ones(n, n).tril().triu(-self.window)),
+        "window-extent", {"window": 3}),
+    "fused: no causal mask in a class of that name": (
+        changed(Fused, "CausalSelfAttention", triangle=lambda self, n: torch.ones(n, n)), "future-leak", {}),
+    "classic: queries as values": (
+        changed(Classic, "A20", forward=lambda self, q, k, v, mask=None: Classic.forward(self, q, k, q, mask)),
+        "value-is-key", {}),
+    "grouped: keys not turned": (
+        changed(Grouped, "G7", turn=lambda self, x, start: Grouped.turn(self, x, start) if x.shape[1] == self.h else x),
+        "rope-mismatch", {}),
 }  # fmt: skip
 
 CORRECT: dict[str, tuple[Any, dict[str, Any]]] = {
     "classic": (Classic, {}),
     "fused": (Fused, {}),
     "grouped": (Grouped, {}),
+    "einsum": (changed(Einsum, "Safe", mix=_safe_mix), {}),
+    "placed": (Placed, {}),
+    "flat": (Flat, {}),
+    "windowed": (Windowed, {"window": 3}),
     "torch's own": (nn.MultiheadAttention, {}),
     "wrapped": (Wrapped, {}),
     "encoder layer": (nn.TransformerEncoderLayer, {}),

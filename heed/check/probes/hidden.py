@@ -7,12 +7,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from ..masks import Form, Found, Numbers
+from ..masks import Form, Found, Numbers, Trial
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
 from ..subject import QUIET, Subject
 from ..trace import traced
 from ..words import Role
+from .rows import has_positions
 
 LOUD = 300.0  # times the usual size: scores grow ninety thousand times
 SCORES = 3e5  # how large scores are made, where they can be seen: real models reach a hundred thousand
@@ -99,6 +100,9 @@ def _not_hiding(subject: Subject, found: Found) -> Clue:
     if moved == "queries":
         words = f"hiding key j by {found.argument} changes the output of token j, and lets everybody see it"
         return Clue("mask-on-queries", Sure.LIKELY, words)
+    if any(form.shape.by_row and Trial.alike(subject.call).hides(form).hides for form in found.felt):
+        words = f"{found.argument} hides where all rows hide the same key, and not where each hides one of its own"
+        return Clue("batch-mixing", Sure.LIKELY, words)
     if subject.three and _only_keys_matter(subject, found):
         words = f"a key hidden by {found.argument} still changes the weights of the others, but its value is not seen"
         return Clue("mask-after-softmax", Sure.LIKELY, words)
@@ -160,8 +164,6 @@ def alone(subject: Subject) -> Outcome:
         worst = max(worst, distance(together[:, t : t + 1], single))
     if worst <= 10 * subject.bound:
         return Outcome.held("alone", "a token that sees only itself is as if alone", worst, subject.bound)
-    from .rows import has_positions
-
     if has_positions(subject):
         return Outcome.moot("alone", "it knows where a token stands")
     words = f"a token that may see only itself differs from the same token alone ({worst:.1e})"
@@ -201,16 +203,12 @@ def _padded(subject: Subject, form: Form, side: str) -> Outcome | None:
         return Outcome.broken(
             "padding", words, Clue("padding-leak", Sure.LIKELY, words), error=gap, bound=subject.bound
         )
-    if source is not None or side == "left":
+    if source is not None or (side == "left" and has_positions(subject)):
         return None
-    try:
-        everybody = torch.ones(len(x), int(real.sum()), int(real.sum()), dtype=torch.bool)
-        short = subject.run(x[:, real], sees=everybody, form=form)
-    except Exception:  # a text of another length
-        return None
-    gap = distance(outputs[0][:, real], short)
+    everybody = torch.ones(len(x), int(real.sum()), int(real.sum()), dtype=torch.bool)
+    gap = distance(outputs[0][:, real], subject.run(x[:, real], sees=everybody, form=form))
     if gap > subject.bound:
-        words = f"a row with {lacking} tokens of padding differs from the same row without ({gap:.1e})"
+        words = f"a row with {lacking} tokens of padding on the {side} differs from the same row without ({gap:.1e})"
         return Outcome.broken(
             "padding", words, Clue("padding-leak", Sure.LIKELY, words), error=gap, bound=subject.bound
         )

@@ -110,20 +110,15 @@ def order(subject: Subject) -> Outcome:
         return Outcome.moot("order", "it looks at a source")
     if subject.meant_causal or bool(((subject.map <= QUIET) & ~torch.eye(len(subject.map), dtype=torch.bool)).any()):
         return Outcome.moot("order", "who sees whom depends on the order")
-    gap, shuffled = _shuffled(subject)
-    if gap <= subject.bound * 10:
-        return Outcome.held("order", "shuffled tokens give shuffled outputs", gap, subject.bound)
-    if shuffled == 0.0:
-        words = "it does not care about the order of its tokens"
-        return Outcome.held("order", words)
-    return Outcome.moot("order", "it knows where a token stands")
-
-
-def _shuffled(subject: Subject) -> tuple[float, float]:
     x = subject.stream()
     places = torch.randperm(x.shape[1], generator=torch.Generator().manual_seed(5))
     gap = distance(subject.run(x[:, places]), subject.run(x)[:, places])
-    return gap, gap
+    if gap <= subject.bound * 10:
+        return Outcome.held("order", "shuffled tokens give shuffled outputs", gap, subject.bound)
+    if has_positions(subject):
+        return Outcome.moot("order", "it knows where a token stands")
+    words = f"shuffled tokens do not give shuffled outputs ({gap:.1e}), though nothing tells where a token stands"
+    return Outcome.broken("order", words, Clue("head-mixing", Sure.HINT, words), error=gap, bound=subject.bound)
 
 
 def has_positions(subject: Subject) -> bool:
@@ -138,6 +133,8 @@ def has_positions(subject: Subject) -> bool:
 
 def sourced(subject: Subject) -> Outcome:
     """Every output depends on the source, and a cross-attention has weights of its own."""
+    if subject.three:
+        return _three(subject)
     if not subject.crossed:
         return Outcome.moot("source", "it looks at its own stream")
     x, source = subject.stream(), subject.source()
@@ -151,6 +148,19 @@ def sourced(subject: Subject) -> Outcome:
         words = f"{shared[0]} and {shared[1]} are the same object"
         return Outcome.broken("source", words, Clue("shared-self-cross", Sure.CERTAIN, words))
     return Outcome.held("source", "the source matters")
+
+
+def _three(subject: Subject) -> Outcome:
+    """Queries, keys and values that are given apart: each of them matters."""
+    x, key, value = (subject.stream(seed=seed) for seed in (1, 3, 4))
+    y = subject.run(x, key, value=value)
+    if distance(subject.run(x, key, value=subject.nudged(value, slice(None))), y) <= QUIET:
+        words = "replacing all values changes nothing"
+        return Outcome.broken("source", words, Clue("value-is-key", Sure.LIKELY, words))
+    if distance(subject.run(x, subject.nudged(key, slice(None)), value=value), y) <= QUIET:
+        words = "replacing all keys changes nothing"
+        return Outcome.broken("source", words, Clue("value-is-key", Sure.LIKELY, words))
+    return Outcome.held("source", "queries, keys and values matter, each by itself")
 
 
 def _shared(module: nn.Module | None) -> tuple[str, str] | None:
