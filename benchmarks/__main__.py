@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from . import attend, cost, dropout, load, longer, loop, quality, recall, start, training, window
+from . import attend, bitnet, cost, dropout, linear, load, longer, loop, quality, recall, start, training, window
 from .report import Report, Row, machine
 
 SUBJECTS = {
@@ -18,12 +18,14 @@ SUBJECTS = {
     "attend": attend.rows,
     "window": window.rows,
     "longer": longer.rows,
+    "linear": linear.rows,
     "dropout": dropout.rows,
     "training": training.rows,
     "loop": loop.rows,
     "load": load.rows,
 }
 LONG = {
+    "bitnet": bitnet.rows,
     "cost": cost.rows,
     "recall": recall.rows,
     "dates": quality.dates,

@@ -43,7 +43,7 @@ COMPUTING = 0.92  # the share of heed's time that goes into steps; the rest goes
 def dates(rounds: int | None) -> Iterator[Row]:
     """The demo, from beginning to end."""
     begun = perf_counter()
-    with _runs() as folder:
+    with run_folder() as folder:
         report = demo(folder / "dates", Voice())
     seconds = perf_counter() - begun
     yield Row("heed demo, all of it", Figure.exact(seconds, "s"), target=Target(240, of="heed"))
@@ -54,8 +54,8 @@ def dates(rounds: int | None) -> Iterator[Row]:
 
 def translation(rounds: int | None) -> Iterator[Row]:
     """Multi30k, English to German: the recipe as it is shipped."""
-    files = [f"data.{name}={_data(f'mt/multi30k.{file}.en-de-fr.tsv.gz')}" for name, file in SPLITS.items()]
-    with _runs() as folder:
+    files = [f"data.{name}={data_file(f'mt/multi30k.{file}.en-de-fr.tsv.gz')}" for name, file in SPLITS.items()]
+    with run_folder() as folder:
         outcome = train(Recipe.read(find("translation"), files), folder / "translation", Voice())
         scores = evaluate(outcome.run, splits=["test"])["test"]
     minutes = outcome.progress.seconds / 60
@@ -70,12 +70,12 @@ SPLITS = {"train": "train", "valid": "valid", "test": "test2016"}
 
 def characters(rounds: int | None) -> Iterator[Row]:
     """The peer runs its 2,000 steps; then the recipe gets as many steps as fit into the same time."""
-    path = _data("lm/tinyshakespeare.txt.gz")
+    path = data_file("lm/tinyshakespeare.txt.gz")
     with gzip.open(path, "rt", encoding="utf-8") as file:
         text = file.read()
     seconds, peer = nano(text)
     changes = [f"data.train={path}"]
-    with _runs() as folder:
+    with run_folder() as folder:
         probe = train(Recipe.read(find("characters"), [*changes, "training.steps=200"]), folder / "probe", Voice())
         steps = int(COMPUTING * seconds * _speed(probe.run.path) / probe.run.recipe.training.batch)
         recipe = Recipe.read(find("characters"), [*changes, f"training.steps={steps}"])
@@ -102,14 +102,14 @@ def _speed(run: Path) -> float:
 
 
 @contextmanager
-def _runs() -> Iterator[Path]:
+def run_folder() -> Iterator[Path]:
     """Where trained models go."""
     kept = os.environ.get("HEED_RUNS")
     with tempfile.TemporaryDirectory() as folder:
         yield Path(tempfile.mkdtemp(dir=kept) if kept else folder)
 
 
-def _data(name: str) -> Path:
+def data_file(name: str) -> Path:
     folder = os.environ.get("HEED_DATA")
     if folder is None or not (Path(folder) / name).is_file():
         raise SystemExit(f"set HEED_DATA to a folder that holds {name}")

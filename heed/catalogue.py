@@ -24,6 +24,7 @@ from .parts.wiring import WIRINGS
 from .tasks import TASKS
 from .text import TOKENIZERS
 from .weights import FAMILIES
+from .weights.edits import EDITS
 from .weights.proven import proven
 
 WIDTH = 24  # of the sample stream that a mixer's spec is read from
@@ -59,6 +60,7 @@ def entries() -> Iterator[Entry]:
     yield from _plain("models", MODELS)
     yield from _plain("images and sounds", SENSES)
     yield from _plain("architectures", ARCHITECTURES)
+    yield from _plain("edits", EDITS)
     for family in FAMILIES:
         for name in family.types:
             yield Entry("checkpoints", name, _summary(family), proven(name), family.paper)

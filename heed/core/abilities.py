@@ -38,7 +38,7 @@ class Aside(NamedTuple):
 
     stream: Tensor
     head: nn.Linear
-    ahead: int  # 1 = the next token
+    ahead: int  # 1 = the next token, -1 = the one before
     weight: float
 
 

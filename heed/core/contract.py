@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from .config import Config
 from .errors import CannotStream, InputError
 from .stamps import Span, Stamps
-from .state import S, Seen, Spec, allocate
+from .state import S, Seen, Spec, allocate, must_have
 
 
 class Reach(NamedTuple):
@@ -158,6 +158,7 @@ class Mixer(nn.Module, ABC, Generic[S]):
     def __call__(self, x: Tensor, where: Where, state: S | None = None) -> tuple[Tensor, S | None]:
         if state is not None:
             self.must_stream()
+            must_have(state, where.shape[0])
         y, state = super().__call__(x, where, state)
         return y, state
 

@@ -259,11 +259,7 @@ class Log(Leaf):
         return log
 
     def _check(self, where: Stamps, parts: tuple[Tensor, ...]) -> None:
-        rows = self._held[0].shape[0]
-        if where.shape[0] != rows:
-            raise InputError(
-                f"the state remembers {rows} rows, this call has {where.shape[0]}; use select(state, rows)"
-            )
+        must_have(self, where.shape[0])
         if len(parts) != len(self._held) - 2:
             raise InputError(f"the log has {len(self._held) - 2} parts per entry, {len(parts)} were given")
 
@@ -290,6 +286,14 @@ def leaves(state: State | None) -> Iterator[Leaf]:
             yield from leaves(part)
     elif state is not None:
         yield state
+
+
+def must_have(state: State, rows: int) -> None:
+    """Raise unless the state remembers so many rows: a call would else mix rows up, or take one for all."""
+    leaf = next(leaves(state), None)
+    held = next((tensor.shape[0] for tensor in leaf.storage()), rows) if leaf is not None else rows
+    if held != rows:
+        raise InputError(f"the state remembers {held} rows, this call has {rows}; use select(state, rows)")
 
 
 def select(state: S, rows: Tensor | Sequence[int]) -> S:

@@ -16,6 +16,8 @@ from ..core.config import Count, Flag, Seed, Size
 from ..core.contract import MixerConfig, Reach, Where
 from ..core.state import Spec
 from ..parts.attend import attend, written_out
+from ..parts.fused import How, Pairs
+from ..parts.gathered import gathered
 from ..parts.headed import Headed, HeadedConfig
 from ..parts.norms import RMSNorm
 from ..parts.veil import Veil
@@ -122,32 +124,28 @@ class BigBird(Headed[Nothing]):
         return torch.where(((column < ends) | (column >= last))[..., None, None], found, y)
 
     def _sparse(self, query: Tensor, key: Tensor, value: Tensor, blocks: Blocks) -> Tensor:
-        """Every block beside the blocks that it sees, all of them in one call. [B, T, H, e]"""
+        """Every block beside the blocks that it sees, whose keys are gathered. [B, T, H, e]"""
         ids, valid = self._seen(blocks)  # [B, H, m, s]
         rows, heads, many, slots = ids.shape
         size = blocks.size
 
-        def near(tensor: Tensor) -> Tensor:  # [B, T, K, d] -> [B·H, s·size, m, d]
-            cut = blocks.cut(tensor).permute(0, 3, 1, 2, 4)  # [B, K, m, size, d]
-            groups = cut.shape[1]
-            row = torch.arange(rows, device=ids.device)[:, None] * groups
-            head = torch.arange(heads, device=ids.device) // (heads // groups)
-            index = ((row + head)[..., None, None] * many + ids).flatten()
-            found = cut.reshape(rows * groups * many, -1).index_select(0, index)
-            return found.view(rows * heads, many, slots * size, -1).transpose(1, 2)
+        def store(tensor: Tensor) -> Tensor:  # [B, T, K, d] -> [B·K·m, size, d]
+            return blocks.cut(tensor).permute(0, 3, 1, 2, 4).flatten(0, 2)
 
+        row = torch.arange(rows, device=ids.device)[:, None]
+        group = row * self.kv_heads + torch.arange(heads, device=ids.device) // (heads // self.kv_heads)
+        index = group[..., None, None] * many + ids
         there = blocks.cut(blocks.there).reshape(rows * many, size)
-        index = torch.arange(rows, device=ids.device)[:, None, None, None] * many + ids
-        visible = (there[index] & valid[..., None]).view(rows * heads, many, 1, slots * size)
+        visible = (there[row[..., None, None] * many + ids] & valid[..., None]).view(-1, 1, 1, slots * size)
         bias = None
         if self.config.repeats_first and self.config.random:
             times = torch.zeros(slots, dtype=query.dtype, device=query.device)
             times[0] = torch.tensor(1.0 + self.config.random, dtype=query.dtype).log()
             bias = times.repeat_interleave(size)[None, None, None]
-            bias = bias.expand(rows * heads, many, 1, -1)
-        asked = blocks.cut(query).permute(0, 3, 2, 1, 4).flatten(0, 1)  # [B·H, size, m, d]
-        y = attend(asked, near(key), near(value), visible, bias=bias, scale=self.scale, dropout=self.drop)
-        y = y.view(rows, heads, size, many, -1).permute(0, 3, 2, 1, 4).flatten(1, 2)
+        asked = blocks.cut(query).permute(0, 3, 1, 2, 4).flatten(0, 2)  # [B·H·m, size, d]
+        how = How(None, self.scale, self.drop)
+        y = gathered(asked, store(key), store(value), index.flatten(0, 2), Pairs(visible, bias), how)
+        y = y.view(rows, heads, many, size, -1).permute(0, 2, 3, 1, 4).flatten(1, 2)
         return y[:, : query.shape[1]]
 
     def _seen(self, blocks: Blocks) -> tuple[Tensor, Tensor]:

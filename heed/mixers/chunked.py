@@ -89,7 +89,7 @@ class Chunked(Headed[Log]):
         arrived = where.given.neighbours
         if arrived is None or not arrived.shape[1]:
             return (None, None) if state is None else state.read()
-        self._check(arrived, where)
+        must_fit(arrived, where, self.config, self.width)
         shown = (arrived.order >= 0) & (arrived.position >= 0)
         x = arrived.parts[0].masked_fill(~shown[..., None], 0)
         places = Stamps(arrived.order, arrived.position.clamp(min=0))
@@ -117,32 +117,6 @@ class Chunked(Headed[Log]):
         rank = (where.order + 1) % chunk
         place = 2 * (chunk - 1) * (rank == 0) if self.config.turned_first else rank + chunk - 1
         return Stamps(where.order, where.blank(place))
-
-    def _check(self, arrived: Seen, where: Where) -> None:
-        chunk, entries = self.config.chunk, self.config.entries
-        x = arrived.parts[0]
-        if arrived.shape[0] != where.shape[0] or x.shape[1:] != (arrived.shape[1], self.width):
-            raise InputError(
-                f"neighbours of shape {tuple(x.shape)} were given to {where.shape[0]} rows of width {self.width}; "
-                "needed is [rows, entries, width]"
-            )
-        if arrived.shape[1] % entries:
-            raise InputError(
-                f"{arrived.shape[1]} entries of neighbours arrived; they come in groups of {entries}, one for a chunk "
-                "(neighbours · length): fill shorter ones with entries of position -1"
-            )
-        order = arrived.order.reshape(arrived.shape[0], -1, entries)
-        number = order.amax(-1, keepdim=True)
-        if bool(((order >= 0) & (order != number)).any()):
-            raise InputError(f"each group of {entries} entries of neighbours must be of one chunk, these mix several")
-        last = (
-            (where.order.amax(1, keepdim=True) + 1) // chunk - 1 if where.shape[1] else where.order.new_full((1, 1), -1)
-        )
-        if bool((number[..., 0] > last).any()):
-            raise InputError(
-                f"neighbours of chunk {int(number.max())} arrived before its last token; give them with the call that "
-                f"holds it (chunks of {chunk} tokens: chunk u ends with token (u + 1)·{chunk} - 1)"
-            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,3 +171,40 @@ class Table:
         """[B·G, H, C, E] -> [B, H, T, E], zeros where nobody is served."""
         weight = self.back(weight.transpose(1, 2))
         return weight.masked_fill(~self.served[..., None, None], 0).transpose(1, 2)
+
+
+def must_fit(arrived: Seen, where: Where, config: Chunked.Config, width: int) -> None:
+    """Raise unless these are neighbours of chunks whose last tokens are known, of the shape that is declared."""
+    x, entries, rows = arrived.parts[0], config.entries, where.shape[0]
+    if arrived.shape[0] != rows or x.shape[1:] != (arrived.shape[1], width):
+        raise InputError(
+            f"neighbours of shape {tuple(x.shape)} were given to {rows} rows of width {width}; needed is "
+            "[rows, entries, width]"
+        )
+    if arrived.shape[1] % entries:
+        raise InputError(
+            f"{arrived.shape[1]} entries of neighbours arrived; they come in groups of {entries}, for each chunk "
+            f"{config.neighbours} neighbours of {config.length}: fill shorter ones with entries of position -1"
+        )
+    if bool((arrived.position >= config.length).any()):
+        raise InputError(
+            f"a neighbour has {config.length} entries, at places 0 to {config.length - 1}; one arrived for place "
+            f"{int(arrived.position.max())}: cut neighbours to that length, or set length"
+        )
+    order = arrived.order.reshape(rows, -1, entries)
+    number = order.amax(-1)  # [B, U]
+    if bool(((order >= 0) & (order != number[..., None])).any()):
+        raise InputError(f"each group of {entries} entries of neighbours must be of one chunk, these mix several")
+    ranked = number.sort(1).values
+    if bool(((ranked[:, 1:] == ranked[:, :-1]) & (ranked[:, 1:] >= 0)).any()):
+        raise InputError(
+            f"several groups of {entries} entries of neighbours are of one chunk; a chunk has {config.neighbours} "
+            "neighbours: give it no more, or set neighbours"
+        )
+    chunk = config.chunk
+    last = (where.order.amax(1, keepdim=True) + 1) // chunk - 1 if where.shape[1] else -torch.ones_like(number)
+    if bool((number > last).any()):
+        raise InputError(
+            f"neighbours of chunk {int(number.max())} arrived before its last token; give them with the call that "
+            f"holds it (chunks of {chunk} tokens: chunk u ends with token (u + 1)·{chunk} - 1)"
+        )

@@ -68,9 +68,8 @@ class Clustered(Headed[Nothing]):
 
     def forward(self, x: Tensor, where: Where, state: Nothing | None = None) -> tuple[Tensor, Nothing | None]:
         x = where.blank(x)
-        groups = self.heads // self.kv_heads
         query = self.queries(x).transpose(1, 2)  # [B, H, T, d]
-        key, value = (part.repeat_interleave(groups, 2).transpose(1, 2) for part in (self.keys(x), self.values(x)))
+        key, value = (self.each_head(part).transpose(1, 2) for part in (self.keys(x), self.values(x)))
         plane = drawn(self.seed, int(self.head_size), self.bits)
         member = grouped(query, where.real, plane, self.clusters, self.iterations)  # [B, H, T]
         mean = _means(query, where.real, member, self.clusters)
@@ -141,4 +140,4 @@ def _taken(of_clusters: Tensor, member: Tensor) -> Tensor:
 def _picked(vector: Tensor, index: Tensor) -> Tensor:
     """Vectors of the tokens that are named. [B, H, N, d] and [B, H, T, k] -> [B, H, T, k, d]"""
     flat = vector.take_along_dim(index.flatten(2)[..., None], 2)
-    return flat.unflatten(2, index.shape[2:])
+    return flat.view(*index.shape, vector.shape[-1])

@@ -115,7 +115,8 @@ class Compressed(Headed[Logs]):
         if whole is not None and not end.shape[1]:
             return whole.read()
         index = column.flatten(1)[..., None, None]
-        key, value = (part.take_along_dim(index, 1).reshape(*end.shape, -1) for part in near.parts)
+        joined = (*end.shape, self.shorten_key.in_features)
+        key, value = (part.take_along_dim(index, 1).reshape(joined) for part in near.parts)
         key, value = self.shorten_key(key), self.shorten_value(value)
         split = (*end.shape, int(self.kv_heads), int(self.head_size))
         return remember(whole, end, key.view(split), value.view(split))

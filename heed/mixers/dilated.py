@@ -118,7 +118,7 @@ class Dilated(Headed[Log]):
         """One pattern: the tokens of a segment that a head keeps are the rows of one call."""
         if self.filled:
             key, value = seen.blank(key), seen.blank(value)
-        key, value = (board.taken(x.repeat_interleave(self.heads // self.kv_heads, 2), seen) for x in (key, value))
+        key, value = (board.taken(self.each_head(x), seen) for x in (key, value))
 
         def take(x: Tensor) -> Tensor:
             return board.taken(x, board.query)

@@ -43,7 +43,7 @@ class Fourier(Mixer[Nothing]):
             return transformed(x), state
         lengths = where.real.sum(1)
         y = torch.zeros_like(x)
-        for length in lengths.unique().tolist():
+        for length in {*lengths.tolist()}:
             if length:  # rows of one length together
                 rows = (lengths == length).nonzero().flatten()
                 y[rows, :length] = transformed(x[rows, :length])

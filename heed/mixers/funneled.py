@@ -73,18 +73,16 @@ class Funneled(Headed[Nothing]):
         """`where.given.shared` may bring keys: their stream, their segments and what is added to their scores."""
         x, segment = where.blank(x), self._segment(where)
         seen = where.given.shared or Seen.of(where, x, segment)
-        other, theirs = seen.parts[:2]
+        other, theirs, *added = seen.parts
         query = self.queries(x) * self.scale
-        key, value = self.keys(other), self.values(other)
-        groups = self.heads // self.kv_heads
-        key, value = (part.repeat_interleave(groups, 2) for part in (key, value))
+        key, value = (self.each_head(part) for part in (self.keys(other), self.values(other)))
         asked = [query + self.content_bias * self.scale, self._distances(query, where)]
         told = [key, self._places(seen).to(key.dtype)[:, :, None].expand(-1, -1, self.heads, -1)]
         if self.segments:
             asked.append(self._alike(query, segment, where))
             told.append(self._marks(theirs, seen).to(key.dtype)[:, :, None].expand(-1, -1, self.heads, -1))
         query, key = torch.cat(asked, -1), torch.cat(told, -1)
-        bias = None if len(seen.parts) < len(("stream", "segment", "added")) else seen.parts[2][:, None, None]
+        bias = added[0][:, None, None] if added else None
         sight = Whole()(where, seen)
         self.weights(lambda: written_out(query, key, value, sight, bias=bias, scale=1.0)[1])
         y = attend(query, key, value, sight, bias=bias, scale=1.0, dropout=self.drop)

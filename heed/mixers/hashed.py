@@ -15,10 +15,12 @@ from ..core.config import Flag, Seed, Share, Size
 from ..core.contract import Mixer, MixerConfig, Reach, Where
 from ..core.errors import ConfigError
 from ..core.state import Dim, Entries, Log, Slot, Spec, remember
-from ..parts.chunks import Chunks, Ring, around
+from ..parts.chunks import Chunks, Laid, Ring, around
 from ..parts.fused import masked_softmax
 from ..parts.hashing import Asking, bucketed, drawn, even, hashed
+from ..parts.headed import per_head
 from ..parts.look import Look
+from ..parts.veil import Veil
 
 Memory: TypeAlias = "tuple[Log, Log]"
 TINY = 1e-6  # keeps a query of length zero from being divided by zero
@@ -75,10 +77,8 @@ class Hashed(Mixer[Memory]):
 
     def __init__(self, config: Config, width: int) -> None:
         super().__init__()
-        if config.head_size is None and width % config.heads:
-            raise ConfigError(f"width {width} does not divide into {config.heads} heads; set head_size")
-        self.heads = Dim("heads", config.heads)
-        self.head_size = Dim("head_size", config.head_size or width // config.heads)
+        size = config.head_size or per_head(width, config.heads, "; or set head_size")
+        self.heads, self.head_size = Dim("heads", config.heads), Dim("head_size", size)
         self.rounds, self.causal, self.chunks = Dim("rounds", config.rounds), config.causal, config.chunks
         self.dropout = config.dropout
         inner = self.heads * self.head_size
@@ -88,6 +88,7 @@ class Hashed(Mixer[Memory]):
         self.weights = Look()
         self.factors, self.seed = even(config.buckets), config.seed
         self.rotation: Tensor | None = None
+        self.veil = None if config.chunks is None else Veil()
         self.reach = Reach(None, 0 if config.causal and config.chunks is None else None)
 
     def turn(self, rotation: Tensor, factors: tuple[int, ...] | None = None) -> None:
@@ -134,12 +135,14 @@ class Hashed(Mixer[Memory]):
 
     def _chunked(self, query: Tensor, value: Tensor, bucket: Tensor, where: Where, chunks: Chunks) -> Tensor:
         """Every round sorted by bucket and cut into chunks, then all rounds merged. [B, T, H, d]"""
-        laid = _Sorted.of(bucket, where, chunks.places(where.real.sum(1)), prod(self.factors))
+        shown = None if self.veil is None else self.veil.shown
+        laid = _Sorted.of(bucket, where, chunks.places(where.real.sum(1)), prod(self.factors), shown)
         rings = (laid.places * self.rounds // chunks.length).repeat_interleave(self.heads)
         near = chunks.neighbours(laid.index.shape[2] // chunks.length, rings)
         asked = laid.taken(query)
         ring = around(
-            *(asked, _unit(asked), laid.taken(value), laid.order.flatten(0, 1), near),
+            *(asked, _unit(asked), laid.taken(value)),
+            Laid(laid.order.flatten(0, 1), near, None if laid.shown is None else laid.shown.flatten(0, 1)),
             causal=self.causal,
             itself=False,
             dropout=self.dropout if self.training else 0.0,
@@ -156,9 +159,11 @@ class _Sorted:
     places: Tensor  # [B] how many of the L places a row has
     index: Tensor  # [B, H, R·L] round·L + place
     order: Tensor  # [B, H, R·L] -1 at empty places
+    shown: Tensor | None  # [B, H, R·L] False = nobody looks at it; None = there are no such tokens
 
     @classmethod
-    def of(cls, bucket: Tensor, where: Where, places: Tensor, buckets: int) -> _Sorted:
+    def of(cls, bucket: Tensor, where: Where, places: Tensor, buckets: int, shown: Tensor | None) -> _Sorted:
+        """Tokens that are not shown share a bucket of their own behind all others."""
         rows, tokens, heads, rounds = bucket.shape
         long = max(int(places.max()) if rows else 0, 1)
         last = where.order.masked_fill(~where.real, torch.iinfo(torch.long).max)
@@ -166,13 +171,19 @@ class _Sorted:
         order = F.pad(where.order, (0, 1), value=-1).gather(1, column)  # [B, L]
         column = column.masked_fill(order < 0, tokens)
         place = torch.arange(long, device=column.device)
+        bucket = bucket if shown is None else bucket.masked_fill(~shown[..., None, None], buckets)
         code = F.pad(bucket, (0, 0, 0, 0, 0, 1), value=buckets).movedim(1, -1)  # [B, H, R, T + 1]
-        code = code.take_along_dim(column[:, None, None], 3).masked_fill((order < 0)[:, None, None], buckets)
+        code = code.take_along_dim(column[:, None, None], 3)
         code = code + (buckets + 1) * torch.arange(rounds, device=code.device)[:, None]
         beyond = (place >= places[:, None])[:, None, None]
         code = code.masked_fill(beyond, (buckets + 1) * rounds) * long + place
         index = code.flatten(2).argsort(-1)
-        return cls(column, places, index, order[:, None].expand(-1, heads, -1).gather(2, index % long))
+
+        def laid(stamp: Tensor) -> Tensor:  # [B, L] -> [B, H, R·L]
+            return stamp[:, None].expand(-1, heads, -1).gather(2, index % long)
+
+        seen = None if shown is None else laid(F.pad(shown, (0, 1)).gather(1, column))
+        return cls(column, places, index, laid(order), seen)
 
     def taken(self, vector: Tensor) -> Tensor:
         """Vectors as they stand here, zeros at empty places. [B, T, H, d] -> [B·H, R·L, d]"""
@@ -183,14 +194,14 @@ class _Sorted:
     def shares(self, ring: Ring) -> Tensor:
         """What share of a token's weight each round has; none of who is alone in all. [B, H, R, L]"""
         back = self.index.argsort(-1)
-        total = ring.total.view(back.shape).gather(2, back).unflatten(2, (-1, self.column.shape[1]))
+        total = ring.total.view(back.shape).gather(2, back).view(*back.shape[:2], -1, self.column.shape[1])
         alone = total.isneginf().all(2, keepdim=True)
         return total.masked_fill(alone, 0).softmax(2).masked_fill(alone, 0)
 
     def merged(self, ring: Ring, own: Tensor) -> Tensor:
         """What all rounds give, by what they weighed; its own value for who is alone. [B, T, H, e]"""
         share, size = self.shares(ring), own.shape[-1]
-        y = ring.y.unflatten(0, share.shape[:2]).take_along_dim(self.index.argsort(-1)[..., None], 2)
+        y = ring.y.view(*self.index.shape, size).take_along_dim(self.index.argsort(-1)[..., None], 2)
         y = (y.view(*share.shape, size) * share[..., None]).sum(2)  # [B, H, L, e]
         alone = (share == 0).all(2)[..., None].to(y.dtype)
         rank = self._rank(own.shape[1])[:, None, :, None]

@@ -154,10 +154,10 @@ class Infini(Headed[Remembered]):
             added = torch.einsum("bslkd,bslke->bskde", feature, value)
             return Matrix(torch.cat((matrix.values, added), 1).cumsum(1), sums)
         steps = [matrix.values]
-        for number in range(key.shape[1]):  # what is written depends on what was written before
-            one = slice(number, number + 1)
-            fresh = value[:, one] - self._read(key[:, one], Matrix(steps[-1], sums[:, one]))
-            steps.append(steps[-1] + torch.einsum("bslkd,bslke->bskde", feature[:, one], fresh))
+        each = (part.split(1, 1) for part in (key, value, feature, sums[:, :-1]))  # slices would each have a whole gradient
+        for one, said, written, known in zip(*each, strict=True):  # what is written depends on what was written before
+            fresh = said - self._read(one, Matrix(steps[-1], known))
+            steps.append(steps[-1] + torch.einsum("bslkd,bslke->bskde", written, fresh))
         return Matrix(torch.cat(steps, 1), sums)
 
     def _gated(self, local: Tensor, recalled: Tensor, where: Where) -> Tensor:

@@ -107,10 +107,11 @@ class Latent(Mixer[Log]):
         return torch.einsum("bthr,her->bthe", y[..., : self.rank], up[:, self.plain :])
 
     def _few(self, queries: int, keys: int) -> bool:
-        """Whether the absorbed form takes fewer multiplications, of every head."""
+        """Whether the absorbed form takes fewer multiplications, of every head. An edited layer is only called."""
         ends = self.rank * (self.plain + self.value_size)
         expanded = keys * ends + queries * keys * (self.plain + self.turned + self.value_size)
-        return queries * ends + queries * keys * (2 * self.rank + self.turned) < expanded
+        plain = type(self.expand) is nn.Linear
+        return plain and queries * ends + queries * keys * (2 * self.rank + self.turned) < expanded
 
     def _queries(self, x: Tensor, where: Where) -> Tensor:
         """[B, T, H, plain + turned]"""

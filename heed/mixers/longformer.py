@@ -36,10 +36,10 @@ class Longformer(Headed[Nothing]):
         y_i = W_o Σ_j softmax_j(q'_i·k'_j / √d) v'_j,   all j,   q' = W'_q x, k' = W'_k x, v' = W'_v x,   i marked
 
     Beltagy et al. 2020. Which tokens are marked, a call says by `where.give(marked=...)`, or else the orders in
-    `marks`. A dilation of d spreads the window: it holds every d-th token, as many as before; groups of heads may have
-    dilations of their own. Costs O(n·(w + g)·d) time over n tokens of which g are marked, and as much memory as the
-    tokens themselves; looks ahead, so it remembers nothing. What the paper generates text with, a causal window that
-    may be dilated, is `Attention` with the mask `Window(back) & Atrous(step)`.
+    `marks`, as far as a row goes. A dilation of d spreads the window: it holds every d-th token, as many as before;
+    groups of heads may have dilations of their own. Costs O(n·(w + g)·d) time over n tokens of which g are marked, and
+    as much memory as the tokens themselves; looks ahead, so it remembers nothing. What the paper generates text with, a
+    causal window that may be dilated, is `Attention` with the mask `Window(back) & Atrous(step)`.
     """
 
     class Config(HeadedConfig):
@@ -53,9 +53,8 @@ class Longformer(Headed[Nothing]):
         @model_validator(mode="after")
         def _fits(self) -> Self:
             if self.window % 2:
-                raise ValueError(
-                    f"a window of {self.window} has no two halves; use {self.window - 1} or {self.window + 1}"
-                )
+                near = f"{self.window - 1} or {self.window + 1}" if self.window > 1 else "2"
+                raise ValueError(f"a window of {self.window} has no two halves; use {near}")
             if not self.dilation or self.heads % len(self.dilation):
                 raise ValueError(
                     f"{self.heads} heads do not fall into {len(self.dilation)} groups, one for each dilation; name 1 "
@@ -96,7 +95,7 @@ class Longformer(Headed[Nothing]):
         self.weights(lambda: self._weights(x, (query, key, value), where, marked))
         if marked is None:
             return self.merge(self._near(query, key, value, where)), state
-        key, value = self._every_head(key), self._every_head(value)
+        key, value = self.each_head(key), self.each_head(value)
         y = row_by_row(where, lambda row: self._row(row, *(row.of(one) for one in (query, key, value, marked))))
         far, at = self._far(x, where, Marks.of(where, marked)), marked.nonzero(as_tuple=True)
         return self.merge(y.index_put(at, far)), state
@@ -127,7 +126,7 @@ class Longformer(Headed[Nothing]):
         if len(self.masks) == 1:
             sight = self.masks[0](where, where)
             return attend(query, key, value, sight, scale=self.scale, dropout=self.drop)
-        key, value = self._every_head(key), self._every_head(value)
+        key, value = self.each_head(key), self.each_head(value)
         made = []
         for heads, mask in self._groups:
             q, k, v = (x[:, :, heads] for x in (query, key, value))
@@ -194,10 +193,6 @@ class Longformer(Headed[Nothing]):
         """The keys and values that they see. [B, T, K, d]"""
         key, value = (self._split(layer, x, self.kv_heads) for layer in (self.key_global, self.value_global))
         return key if self.key_norm is None else self.key_norm(key), value
-
-    def _every_head(self, x: Tensor) -> Tensor:
-        """One key head for each query head. [B, T, K, d] -> [B, T, H, d]"""
-        return x if x.shape[2] == self.heads else x.repeat_interleave(self.heads // self.kv_heads, 2)
 
     def _weights(self, x: Tensor, heads: tuple[Tensor, Tensor, Tensor], where: Where, marked: Tensor | None) -> Tensor:
         """Who looks at whom, written out. [B, H, T, T]"""

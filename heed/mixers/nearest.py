@@ -16,6 +16,7 @@ from ..core.errors import InputError
 from ..core.state import Dim, Entries, Log, Seen, Slot, Spec
 from ..parts.attend import attend, masked_softmax, written_out
 from ..parts.headed import Headed, HeadedConfig
+from ..parts.linears import matrix_of
 from ..parts.masks import Whole
 
 EVERYTHING = Whole()
@@ -71,13 +72,11 @@ class Nearest(Headed[Log]):
         return Slot(((Dim("width", self.width),),), Entries(per_source=True), self.out.weight.dtype)
 
     def start(self, rows: int, given: Given = NOTHING) -> Log:
-        source = self._source(given)
-        if source.shape[0] != rows:
-            raise InputError(f"a state for {rows} rows needs a memory of {rows} rows, not {source.shape[0]}")
+        source = self._source(given, rows)
         return Log(source.order, source.position, *source.parts)
 
     def forward(self, x: Tensor, where: Where, state: Log | None = None) -> tuple[Tensor, Log | None]:
-        seen, kept = (self._source(where.given), None) if state is None else state.read()
+        seen, kept = (self._source(where.given, len(x)), None) if state is None else state.read()
         query = self.queries(where.blank(x))
         form = self.whole if seen.shape[1] <= self.nearest else self.searched
         self.weights(lambda: self._shown(query, where, seen))
@@ -131,7 +130,7 @@ class Nearest(Headed[Log]):
         weight, heard = self._weighed(asked, chosen, source, real)
         weight = F.dropout(weight, self.drop) if self.drop else weight
         mean = self._grouped(torch.einsum("bthk,bthkd->bthd", weight, heard))
-        matrix = self.value.weight.view(self.kv_heads, self.head_size, self.width)
+        matrix = matrix_of(self.value).view(self.kv_heads, self.head_size, self.width)
         y = torch.einsum("btkgd,ked->btkge", mean, matrix)
         if self.value.bias is not None:
             total = self._grouped(weight.sum(-1, keepdim=True))  # none of who hears nothing
@@ -149,7 +148,7 @@ class Nearest(Headed[Log]):
         """W_kᵀ q, scaled: what is multiplied with the source. A bias of the key moves all scores alike, so it is left
         out. [B, T, H, d] -> [B, T, H, D]
         """
-        matrix = self.key.weight.view(self.kv_heads, self.head_size, self.width)
+        matrix = matrix_of(self.key).view(self.kv_heads, self.head_size, self.width)
         return torch.einsum("btkgd,kdw->btkgw", self._grouped(query * self.scale), matrix).flatten(2, 3)
 
     def _grouped(self, x: Tensor) -> Tensor:
@@ -168,10 +167,16 @@ class Nearest(Headed[Log]):
         weight, _ = self._weighed(asked, chosen, source, seen.real)
         return weight.new_zeros(*weight.shape[:3], seen.shape[1]).scatter(-1, chosen, weight).transpose(1, 2)
 
-    def _source(self, given: Given) -> Seen:
+    def _source(self, given: Given, rows: int) -> Seen:
         memory = given.memory
         if memory is None:
             raise InputError(
                 "cross-attention needs the encoder's output; pass where.give(memory=...) or start(rows, given)"
             )
-        return Seen.of(memory, memory.blank(memory.parts[0]))
+        source = memory.parts[0]
+        if source.shape[0] != rows or source.shape[-1] != self.width:
+            raise InputError(
+                f"{rows} rows of width {self.width} need a memory of [{rows}, tokens, {self.width}], not of "
+                f"{list(source.shape)}"
+            )
+        return Seen.of(memory, memory.blank(source))

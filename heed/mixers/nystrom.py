@@ -78,18 +78,14 @@ class Nystrom(Headed[Nothing]):
     def _attended(self, query: Tensor, key: Tensor, value: Tensor, where: Where) -> Tensor:
         """Rows that are longer than their landmarks by landmarks, the others as they are."""
         if not where.span.padded:
-            form = self.exactly if self._few(where.shape[1]) else self.by_landmarks
+            form = self.exactly if where.shape[1] <= self.landmarks else self.by_landmarks
             return form(query, key, value, where.real)
-        few = self._few(where.real.sum(1))
+        few = where.real.sum(1) <= self.landmarks
         y = torch.zeros_like(query)
         for rows, form in ((few.nonzero().flatten(), self.exactly), ((~few).nonzero().flatten(), self.by_landmarks)):
             if rows.numel():
                 y = y.index_copy(0, rows, form(query[rows], key[rows], value[rows], where.real[rows]))
         return y
-
-    def _few(self, tokens: int | Tensor) -> Tensor:
-        """Whether landmarks would be no fewer than tokens."""
-        return torch.as_tensor(tokens) <= self.landmarks
 
     def exactly(self, query: Tensor, key: Tensor, value: Tensor, real: Tensor) -> Tensor:
         """Plain attention among the tokens of a row. [B, T, H, d] three times; real [B, T]"""
@@ -125,7 +121,7 @@ class Nystrom(Headed[Nothing]):
         made = []
         for row, real in enumerate(where.real):
             q, k, mask = query[row : row + 1], key[row : row + 1], real[None]
-            if bool(self._few(real.sum())):
+            if int(real.sum()) <= self.landmarks:
                 added = _veiled(None if self.veil.shown is None else self.veil.shown[row : row + 1], q.dtype)
                 made.append(written_out(q, k, k, _seen(mask), bias=added, scale=self.scale)[1])
                 continue

@@ -86,7 +86,6 @@ class Performer(Headed[Memory]):
         return sums, Slot((each,), Entries(fixed=1), self.precision, fill=float("-inf"))
 
     def forward(self, x: Tensor, where: Where, state: Memory | None = None) -> tuple[Tensor, Memory | None]:
-        _must_rise(where)
         x = where.blank(x)
         query, key = self._features(x, where)
         value = where.blank(self.values(x)).to(self.precision)
@@ -94,6 +93,7 @@ class Performer(Headed[Memory]):
             self.weights(lambda: kernelised.weights(query, key))
             y, kept = kernelised.both_ways(query, key, value), None
         else:
+            _must_rise(where)
             before = Sums.none(key, value) if state is None else Sums(*state[0].take(), *state[1].take())
             self.weights(lambda: kernelised.weights(query, key, before))
             y, after = kernelised.causal(query, key, value, before)
@@ -115,4 +115,6 @@ def _must_rise(where: Where) -> None:
         return
     order = where.order
     if bool(((order[:, 1:] <= order[:, :-1]) & where.real[:, 1:]).any()):
-        raise InputError("a performer takes tokens as they come; their order must rise from column to column")
+        raise InputError(
+            "a causal performer takes tokens as they come: their order must rise from column to column; sort them by it"
+        )

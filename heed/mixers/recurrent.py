@@ -16,6 +16,7 @@ from ..core.state import Dim, Entries, Log, Seen, Slot, Spec, remember
 from ..parts.attend import attend, written_out
 from ..parts.look import Look
 from ..parts.masks import Causal, Mask, Segments, Window
+from ..parts.passes import in_passes
 from ..parts.positions import Relative
 from ..parts.recalled import Recalled
 
@@ -145,12 +146,18 @@ class Recurrent(Mixer[Log]):
     def _across(self, query: Tensor, held: Held) -> Tensor:
         """Segments side by side, each beside its memory and itself."""
         rows = held.rows
-        query = rows.queries(query)
         where, seen = rows.stamps
-        places = rows.places(len(query)) if held.level else (where, seen)
         key, value = (rows.keys(*(self._split(net, x) for x in held.states)) for net in (self.key, self.value))
-        bias = self.position.term(query, key, *places)
-        return rows.back(attend(query, key, value, self.mask(where, seen), bias=bias, dropout=self._drop))
+
+        def some(query: Tensor, key: Tensor, value: Tensor, *stamps: Tensor) -> Tensor:
+            where, seen = Stamps(*stamps[:2]), Stamps(*stamps[2:])
+            places = rows.places(len(query)) if held.level else (where, seen)
+            bias = self.position.term(query, key, *places)
+            return attend(query, key, value, self.mask(where, seen), bias=bias, dropout=self._drop)
+
+        stamps = (where.order, where.position, seen.order, seen.position)
+        scores = self.heads * where.shape[1] * seen.shape[1]
+        return rows.back(in_passes(some, scores, rows.queries(query), key, value, *stamps))
 
     def expanded(self, query: Tensor, states: Tensor, where: Stamps, seen: Stamps) -> Tensor:
         """The equation as it stands. Queries [B, T, H, d], inputs [B, N, D]; gives [B, T, H, d]."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, TypeAlias
 
-import torch
 from torch import Tensor
 
 from ..core.config import Flag
 from ..core.contract import MixerConfig, Reach, Where
 from ..core.state import Spec
-from ..parts.chunks import Chunks, Ring, around
+from ..parts.chunks import Chunks, Laid, Ring, around
 from ..parts.headed import Headed, HeadedConfig
+from ..parts.veil import Veil
 
 Nothing: TypeAlias = "tuple[()]"
 
@@ -49,6 +49,7 @@ class Ringed(Headed[Nothing]):
     def __init__(self, config: Config, width: int) -> None:
         super().__init__(config, width)
         self.chunks, self.causal = config.chunks, config.causal
+        self.veil = Veil()
         self.reach = Reach(None, None)
 
     def spec(self) -> Spec:
@@ -56,29 +57,31 @@ class Ringed(Headed[Nothing]):
 
     def forward(self, x: Tensor, where: Where, state: Nothing | None = None) -> tuple[Tensor, Nothing | None]:
         x = where.blank(x)
-        groups = self.heads // self.kv_heads
-        query, key, value = self.queries(x), self.keys(x), self.values(x)
-        key, value = (part.repeat_interleave(groups, 2) for part in (key, value))
+        query, key, value = self.queries(x), self.each_head(self.keys(x)), self.each_head(self.values(x))
         places = self.chunks.places((where.order.amax(1) + 1).clamp(min=0))  # [B]
         long = int(places.max()) if len(places) else self.chunks.length
         place = where.order.masked_fill(~where.real, long)  # padding lands beside the ring
-        order = torch.full((len(x), long + 1), -1, device=x.device).scatter(1, place, where.order)[:, :long]
 
-        def laid(vector: Tensor) -> Tensor:  # [B, T, H, d] -> [B·H, L, d]
-            board = vector.new_zeros(len(x), long + 1, *vector.shape[2:])
-            board = board.scatter(1, place[..., None, None].expand_as(vector), vector)
-            return board[:, :long].transpose(1, 2).flatten(0, 1)
+        def laid(tensor: Tensor, empty: int = 0) -> Tensor:  # [B, T, ...] -> [B, L, ...]
+            board = tensor.new_full((len(x), long + 1, *tensor.shape[2:]), empty)
+            slot = place.reshape(*place.shape, *(1,) * (tensor.dim() - 2)).expand_as(tensor)
+            return board.scatter(1, slot, tensor)[:, :long]
+
+        def heads(vector: Tensor) -> Tensor:  # [B, T, H, d] -> [B·H, L, d]
+            return laid(vector).transpose(1, 2).flatten(0, 1)
 
         rings = (places // self.chunks.length).repeat_interleave(self.heads)
+        near = self.chunks.neighbours(long // self.chunks.length, rings)
+        shown = None if self.veil.shown is None else laid(self.veil.shown).repeat_interleave(self.heads, 0)
         ring = around(
-            *(laid(query * self.scale), laid(key), laid(value), order.repeat_interleave(self.heads, 0)),
-            self.chunks.neighbours(long // self.chunks.length, rings),
+            *(heads(query * self.scale), heads(key), heads(value)),
+            Laid(laid(where.order, -1).repeat_interleave(self.heads, 0), near, shown),
             causal=self.causal,
             itself=True,
             dropout=self.drop,
         )
         self.weights(lambda: self._spread(ring, place, long))
-        y = ring.y.unflatten(0, (len(x), self.heads)).transpose(1, 2)  # [B, L, H, d]
+        y = ring.y.view(len(x), self.heads, long, -1).transpose(1, 2)  # [B, L, H, d]
         y = y.take_along_dim(place.clamp(max=long - 1)[..., None, None], 1)
         return where.blank(self.merge(y)), state
 
@@ -88,6 +91,6 @@ class Ringed(Headed[Nothing]):
         index = ring.key[:, :, None].expand(rings, chunks, length, keys).flatten(1, 2)
         dense = ring.weight.new_zeros(rings, long + 1, long + 1)
         dense[:, :long] = dense[:, :long].scatter_add(2, index, ring.weight.flatten(1, 2))
-        dense = dense.unflatten(0, (-1, self.heads))
+        dense = dense.view(-1, self.heads, long + 1, long + 1)
         dense = dense.take_along_dim(place[:, None, :, None], 2)
         return dense.take_along_dim(place[:, None, None], 3)

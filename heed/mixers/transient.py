@@ -91,7 +91,7 @@ class Transient(Headed[Nothing]):
         x, block = where.blank(x), self.blocks(where)
         summary = self.summary_norm(_summed(x, block))  # [B, G, D]
         query = self.queries(x)
-        key, value = (Both(*(self._every_head(part(one)) for one in (x, summary))) for part in (self.keys, self.values))
+        key, value = (Both(*(self.each_head(part(one)) for one in (x, summary))) for part in (self.keys, self.values))
         self.weights(lambda: self._weights(query, key, value, where, block))
         y = row_by_row(where, lambda row: self._row(row, row.of(query), key.of(row), value.of(row), row.of(block)))
         return self.merge(y), state
@@ -128,10 +128,6 @@ class Transient(Headed[Nothing]):
         visible = torch.cat([one.expand(rows, 1, tokens, -1) for one in (near, visible)], -1)
         bias = torch.cat([one.expand(rows, -1, -1, -1) for one in (beside, added)], -1)
         return written_out(query, torch.cat(key, 1), torch.cat(value, 1), visible, bias=bias, scale=self.scale)[1]
-
-    def _every_head(self, x: Tensor) -> Tensor:
-        """One key head for each query head. [B, T, K, d] -> [B, T, H, d]"""
-        return x if self.kv_heads == self.heads else x.repeat_interleave(self.heads // self.kv_heads, 2)
 
 
 class Both(NamedTuple):

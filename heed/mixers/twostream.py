@@ -20,6 +20,8 @@ from ..parts.look import Look
 from ..parts.masks import AnyMask, Causal, Mask, Segments, Sight, Whole, Window
 from ..parts.positions.scored import Relative
 
+ITSELF = Window(back=0)
+
 
 class TwoStream(Headed[Log]):
     """Tokens are revealed in any order: the content stream x sees what was revealed up to itself, and the query stream
@@ -67,7 +69,7 @@ class TwoStream(Headed[Log]):
 
     def __init__(self, config: Config, width: int) -> None:
         super().__init__(config, width)
-        self.mask, self.reach = config.mask, config.mask.reach
+        self.mask, self.others, self.reach = config.mask, config.mask - ITSELF, config.mask.reach
         self.position = config.position.build(self.heads, self.head_size)  # W_r, u and v
         shape = (self.heads, self.head_size)
         self.segment = nn.Parameter(torch.empty(2, *shape)) if config.segments else None  # E
@@ -104,17 +106,15 @@ class TwoStream(Headed[Log]):
 
         A place before which nothing was revealed gets zeros.
         """
-        visible = self.mask(where, seen).pairs(self.heads)
-        other = where.order[:, None, :, None] != seen.order[:, None, None, :]
         query = self.queries(where.blank(g))
-        return self.merge(self.attended(query, where, seen, visible & other, point=self.asked))
+        return self.merge(self.attended(query, where, seen, self.others(where, seen), point=self.asked))
 
     def attended(
         self,
         query: Tensor,
         where: Where,
         seen: Seen,
-        sight: Sight | Tensor | None,
+        sight: Sight | None,
         *,
         added: Tensor | None = None,
         point: Look | None = None,
@@ -132,11 +132,11 @@ class TwoStream(Headed[Log]):
         key: Tensor,
         where: Where,
         seen: Seen,
-        sight: Sight | Tensor | None,
+        sight: Sight | None,
         added: Tensor | None,
     ) -> Tensor | Term:
         """All of the scores but q·k. The code of positions alone may be computed block by block along a window."""
-        if self.segment is None and added is None and isinstance(sight, Sight):
+        if self.segment is None and added is None and sight is not None:
             return self.position.term
         term = self.position.term(query, key, where, seen)
         if self.segment is not None and self.segment_bias is not None:

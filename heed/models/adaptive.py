@@ -16,7 +16,9 @@ from .trunk import Trunk
 class AdaptiveDecoder(Decoder):
     """A decoder whose tokens come in clusters, from common to rare: its scores are log-probabilities.
 
-    Baevski & Auli 2019 for the embeddings, Grave et al. 2017 for the scores. Token ids must fall with frequency.
+    Baevski & Auli 2019 for the embeddings, Grave et al. 2017 for the scores. Token ids must fall with frequency. With a
+    first cluster of C tokens of V, the loss of a common token costs O(C·d) instead of O(V·d), and the vocabulary takes
+    a fraction of V·d numbers; all scores at once still cost O(V).
     """
 
     head: AdaptiveScores  # type: ignore[assignment]  # it is called like any head, and finds its loss itself
@@ -27,9 +29,15 @@ class AdaptiveDecoder(Decoder):
 
         @model_validator(mode="after")
         def _log_probabilities(self) -> Self:
-            given = {"narrow": self.narrow is not None, "cap": self.cap is not None, "head_scale": self.head_scale != 1}
-            for name in (name for name, is_given in given.items() if is_given):
-                raise ValueError(f"{name} has no place beside an adaptive vocabulary; leave it out")
+            given = {
+                "narrow": self.narrow,
+                "narrowed": self.narrowed,
+                "cap": self.cap,
+                "head_scale": self.head_scale != 1,
+            }
+            idle = [name for name, value in given.items() if value]
+            if idle:
+                raise ValueError(f"{idle[0]} has no place beside an adaptive vocabulary; leave it out")
             if self.wiring.leaves(self.width) != self.width:
                 raise ValueError("an adaptive vocabulary needs a wiring that leaves the stream as wide as it was")
             return self

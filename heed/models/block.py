@@ -1,4 +1,4 @@
-"""A block: a token mixer, perhaps a cross-attention, and a feed-forward, wired into one stream."""
+"""A block: a token mixer, perhaps a cross-attention, and most often a feed-forward, wired into one stream."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..core.contract import NOTHING, Given, Mixer, Reach, Where
 from ..core.state import Spec, State
+from ..parts.feedforward import Absent
 from ..parts.wiring import Wiring
 
 States: TypeAlias = "tuple[State, ...]"
@@ -26,10 +27,10 @@ class Block(Mixer[States]):
     @property
     def parts(self) -> tuple[Mixer[Any], ...]:
         """The mixers of this block, in order."""
-        return tuple(part for part in (self.mixer, self.cross, self.feedforward) if part is not None)
+        return present(self.mixer, self.cross, self.feedforward)
 
     def spec(self) -> Spec:
-        return tuple(part.spec() for part in self.parts)
+        return tuple(part.spec() for part in self.parts) if self.streams else ()  # one that looks ahead stops all
 
     def start(self, rows: int, given: Given = NOTHING) -> States:
         self.must_stream()
@@ -50,3 +51,8 @@ class Block(Mixer[States]):
         wired = self.wiring.whole if state is None else self.wiring
         y = wired(x, [call(part, memory) for part, memory in zip(self.parts, before, strict=True)])
         return y, None if state is None else tuple(kept for kept in after if kept is not None)
+
+
+def present(*parts: Mixer[Any] | None) -> tuple[Mixer[Any], ...]:
+    """Those that there are: a block may lack its cross-attention, and its feed-forward may be absent."""
+    return tuple(part for part in parts if part is not None and not isinstance(part, Absent))

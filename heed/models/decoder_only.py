@@ -20,7 +20,10 @@ from .shape import Plan
 
 
 class TransformerDecoder(Plan):
-    """A decoder for long texts: local and memory-compressed attention in turn, L M L M L (Liu et al. 2018, T-DMCA)."""
+    """A decoder for long texts: local and memory-compressed attention in turn, L M L M L (Liu et al. 2018, T-DMCA).
+
+    A local layer costs O(n·local), a compressed one O(n²/stride) time over n tokens; no layer holds a table of pairs.
+    """
 
     paper: ClassVar[str] = "Liu et al. 2018, Generating Wikipedia by Summarizing Long Sequences, sec. 4.2"
 

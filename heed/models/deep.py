@@ -24,6 +24,9 @@ class Deep(Decoder, Rehearses):
 
     Of n layers the l-th takes part until l/2n of the training is done, the last one to the end. What the model says,
     and what is reported as its loss, is the last layer's next token; the other heads are of no use after training.
+
+    Al-Rfou et al. 2018. In use it costs what a decoder costs; in training, while all n layers take part, the scores of
+    2n heads beside.
     """
 
     class Config(Decoder.Config):

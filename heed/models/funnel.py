@@ -1,4 +1,4 @@
-"""Funnel Transformer: a text gets shorter from block to block, and is as long as it was at the end (Dai et al. 2020)."""
+"""Funnel Transformer: a text gets shorter from block to block, and at the end is as long as it was."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Funnel(Encoder):
 
     Dai et al. 2020. `sizes` tells how many layers each block has: the first layer of every later block asks with pairs
     of tokens pooled into one, and looks at the unpooled ones. `upper` layers then read the last block, every token of
-    it repeated for those it was pooled from, plus what the first block gave (`skip`: after that many layers instead,
-    as the reference counts them). Without upper layers the model gives the short text itself. With `separate` the first
-    token is not pooled; with `truncate` the last one is then left out instead, so that lengths that are powers of two
-    stay so. A row is pooled by its own length, whatever the batch; a pair at the end that has lost its partner is the
-    one that is left. A block costs half as much as the one before.
+    it repeated as often as there were tokens in its place, plus what the first block gave (`skip`: after that many
+    layers instead, as the reference counts them). Without upper layers the model gives the short text itself. With
+    `separate` the first token is not pooled; with `truncate` the last one is then left out instead, so that lengths
+    that are powers of two stay so. A row is pooled by its own length, whatever the batch; a token at its end without a
+    partner is pooled alone. Costs what its mixers cost over n, n/2, n/4 ... tokens, and over n again in upper layers.
     """
 
     class Config(Encoder.Config):
@@ -186,7 +186,7 @@ class Level:
         return Level(mixed, self._stamped(first, there), self._lower(first, second), self.halvings + pools)
 
     def spread(self, onto: Level, config: Funnel.Config) -> Tensor:
-        """Every token repeated for those that it was pooled from; zeros where those were left out. [B, T, D]"""
+        """Every token as often as a row was halved says, a separate first one once; zeros behind. [B, T, D]"""
         stride = (2**self.halvings)[:, None]
         place = torch.arange(onto.where.shape[1], device=stride.device)
         place = torch.where(place == 0, 0, (place - 1) // stride + 1) if config.separate else place // stride

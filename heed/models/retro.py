@@ -15,7 +15,8 @@ from ..core.errors import InputError
 from ..core.stamps import Stamps
 from ..core.state import Dim, Entries, Log, Seen, Slot, Spec, State, allocate, remember
 from ..mixers import Attention, Chunked, SomeMixers
-from ..parts.feedforward import FeedForward, SomeFeedForwards
+from ..mixers.chunked import must_fit
+from ..parts.feedforward import Absent, FeedForward, SomeFeedForwards
 from ..parts.norms import AnyNorm, RMSNorm
 from ..parts.positions import Rope
 from ..parts.wiring import DeepNorm, PostNorm, PreNorm, Wiring
@@ -33,6 +34,9 @@ class Retro(Decoder):
     Neighbours arrive with the call that holds the last token of their chunk, those alone: then any cut of a text into
     calls gives the same. The encoder is told what the decoder thinks of the chunk at the first layer that looks at
     neighbours, so beside the states of its layers the model remembers the stream of the open chunk there.
+
+    Borgeaud et al. 2022. With E entries of neighbours for each chunk of C tokens, a text of n tokens costs a decoder
+    over n tokens, n·E scores in every layer that looks, and the encoder over n/C·E entries, however large the database.
     """
 
     class Config(Decoder.Config):
@@ -51,6 +55,8 @@ class Retro(Decoder):
             wirings = (self.wiring, self.encoder.wiring)
             if not all(isinstance(wiring, PreNorm | PostNorm | DeepNorm) for wiring in wirings):
                 raise ValueError("both wirings must take one part after the other: pre, post or deepnorm")
+            if any(isinstance(self.feedforward_of(layer), Absent.Config) for layer in self.crossed):
+                raise ValueError("a layer that looks at neighbours needs a feed-forward; it must not be absent")
             if self.cross or self.order or self.convolution or self.one_position or self.segments or self.boxes:
                 raise ValueError("RETRO has no cross, order, convolution, one_position, segments or boxes; leave them")
             return self
@@ -124,10 +130,12 @@ class Retro(Decoder):
         found, many = where.given.neighbours, self.config.chunked
         if found is None or not found.shape[1]:
             return where, open_
-        if found.shape[1] % many.entries:
+        must_fit(found, where, many, self.config.embedded)
+        place = found.position.reshape(-1, many.length)
+        if bool(((place >= 0) & (place != torch.arange(many.length, device=x.device))).any()):
             raise InputError(
-                f"{found.shape[1]} entries of neighbours arrived; this model takes {many.neighbours} neighbours of "
-                f"{many.length} tokens for each chunk"
+                f"the entries of a neighbour stand at its places 0 to {many.length - 1} in order, or at -1 if they are "
+                "padding; make neighbours with neighbours(ids)"
             )
         number = found.order.reshape(len(x), -1, many.entries).amax(-1)  # [B, U]
         chunk = self._chunks(near, where, number).repeat_interleave(many.neighbours, 0)

@@ -17,7 +17,7 @@ from ..parts.feedforward import FeedForward, SomeFeedForwards
 from ..parts.norms import AnyNorm, LayerNorm
 from ..parts.positions.base import Relates
 from ..parts.wiring import AnyWiring, PreNorm
-from .block import Block, States
+from .block import Block, States, present
 from .convolved import Convolved
 
 
@@ -71,7 +71,7 @@ class Stack(Mixer[States]):
         self.reach = reduce(Reach.then, (block.reach for block in self.layers))
 
     def spec(self) -> Spec:
-        return tuple(block.spec() for block in self.layers)
+        return tuple(block.spec() for block in self.layers) if self.streams else ()  # one that looks ahead stops all
 
     def start(self, rows: int, given: Given = NOTHING) -> States:
         self.must_stream()
@@ -98,7 +98,7 @@ def tiled(configs: MixerConfig | tuple[MixerConfig, ...], block: int) -> MixerCo
 
 
 def _share_position(blocks: list[Block]) -> None:
-    first = blocks[0].mixer.position
+    first = cast(Relates, blocks[0].mixer.position)
     for block in blocks[1:]:
         own = block.mixer.position
         block.mixer.position = own.beside(first) if isinstance(own, Relates) else first
@@ -109,8 +109,9 @@ def _block(config: Stack.Config, number: int) -> Block:
     mixer = config.mixer_of(number).build(width)
     cross = None if config.cross is None else config.cross.build(width)
     feedforward = config.feedforward_of(number).build(width)
-    count = 2 if cross is None else 3
-    block = Block(mixer, cross, feedforward, config.wiring.build(width, count, config.norm, config.dropout))
+    count = len(present(mixer, cross, feedforward))
+    wiring = config.wiring.at(number).build(width, count, config.norm, config.dropout)
+    block = Block(mixer, cross, feedforward, wiring)
     for part in block.parts:
         _initialise(part)
         config.wiring.temper(part)

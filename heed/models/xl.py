@@ -20,7 +20,11 @@ from .shape import Plan
 
 
 class TransformerXL(Plan):
-    """A decoder with segment-level recurrence and relative positions (Dai et al. 2019) in few numbers."""
+    """A decoder with segment-level recurrence and relative positions (Dai et al. 2019) in few numbers.
+
+    n tokens in segments of L with a memory of M cost O(n·(L + M)) in every layer, and what a layer sees grows with the
+    depth: the memory of the layer below was itself made from a memory.
+    """
 
     paper: ClassVar[str] = "Dai et al. 2019, Transformer-XL, arXiv 1901.02860"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, Self, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, cast
 
 import torch
 from pydantic import model_validator
@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from ..core.abilities import Permutes
 from ..core.config import Flag, kind_of
-from ..core.contract import Where
+from ..core.contract import Mixer, Where
 from ..core.errors import ConfigError, InputError
 from ..core.stamps import Span
 from ..core.state import Log, Seen, remember
 from ..mixers import SomeMixers, TwoStream
 from ..parts.fronts import Tokens
 from ..parts.masks import Whole
-from ..parts.wiring import AnyWiring, PostNorm
+from ..parts.wiring import AnyWiring, Part, PostNorm
 from .block import Block, States
 from .decoder import Decoder
 from .encoder import Encoder
@@ -80,7 +80,8 @@ class XLNet(Decoder, Permutes):
         """Scores of the tokens at the places `asked`, [B, M, vocabulary].
 
         A place is told by its stamps: its `position` in the text, and its `order`: what was revealed before that is
-        known of. Tokens that stand at such a place in the text themselves are revealed there, not before.
+        known of. Tokens that stand at such a place in the text themselves are revealed there, not before. Its segment,
+        where segments are told apart, is `asked.given.segment`, or 0.
         """
         stream, head = self.asked(tokens, where, asked)
         scores: Tensor = head(stream)
@@ -108,10 +109,11 @@ class XLNet(Decoder, Permutes):
         streams = Streams(ends.enter(h), ends.enter(self.front.dropout(self.mask.expand(*asked.shape, -1))))
         for depth, block in enumerate(self.stack.layers):
             log = None if state is None else cast(Log, cast(States, state[depth])[0])
+            nothing = ((),) * len(block.parts[1:])  # is remembered by a feed-forward, if there is one
 
-            def hear(mixer: TwoStream, x: Tensor, log: Log | None = log) -> Seen:
+            def hear(mixer: TwoStream, x: Tensor, log: Log | None = log, nothing: States = nothing) -> Seen:
                 seen, after = remember(log, where, *mixer.entries(x, where))
-                kept.extend([] if after is None else [(after, ())])
+                kept.extend([] if after is None else [(after, *nothing)])
                 return seen
 
             streams = both(block, streams, where, asked, hear)
@@ -158,10 +160,12 @@ class XLNetReader(Encoder):
         self, tokens: Tensor, where: Where, memory: Memory | None = None, *, keep: int
     ) -> tuple[Tensor, Memory]:
         """The stream of these tokens beside what is remembered, and the last `keep` tokens to remember, detached."""
-        if memory is not None and len(memory) != len(self.stack.layers):
-            raise InputError(f"a memory of {len(memory)} layers was given, the model has {len(self.stack.layers)}")
+        if keep < 0:
+            raise InputError(f"keep is {keep}; the tokens to remember are 0 or more")
         where = told(tokens, where)
         x, kept = self.stack.ends.enter(self.front(tokens, where)), list[Seen]()
+        if memory is not None:
+            must_precede(memory, x, where, len(self.stack.layers))
         for depth, block in enumerate(self.stack.layers):
             before = None if memory is None else memory[depth]
 
@@ -201,8 +205,13 @@ def content(block: Block, x: Tensor, where: Where, hear: Hear) -> tuple[Tensor, 
 def query(block: Block, x: Tensor, where: Where, ask: Callable[[TwoStream, Tensor], Tensor]) -> Tensor:
     """A stream after a block whose mixer is asked in this way."""
     mixer = cast(TwoStream, block.mixer)
-    y: Tensor = block.wiring(x, [lambda given: ask(mixer, given), lambda given: block.feedforward(given, where)[0]])
+    y: Tensor = block.wiring(x, [lambda given: ask(mixer, given), *(fed(part, where) for part in block.parts[1:])])
     return y
+
+
+def fed(feedforward: Mixer[Any], where: Where) -> Part:
+    """A feed-forward as a wiring takes it."""
+    return lambda x: feedforward(x, where)[0]
 
 
 def unknown(width: int) -> nn.Parameter:
@@ -225,6 +234,25 @@ def following(where: Where) -> Where:
     return after
 
 
+def must_precede(memory: Memory, x: Tensor, where: Where, layers: int) -> None:
+    """Raise unless a memory is that of these rows, in every layer, and of tokens that came before."""
+    if len(memory) != layers:
+        raise InputError(f"a memory of {len(memory)} layers was given, the model has {layers}")
+    for seen in memory:
+        rows, width = seen.parts[0].shape[0], seen.parts[0].shape[2]
+        if (rows, width) != (x.shape[0], x.shape[2]):
+            raise InputError(
+                f"a memory of {rows} rows and width {width} was given beside {x.shape[0]} rows and width {x.shape[2]}; "
+                "give the memory that the segment before left of the same rows"
+            )
+        late = where.real & (where.order <= seen.order.amax(1, keepdim=True)) if seen.order.shape[1] else None
+        if late is not None and bool(late.any()):
+            raise InputError(
+                f"a token of order {int(where.order[late][0])} was already read: what is remembered goes up to "
+                f"{int(seen.order.max())}; stamp a segment as the continuation of those before (Where.run(start=...))"
+            )
+
+
 def joined(before: Seen | None, x: Tensor, where: Where) -> tuple[Tensor, Where]:
     """What is remembered, in front of these tokens; it counts as segment 0."""
     if before is None:
@@ -237,9 +265,13 @@ def joined(before: Seen | None, x: Tensor, where: Where) -> tuple[Tensor, Where]
 
 
 def last(stamps: Where, x: Tensor, keep: int) -> Seen:
-    """The last tokens of every row, as they are remembered."""
-    begin = max(0, stamps.shape[1] - keep)
-    return Seen(stamps.order[:, begin:], stamps.position[:, begin:], x[:, begin:].detach())
+    """The last tokens of every row, as they are remembered; of a row that has fewer, holes in front of them."""
+    begin, order, position, x = max(0, stamps.shape[1] - keep), stamps.order, stamps.position, x.detach()
+    if stamps.span.padded:
+        column = stamps.real.byte().argsort(dim=1, stable=True)  # padding first
+        order, position = order.gather(1, column), position.gather(1, column)
+        x = x.take_along_dim(column[..., None], 1)
+    return Seen(order[:, begin:], position[:, begin:], x[:, begin:])
 
 
 def two_streams(config: Trunk.Config) -> list[TwoStream.Config]:
@@ -258,4 +290,6 @@ def two_streams(config: Trunk.Config) -> list[TwoStream.Config]:
 def must_forget(stack: Stack) -> None:
     """Raise if a feed-forward remembers something: which of the two streams would it be of?"""
     if any(block.feedforward.spec() != () for block in stack.layers):
-        raise ConfigError("the feed-forward of a model of two streams must look at one token alone")
+        raise ConfigError(
+            "the feed-forward of a model of two streams must look at one token alone; use feedforward, gated or experts"
+        )

@@ -16,6 +16,8 @@ from torch import Tensor
 
 from ..core.config import Config, Count, Size
 
+HIDDEN = -1e9  # the score that a reference gives to what is hidden
+
 
 class Chunks(Config):
     """How a row is cut: into chunks of `length` tokens that look `before` chunks back and `after` ahead.
@@ -53,6 +55,15 @@ class Chunks(Config):
 
 
 @dataclass(frozen=True, eq=False)
+class Laid:
+    """How tokens are laid out in rings, and which chunks each chunk looks at."""
+
+    order: Tensor  # [S, L] of the token at each place; -1 = an empty one
+    near: Tensor  # [S, chunks, *]
+    shown: Tensor | None = None  # [S, L] False = a token that asks, but that nobody looks at; None = there are none
+
+
+@dataclass(frozen=True, eq=False)
 class Ring:
     """What the tokens of rings got from their chunks."""
 
@@ -63,34 +74,31 @@ class Ring:
 
 
 def around(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    order: Tensor,
-    near: Tensor,
-    *,
-    causal: bool,
-    itself: bool,
-    dropout: float,
+    query: Tensor, key: Tensor, value: Tensor, laid: Laid, *, causal: bool, itself: bool, dropout: float
 ) -> Ring:
-    """Softmax attention of every chunk over its neighbours [S, chunks, *], scores q·k. [S, L, d] three times.
+    """Softmax attention of every chunk over its neighbours, scores q·k. [S, L, d] three times.
 
-    `order` [S, L] is -1 at empty places. A place that is a neighbour twice counts twice.
+    A place that is a neighbour twice counts twice. Who may look at itself always sees somebody, unless tokens are not
+    shown: then, as in the reference, who sees nobody looks at all of its neighbourhood alike, rounded as there.
     """
-    rings, chunks, _ = near.shape
+    rings, chunks, _ = laid.near.shape
     length = query.shape[1] // chunks
-    place = (near[..., None] * length + torch.arange(length, device=near.device)).flatten(2)  # [S, chunks, k]
-    ring = torch.arange(rings, device=near.device)[:, None, None]
-    asks, stands = order.view(rings, chunks, length, 1), order[ring, place][:, :, None]
-    visible = (asks >= 0) & (stands >= 0)
+    place = (laid.near[..., None] * length + torch.arange(length, device=query.device)).flatten(2)  # [S, chunks, k]
+    ring = torch.arange(rings, device=query.device)[:, None, None]
+    asks, stands = laid.order.view(rings, chunks, length, 1), laid.order[ring, place][:, :, None]
+    there = (asks >= 0) & (stands >= 0)
+    visible = there if laid.shown is None else there & laid.shown[ring, place][:, :, None]
     if causal:
         visible = visible & (stands <= asks)
     if not itself:
         visible = visible & (stands != asks)
     score = query.view(rings, chunks, length, -1) @ key[ring, place].mT  # [S, chunks, c, k]
-    blind = ~visible.any(-1)
-    total = score.masked_fill(~(visible | blind[..., None]), -torch.inf).logsumexp(-1)
+    blind = ~visible.any(-1, keepdim=True)
+    if itself and laid.shown is not None:
+        score, visible = score.masked_fill(blind, HIDDEN), visible | (blind & there)
+        blind = ~there.any(-1, keepdim=True)
+    total = score.masked_fill(~(visible | blind), -torch.inf).logsumexp(-1)
     weight = (score - total[..., None]).exp().masked_fill(~visible, 0)
     dropped = F.dropout(weight, dropout) if dropout else weight
     y = (dropped @ value[ring, place]).flatten(1, 2)
-    return Ring(y, total.masked_fill(blind, -torch.inf).flatten(1), weight, place)
+    return Ring(y, total.masked_fill(blind[..., 0], -torch.inf).flatten(1), weight, place)

@@ -97,7 +97,8 @@ def orthogonal(features: int, size: int, seed: int) -> Tensor:
         return torch.randn(rows, size, generator=draw, dtype=torch.float64, device="cpu")
 
     blocks = [_rotation(normal(size)) for _ in range(-(-features // size))]
-    return normal(features).norm(dim=1, keepdim=True) * torch.cat(blocks)[:features]
+    lengths = normal(features).square().sum(1, keepdim=True).sqrt()
+    return lengths * torch.cat(blocks)[:features]
 
 
 def _rotation(drawn: Tensor) -> Tensor:

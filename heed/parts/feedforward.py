@@ -1,7 +1,7 @@
 """Feed-forward parts: what a token makes of itself, between two mixings. `FEEDFORWARDS` is the table.
 
-Each is a Mixer that remembers nothing and reaches nowhere, so that a block treats all its parts alike (RWKV's
-feed-forward, which looks one token back, is then nothing special).
+Each is a Mixer, most of which remember nothing and reach nowhere; so a block treats all its parts alike, and RWKV's
+feed-forward, which looks one token back, is nothing special.
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ from typing import Annotated
 
 from ..core.config import ManyOf
 from ..core.contract import MixerConfig
+from .channelmix import ChannelMix
 from .experts import Experts
-from .positionwise import Activation, FeedForward, Gated, activate
+from .ista import Ista
+from .positionwise import Absent, Activation, FeedForward, Gated, activate
 
-__all__ = ["FEEDFORWARDS", "Activation", "Experts", "FeedForward", "Gated", "SomeFeedForwards", "activate"]
+__all__ = ["FEEDFORWARDS", "Absent", "Activation", "ChannelMix", "Experts", "FeedForward", "Gated", "Ista"]
+__all__ += ["SomeFeedForwards", "activate"]
 
-FEEDFORWARDS: tuple[type[MixerConfig], ...] = (FeedForward.Config, Gated.Config, Experts.Config)
+FEEDFORWARDS: tuple[type[MixerConfig], ...] = (FeedForward.Config, Gated.Config, Experts.Config, Ista.Config)
+FEEDFORWARDS += (ChannelMix.Config, Absent.Config)
 SomeFeedForwards = Annotated[MixerConfig | tuple[MixerConfig, ...], ManyOf(lambda: FEEDFORWARDS)]

@@ -23,8 +23,11 @@ from ..core.stamps import Stamps
 from .masks import Sight
 
 Term: TypeAlias = Callable[[Tensor, Tensor, Stamps, Stamps], Tensor]  # (query, key, their stamps) -> [B|1, H|1, T, N]
+ALL = slice(None)
 HELD = 1 << 18  # capped scores held at once: as many as stay in a core's cache
-BLOCK = 64  # queries per block of a band: what benchmarks/window.py finds best for the forward form of its peer too
+BLOCK = 64  # queries per block of a band: small ones waste fewer pairs, but more gradients of one key are added up
+LEAN = 32  # the same where nothing is learnt
+PASS = 1 << 22  # numbers that a call of the kernel gives where nothing is learnt: memory that is used again is quicker
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,16 +106,24 @@ def banded(query: Tensor, key: Tensor, value: Tensor, sight: Sight, how: How) ->
     The first queries, whose reach sticks out at the front, and the last, which do not fill a block, are called by
     themselves. In between all blocks of a row are the rows of one call, and their keys are overlapping views.
     """
-    band = Band.of(sight)
-    alike = band.alike(sight)
+    band, heads = Band.of(sight), query.shape[2]
+    shared = band.cut.alike(sight, band.back, heads) if band.alike(sight) else None
+    learnt, each = torch.is_grad_enabled(), max(1, query.shape[0] * heads * value.shape[3])
+    step = max(band.size, band.end - band.begin if learnt else PASS // each // band.size * band.size)
+    made = None if learnt else query.new_empty(*query.shape[:3], value.shape[3])
     pieces = []
-    for first, last in pairwise((0, band.begin, band.end, query.shape[1])):
+    for first, last in pairwise((0, *range(band.begin, band.end, step), band.end, query.shape[1])):
+        if first == last:
+            continue
         low, high = band.near(first, last)
         near = Sight(sight.mask, sight.query.columns(first, last), sight.key.columns(low, high))
-        form = partial(_blocks, lead=band.back, alike=alike) if first == band.begin else whole
-        if first < last:
-            pieces.append(form(query[:, first:last], key[:, low:high], value[:, low:high], near, how))
-    return torch.cat(pieces, 1)
+        form = partial(_blocks, cut=band.cut, shared=shared) if band.begin <= first < band.end else whole
+        piece = form(query[:, first:last], key[:, low:high], value[:, low:high], near, how)
+        if made is None:
+            pieces.append(piece)
+        else:
+            made[:, first:last] = piece
+    return torch.cat(pieces, 1) if made is None else made
 
 
 def pays(sight: Sight, how: How) -> bool:
@@ -123,13 +134,14 @@ def pays(sight: Sight, how: How) -> bool:
     if not sight.query.span.run or not sight.key.span.run:
         return False
     band = Band.of(sight)
-    return band.shift >= 0 and band.begin < band.end and 2 * (band.back + BLOCK + band.ahead) <= band.keys
+    return band.shift >= 0 and band.begin < band.end and 2 * band.cut.width <= band.keys
 
 
 @dataclass(frozen=True)
 class Band:
     """Which columns of the keys a run of queries can reach, and which queries come in whole blocks."""
 
+    size: int  # queries per block
     back: int  # rounded up to whole blocks, which the kernel takes faster; the mask hides what is too far
     ahead: int
     shift: int  # the column of the key that stands where the first query stands
@@ -139,12 +151,18 @@ class Band:
 
     @classmethod
     def of(cls, sight: Sight) -> Band:
-        back, ahead = (-(-(far or 0) // BLOCK) * BLOCK for far in sight.mask.reach)
+        size = BLOCK if torch.is_grad_enabled() else LEAN
+        back, ahead = (-(-(far or 0) // size) * size for far in sight.mask.reach)
         tokens, keys = sight.query.shape[1], sight.key.shape[1]
         shift = sight.query.span.first - sight.key.span.first
         begin = min(max(0, back - shift), tokens)
-        end = begin + max(0, min(tokens, keys - shift - ahead) - begin) // BLOCK * BLOCK
-        return cls(back, ahead, shift, keys, begin, end)
+        end = begin + max(0, min(tokens, keys - shift - ahead) - begin) // size * size
+        return cls(size, back, ahead, shift, keys, begin, end)
+
+    @property
+    def cut(self) -> Cut:
+        """How a row is cut into blocks."""
+        return Cut(self.size, self.back + self.size + self.ahead)
 
     def alike(self, sight: Sight) -> bool:
         """Whether every block sees what the next one sees."""
@@ -155,16 +173,13 @@ class Band:
         return max(0, first + self.shift - self.back), min(self.keys, last + self.shift + self.ahead)
 
 
-def _blocks(query: Tensor, key: Tensor, value: Tensor, sight: Sight, how: How, *, lead: int, alike: bool) -> Tensor:
-    """Queries that fill blocks, beside the keys that they can reach, of which `lead` stand before the first query.
-
-    `alike` says that every block sees what the next one sees, so that one mask serves all.
-    """
-    cut = Cut(key.shape[1] - query.shape[1] + BLOCK)
-    shared = cut.alike(sight, lead, query.shape[2]) if alike else None
+def _blocks(
+    query: Tensor, key: Tensor, value: Tensor, sight: Sight, how: How, *, cut: Cut, shared: Tensor | None
+) -> Tensor:
+    """Queries that fill blocks, beside the keys that they can reach. `shared` is the one mask of all, if there is one."""
     rows = []
-    for row, tensors in enumerate(zip(query.unbind(), key.unbind(), value.unbind(), strict=True)):
-        q, k, v = cut.own(tensors[0]), cut.near(tensors[1]), cut.near(tensors[2])
+    for row in (slice(at, at + 1) for at in range(query.shape[0])):  # one by one, so that keys stay views
+        q, k, v = cut.own(query[row]), cut.near(key[row]), cut.near(value[row])
         block = cut.sight(sight, row)
         visible = block.pairs(query.shape[2]) if shared is None else shared
         rows.append(kernel(q, k, v, Pairs(visible, how.added(q, k, block)), how).flatten(0, 1))
@@ -173,27 +188,31 @@ def _blocks(query: Tensor, key: Tensor, value: Tensor, sight: Sight, how: How, *
 
 @dataclass(frozen=True)
 class Cut:
-    """A row of tokens as rows of blocks: queries by themselves, keys as overlapping views."""
+    """Rows of tokens as rows of blocks: queries by themselves, keys as overlapping views, copied if the rows are many."""
 
+    size: int  # queries per block
     width: int  # keys per block
 
-    def own(self, row: Tensor) -> Tensor:
-        """[T, ...] -> [T/b, b, ...]"""
-        return row.reshape(-1, BLOCK, *row.shape[1:])
+    def own(self, x: Tensor) -> Tensor:
+        """[B, T, ...] -> [B·T/b, b, ...]"""
+        return x.reshape(-1, self.size, *x.shape[2:])
 
-    def near(self, row: Tensor) -> Tensor:
-        """[N, ...] -> [T/b, width, ...], a view"""
-        return row.unfold(0, self.width, BLOCK).movedim(-1, 1)
+    def near(self, x: Tensor) -> Tensor:
+        """[B, N, ...] -> [B·T/b, width, ...]"""
+        return x.unfold(1, self.width, self.size).movedim(-1, 2).flatten(0, 1)
 
-    def sight(self, sight: Sight, row: int) -> Sight:
+    def sight(self, sight: Sight, rows: slice = ALL) -> Sight:
         """The same mask, block by block."""
-        queries = Stamps(self.own(sight.query.order[row]), self.own(sight.query.position[row]))
-        return Sight(sight.mask, queries, Stamps(self.near(sight.key.order[row]), self.near(sight.key.position[row])))
+        query, key = ((x.order[rows], x.position[rows]) for x in (sight.query, sight.key))
+        return Sight(sight.mask, Stamps(*map(self.own, query)), Stamps(*map(self.near, key)))
 
     def alike(self, sight: Sight, lead: int, heads: int) -> Tensor:
-        """Who sees whom in any block: what counts is the distance. [1, 1 or H, b, width]"""
+        """Who sees whom in any block whose first query has `lead` keys before it: what counts is the distance.
+
+        [1, 1 or H, b, width]
+        """
         device = sight.key.order.device
-        queries = Where.run(1, BLOCK, start=lead, device=device)
+        queries = Where.run(1, self.size, start=lead, device=device)
         return Sight(sight.mask, queries, Where.run(1, self.width, device=device)).pairs(heads)
 
 

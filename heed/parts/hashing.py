@@ -39,7 +39,7 @@ def hashed(x: Tensor, rotation: Tensor, factors: tuple[int, ...]) -> Tensor:
     turned = torch.einsum("bthd,hdrk->bthrk", x, rotation.to(x))
     bucket = torch.zeros(turned.shape[:-1], dtype=torch.long, device=x.device)
     base = 1
-    for part, factor in zip(turned.split([factor // 2 for factor in factors], -1), factors, strict=True):
+    for part, factor in zip(torch.split(turned, [factor // 2 for factor in factors], -1), factors, strict=True):
         bucket = bucket + base * torch.cat((part, -part), -1).argmax(-1)
         base *= factor
     return bucket
@@ -146,7 +146,8 @@ def _tiles(ask: Asking) -> Tiles:
     size = min(BLOCK, tokens)
     spare = -tokens % size
     code, column = (
-        torch.cat((x, x[..., -1:].expand(*x.shape[:-1], spare)), -1).unflatten(-1, (-1, size)) for x in (code, column)
+        torch.cat((x, x[..., -1:].expand(*x.shape[:-1], spare)), -1).view(*x.shape[:-1], -1, size)
+        for x in (code, column)
     )  # [B, H, R, blocks, q]
     begin = (code[..., 0] // far * far).contiguous()
     end = (code[..., -1] if ask.causal else code[..., -1] // far * far + far - 1).contiguous()

@@ -40,13 +40,16 @@ class HeadedConfig(MixerConfig):
 
     def size(self, width: int) -> int:
         """Channels per head."""
-        if self.head_size is None and width % self.heads:
-            below = width - width % self.heads
-            near = ", ".join(str(w) for w in (below, below + self.heads) if w)
-            raise ConfigError(
-                f"width {width} does not divide into {self.heads} heads; nearest widths: {near}; or set head_size"
-            )
-        return self.head_size or width // self.heads
+        return self.head_size or per_head(width, self.heads, "; or set head_size")
+
+
+def per_head(width: int, heads: int, remedy: str = "") -> int:
+    """Channels per head, where the width divides."""
+    if width % heads:
+        below = width - width % heads
+        near = ", ".join(str(w) for w in (below, below + heads) if w)
+        raise ConfigError(f"width {width} does not divide into {heads} heads; nearest widths: {near}{remedy}")
+    return width // heads
 
 
 class Headed(Mixer[S]):
@@ -84,6 +87,10 @@ class Headed(Mixer[S]):
     def values(self, x: Tensor) -> Tensor:
         """[B, T, kv_heads, head_size]"""
         return self._split(self.value, x, self.kv_heads)
+
+    def each_head(self, x: Tensor) -> Tensor:
+        """A key or a value for every query head. [B, T, kv_heads, d] -> [B, T, heads, d]"""
+        return x if x.shape[2] == self.heads else x.repeat_interleave(self.heads // x.shape[2], 2)
 
     def merge(self, y: Tensor) -> Tensor:
         """Heads side by side, then back into the stream."""

@@ -44,7 +44,7 @@ class Grid(Where):
 
 
 class Patches(Front):
-    """x = dropout( norm'( [marks; norm( W·patch + b )] + position ) ), every piece but W optional.
+    """x = dropout( norm'( [marks; norm( W·norm″(patch) + b )] + position ) ), every piece but W optional.
 
     Dosovitskiy et al. 2021, An Image is Worth 16x16 Words, eq. 1. A mark is a token that stands for no patch: it learns
     to gather what the whole image is about. For an image of another size than the table of positions was made for, the
@@ -60,6 +60,7 @@ class Patches(Front):
         marks: Count = 1  # tokens before the patches: one gathers (ViT), a second one learns from a teacher (DeiT)
         position: Flag = True
         bias: Flag = True
+        pixel_norm: AnyNorm | None = None  # of the pixels of a patch, all channels of them (CRATE)
         patch_norm: AnyNorm | None = None  # before the position is added (Swin)
         norm: AnyNorm | None = None  # after it (CLIP)
         filled: Flag = False  # an image that does not divide is filled up with zeros (Swin); else the rest is cut off
@@ -79,10 +80,15 @@ class Patches(Front):
         self.marks = nn.ParameterList(nn.Parameter(0.02 * torch.randn(width)) for _ in range(config.marks))
         length = config.marks + prod(config.grid)
         self.position = Learned.Config(length=length).build(width) if config.position else None
+        pixels = config.channels * prod(config.patch)
+        self.pixel_norm = None if config.pixel_norm is None else config.pixel_norm.build(pixels)
         self.patch_norm = None if config.patch_norm is None else config.patch_norm.build(width)
         self.norm = None if config.norm is None else config.norm.build(width)
         self.dropout = Dropout(dropout)
         nn.init.xavier_uniform_(self.cut.weight.view(width, -1))  # as one matrix over a patch, which it is
+        if self.patch_norm is not None:  # beside normed patches, numbers of 0.02 would drown
+            for learnt in (*self.marks, *(() if self.position is None else self.position.parameters())):
+                nn.init.normal_(learnt)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Grid]:
         x, where = self.embed(images)
@@ -94,9 +100,10 @@ class Patches(Front):
         if self.config.filled:
             down, right = (-side % patch for side, patch in zip(images.shape[2:], self.config.patch, strict=True))
             images = F.pad(images, (0, right, 0, down))
-        x: Tensor = self.cut(images.to(self.cut.weight.dtype))
-        rows, _, height, width = x.shape
-        x = x.flatten(2).mT
+        images = images.to(self.cut.weight.dtype)
+        rows = images.shape[0]
+        height, width = (side // patch for side, patch in zip(images.shape[2:], self.config.patch, strict=True))
+        x = self._cut(images)
         x = x if self.patch_norm is None else self.patch_norm(x)
         marks = [mark.expand(rows, 1, -1) for mark in self.marks]
         where = Grid.of(rows, height, width, marks=len(marks), device=x.device)
@@ -111,6 +118,14 @@ class Patches(Front):
                 x = self.position(x, where.blank(where.position))
         placed: Tensor = self.dropout(x if self.norm is None else self.norm(x))
         return placed
+
+    def _cut(self, images: Tensor) -> Tensor:
+        """The patches, projected. [B, C, H, W] -> [B, patches, D]"""
+        if self.pixel_norm is None:
+            plane: Tensor = self.cut(images)
+            return plane.flatten(2).mT
+        patches = F.unfold(images, self.config.patch, stride=self.config.patch).mT  # [B, patches, C·h·w]
+        return F.linear(self.pixel_norm(patches), self.cut.weight.flatten(1), self.cut.bias)
 
     def _resized(self, table: Tensor, where: Grid) -> Tensor:
         """The table of positions for another grid; marks keep theirs. [marks + cells, D]"""

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..core.stamps import Span, Stamps
-from .fused import BLOCK, Band, Cut, How, Pairs, banded, kernel, pays, whole
+from .fused import BLOCK, Band, How, Pairs, banded, kernel, pays, whole
 from .masks import Mask, Sight, Without
 from .merged import Piece, merged
 
@@ -152,7 +152,7 @@ def pieces(query: Tensor, key: Tensor, value: Tensor, sight: Sight, how: How) ->
         classes = Residues.of(sight)
         q, k, v = (classes.take(x) for x in (query, key, value))
         return [_composed(piece, classes) for piece in pieces(q, k, v, classes.sight(sight), how)]
-    if pays(sight, how) and query.shape[0] == 1:
+    if pays(sight, how):
         return _band(query, key, value, sight, how)
     if _few(sight, how):
         return _picked(query, key, value, sight)
@@ -173,11 +173,11 @@ def _band(query: Tensor, key: Tensor, value: Tensor, sight: Sight, how: How) -> 
         q, k, v = query[:, first:last], key[:, low:high], value[:, low:high]
         take, put = _columns(first, last, query.shape[1])
         if first == band.begin:
-            cut = Cut(high - low - (last - first) + BLOCK)
-            q, k, v = cut.own(q[0]), cut.near(k[0]), cut.near(v[0])
-            block = cut.sight(near, 0)
+            cut, rows = band.cut, query.shape[0]
+            q, k, v = cut.own(q), cut.near(k), cut.near(v)
+            block = cut.sight(near)
             visible = cut.alike(near, band.back, heads) if band.alike(sight) else block.pairs(heads)
-            take, put = _then(take, lambda x: x.reshape(-1, BLOCK, *x.shape[2:])), _then(_joined, put)
+            take, put = _then(take, cut.own), _then(lambda x: x.reshape(rows, -1, *x.shape[2:]), put)
             made.append(Piece(k, v, take, put, Pairs(visible, how.added(q, k, block))))
         else:
             made.append(Piece(k, v, take, put, Pairs(near.pairs(heads), how.added(q, k, near))))
@@ -216,11 +216,6 @@ def _composed(piece: Piece, classes: Residues) -> Piece:
 
 def _then(first: Callable[[Tensor], Tensor], second: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     return lambda x: second(first(x))
-
-
-def _joined(x: Tensor) -> Tensor:
-    """Blocks as one row. [T/b, b, ...] -> [1, T, ...]"""
-    return x.flatten(0, 1)[None]
 
 
 def _same(x: Tensor) -> Tensor:

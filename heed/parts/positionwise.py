@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..core.config import Flag, Share, Size
 from ..core.contract import Mixer, MixerConfig, Reach, Where
 from .dropout import Dropout
-from .norms import AnyNorm, LayerNorm
+from .norms import AnyNorm, LayerNorm, RMSNorm
 
 Activation: TypeAlias = Literal[
     "relu",
@@ -135,7 +135,10 @@ class FeedForward(Positionwise):
 
 
 class Gated(Positionwise):
-    """down( act( gate x ) ⊙ up x ): a gated linear unit as feed-forward (Shazeer 2020; SwiGLU with silu)."""
+    """down( act( gate x ) ⊙ up x ): a gated linear unit as feed-forward (Shazeer 2020; SwiGLU with silu).
+
+    `norm` normalises the hidden channels before `down` (BitNet b1.58).
+    """
 
     class Config(PositionwiseConfig):
         kind: Literal["gated"] = "gated"
@@ -143,9 +146,14 @@ class Gated(Positionwise):
         activation: Activation = "silu"
         bias: Flag = False
         dropout: Share = 0.0
+        norm: AnyNorm | None = None
 
         def build(self, width: int) -> Gated:
             return Gated(self, width)
+
+        @classmethod
+        def samples(cls) -> tuple[MixerConfig, ...]:
+            return cls(), cls(hidden=31, activation="relu_squared", bias=True, norm=RMSNorm(), dropout=0.5)
 
     def __init__(self, config: Config, width: int) -> None:
         super().__init__()
@@ -153,10 +161,25 @@ class Gated(Positionwise):
         self.activation = config.activation
         self.gate = nn.Linear(width, hidden, bias=config.bias)
         self.up = nn.Linear(width, hidden, bias=config.bias)
+        self.norm = None if config.norm is None else config.norm.build(hidden)
         self.dropout = Dropout(config.dropout)
         self.down = nn.Linear(hidden, width, bias=config.bias)
 
     def alone(self, x: Tensor) -> Tensor:
         hidden = activate(self.activation, self.gate(x)) * self.up(x)
+        hidden = hidden if self.norm is None else self.norm(hidden)
         y: Tensor = self.down(self.dropout(hidden))
         return y
+
+
+class Absent(Positionwise):
+    """No feed-forward: a block is its mixer alone, with one norm (Mamba, gated attention units). Adds nothing."""
+
+    class Config(PositionwiseConfig):
+        kind: Literal["absent"] = "absent"
+
+        def build(self, width: int) -> Absent:
+            return Absent()
+
+    def alone(self, x: Tensor) -> Tensor:
+        return torch.zeros_like(x)

@@ -69,7 +69,7 @@ class Segmented:
         """Every entry into its place, zeros where there is none. [B, N, ...] -> [B, S, length, ...]"""
         places = self.count * self.length
         if self._aligned:
-            grid = F.pad(x, (0, 0) * (x.dim() - 2) + (0, places - x.shape[1]))
+            grid = F.pad(self.stamps.blank(x), (0, 0) * (x.dim() - 2) + (0, places - x.shape[1]))
         else:
             index = self._place.reshape(*self._place.shape, *(1,) * (x.dim() - 2)).expand_as(x)
             grid = x.new_zeros(x.shape[0], places + 1, *x.shape[2:]).scatter(1, index, x)[:, :places]

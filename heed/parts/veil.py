@@ -1,7 +1,8 @@
-"""Tokens that stand in their places, but that nobody looks at and that look at nobody.
+"""Tokens that stand in their places, but that nobody looks at.
 
 Padding ends a row, and a row is as long as its tokens. Where a pattern is laid over the width of a batch instead, as
-reference libraries do, hidden tokens are part of the row: they are veiled.
+reference libraries do, hidden tokens are part of the row: they are veiled. What they get themselves, if anything, is as
+in the reference of the mixer.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ..core.config import Config, Flag, Number, OneOf, Positive
+from ..core.config import Config, Count, Flag, Number, OneOf, Positive, Size
 from .dropout import Dropout
 from .norms import LayerNorm, NormConfig
 
@@ -59,6 +59,10 @@ class WiringConfig(Config):
     @abstractmethod
     def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
         """The wiring of a block of so many parts."""
+
+    def at(self, block: int) -> WiringConfig:
+        """As the block of this number in a stack has it: most are alike."""
+        return self
 
     def ends(self, width: int, norm: NormConfig) -> Ends:
         """The two ends of a stack of such blocks."""
@@ -213,6 +217,46 @@ class Reversible(WiringConfig):
         return width if self.joined == "mean" else 2 * width
 
 
+class Unrolled(WiringConfig):
+    """x ← x + part(norm(x)), and the last part takes the place of the stream: x ← part(norm(x)) (Yu et al. 2023, CRATE).
+
+    For blocks that are steps of an optimisation: the last one, `ista`, keeps what it was given by itself.
+    """
+
+    kind: Literal["unrolled"] = "unrolled"
+    final: Flag = True
+
+    def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
+        return _Unrolled([norm.build(width) for _ in range(parts)], dropout)
+
+    def ends(self, width: int, norm: NormConfig) -> Ends:
+        return Ends(norm.build(width) if self.final else None)
+
+
+class Rescaled(WiringConfig):
+    """x ← x + part(norm(x)) / 2^k, and after every `every`-th block x ← x / 2, k of them before this one; then a norm.
+
+    So does RWKV in transformers, for half precision. All but the eps of a norm is as without; the last has its own.
+    """
+
+    kind: Literal["rescaled"] = "rescaled"
+    every: Size | None = None  # None: never
+    eps: Positive = 1e-5  # of the last norm
+    block: Count = 0  # which one it is; a stack says so
+
+    def at(self, block: int) -> WiringConfig:
+        return self.model_copy(update={"block": block})
+
+    def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
+        norms = [norm.build(width) for _ in range(parts)]
+        if self.every is None:
+            return _Pre(norms, dropout)
+        return _Rescaled(norms, dropout, 0.5 ** (self.block // self.every), halves=(self.block + 1) % self.every == 0)
+
+    def ends(self, width: int, norm: NormConfig) -> Ends:
+        return Ends(LayerNorm(eps=self.eps).build(width))
+
+
 class _Post(Wiring):
     def __init__(self, norms: Sequence[nn.Module], dropout: float, alpha: float = 1.0) -> None:
         super().__init__(norms, dropout)
@@ -233,6 +277,17 @@ class _Pre(Wiring):
         for norm, part in zip(self.norms, parts, strict=True):
             x = torch.add(self.dropout(part(norm(x))), x, alpha=self.alpha)
         return x
+
+
+class _Rescaled(Wiring):
+    def __init__(self, norms: Sequence[nn.Module], dropout: float, share: float, *, halves: bool) -> None:
+        super().__init__(norms, dropout)
+        self.share, self.last = share, 0.5 if halves else 1.0
+
+    def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
+        for norm, part in zip(self.norms, parts, strict=True):
+            x = torch.add(x, self.dropout(part(norm(x))), alpha=self.share)
+        return x * self.last
 
 
 class _Normed(Wiring):
@@ -257,6 +312,13 @@ class _Parallel(Wiring):
         for index, part in enumerate(parts):
             x = x + self.dropout(part(normed[index % len(normed)]))
         return x
+
+
+class _Unrolled(Wiring):
+    def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
+        for norm, part in zip(self.norms[:-1], parts[:-1], strict=True):
+            x = x + self.dropout(part(norm(x)))
+        return parts[-1](self.norms[-1](x))
 
 
 class _ResiDual(Wiring):
@@ -321,5 +383,7 @@ WIRINGS: tuple[type[WiringConfig], ...] = (
     DeepNorm,
     ResiDual,
     Reversible,
+    Unrolled,
+    Rescaled,
 )
 AnyWiring = Annotated[WiringConfig, OneOf(lambda: WIRINGS)]

@@ -65,7 +65,8 @@ def _card(run: Run, contract: str) -> str:
     title = f"# {run.path.resolve().name}: {recipe.task.dump()['kind']} with a {model.dump()['kind']}"
     name = shlex.quote(run.path.resolve().name)
     use = f'heed run {name} "..."\nheed eval {name}'
-    settings = tomli_w.dumps({"task": recipe.task.dump(), "training": recipe.training.dump()})
+    edits = {"edits": [change.dump() for change in recipe.edits]} if recipe.edits else {}
+    settings = tomli_w.dumps({"task": recipe.task.dump(), **edits, "training": recipe.training.dump()})
     parts = [
         f"{title}\n\nTrained with heed. {weights:,} weights, a vocabulary of {run.tokenizer.size:,} tokens.",
         f"## Use\n\n```sh\n{use}\n```",

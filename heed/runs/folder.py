@@ -1,6 +1,6 @@
 """A run folder: what training leaves behind and what `heed.load` takes.
 
-config.json         the whole typed tree: data, tokenizer, task, model, training
+config.json         the whole typed tree: data, tokenizer, task, model, edits, training
 tokenizer.json      the tokenizer, as the `tokenizers` library writes it
 model.safetensors   the weights to use
 metrics.jsonl       one line per report of the training
@@ -91,7 +91,11 @@ class Run:
     @property
     def shape(self) -> Shape:
         """The whole configuration of the model."""
-        return self.recipe.model.sized(self.tokenizer.size)
+        return self.recipe.shape(self.tokenizer.size)
+
+    def build(self) -> Mixer[Any]:
+        """The model with fresh weights, edited."""
+        return self.recipe.build(self.tokenizer.size)
 
     def model(self) -> Mixer[Any]:
         """The model with the weights that training chose."""
@@ -100,7 +104,7 @@ class Run:
                 f"{self.path / WEIGHTS} is missing: the training was stopped before its first evaluation, or the copy "
                 f"is not whole; heed train --resume {self.path} goes on"
             )
-        return own.read(self.shape.build, self.path)
+        return own.read(self.build, self.path)
 
     @property
     def scores(self) -> Data:

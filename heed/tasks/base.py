@@ -97,10 +97,17 @@ def _rehearsed(model: Rehearses, batch: Batch, where: Where, smoothing: float) -
     total = torch.zeros((), device=batch.labels.device)
     nats = total
     for stream, head, ahead, weight in model.rehearse(batch.inputs.tokens, where, batch.progress):
-        labels = torch.nn.functional.pad(batch.labels[:, ahead - 1 :], (0, ahead - 1), value=NO_LABEL)
-        loss = headed_cross_entropy(stream, head, labels, smoothing)
+        loss = headed_cross_entropy(stream, head, _ahead(batch, ahead), smoothing)
         total, nats = total + weight * loss.total, loss.nats
     return Loss(total, nats)
+
+
+def _ahead(batch: Batch, steps: int) -> Tensor:
+    """The tokens so many steps ahead, as labels, or so many back. [B, T]"""
+    if steps > 0:
+        return torch.nn.functional.pad(batch.labels[:, steps - 1 :], (0, steps - 1), value=NO_LABEL)
+    before = torch.nn.functional.pad(batch.inputs.tokens[:, :steps], (-steps, 0), value=NO_LABEL)
+    return before.masked_fill(batch.labels == NO_LABEL, NO_LABEL)  # nothing is asked at padding
 
 
 class Corpus(ABC):

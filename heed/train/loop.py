@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import signal
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from time import perf_counter
 from types import FrameType
@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..core.contract import Mixer
 from ..core.errors import RunError
+from ..parts.experts import Experts, balance, routed
 from ..runs.folder import WEIGHTS, Run
 from ..show.voice import Voice
 from ..tasks import Batch, Corpus, Feed, Item, Place, Task, bucketed, cross_entropy_of
@@ -30,15 +31,26 @@ from .record import Metrics
 
 
 class Objective(nn.Module):
-    """A model with its loss: what is wrapped for several processes and what is compiled."""
+    """A model with its loss: what is wrapped for several processes and what is compiled.
+
+    Experts that ask for it (`balance`) are kept in even use: each such layer adds balance · E Σ_e f_e·p_e to the mean
+    over tokens (Fedus et al. 2022, eq. 4), taken over the tokens of this very call. What is reported is without.
+    """
 
     def __init__(self, task: Task, model: Mixer[Any]) -> None:
         super().__init__()
         self.task, self.model = task, model
+        self.experts = [part for part in model.modules() if isinstance(part, Experts) and part.config.balance]
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        loss = self.task.loss(self.model, batch)
-        return loss.total, loss.nats
+        with ExitStack() as watching:
+            seen = [(part.config.balance, watching.enter_context(routed(part))) for part in self.experts]
+            loss = self.task.loss(self.model, batch)
+        total = loss.total
+        for weight, said in seen:
+            if any(routing.scores.numel() for routing in said):
+                total = total + batch.tokens * weight * balance(said)
+        return total, loss.nats
 
 
 class Watch:
@@ -110,12 +122,20 @@ class Tally:
 class Trainer:
     """A model on its way."""
 
-    def __init__(self, run: Run, train: Corpus, valid: Corpus | None, group: Group, voice: Voice) -> None:
+    def __init__(
+        self,
+        run: Run,
+        train: Corpus,
+        valid: Corpus | None,
+        group: Group,
+        voice: Voice,
+        build: Callable[[], Mixer[Any]] | None = None,  # what it begins with; None: fresh weights
+    ) -> None:
         self.run, self.group, self.voice = run, group, voice
         self.task, self.settings = run.recipe.task, run.recipe.training
         self._train, self._valid = train, valid
         torch.manual_seed(self.settings.seed)
-        self.model = run.shape.build().to(group.device)
+        self.model = (build or run.build)().to(group.device)
         self.task.must_fit(self.model)
         torch.manual_seed(self.settings.seed + group.rank)  # equal weights, but every process drops other channels
         self.optimizer = adamw(self.model, self.settings.optimizer)

@@ -14,8 +14,11 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what torch's AdamW remembers of a
 
 
 def adamw(model: nn.Module, settings: AdamW) -> torch.optim.AdamW:
-    """Matrices decay; biases, gains and other vectors do not: they have no scale to keep in check."""
-    weights = list(model.parameters())
+    """Matrices decay; biases, gains and other vectors do not: they have no scale to keep in check.
+
+    What an edit has frozen is left alone.
+    """
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
     groups = [
         {"params": [w for w in weights if w.dim() >= 2], "weight_decay": settings.decay},
         {"params": [w for w in weights if w.dim() < 2], "weight_decay": 0.0},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, count, islice
 from pathlib import Path
 from typing import TypeAlias
@@ -13,6 +14,7 @@ import torch
 from ..core.config import override
 from ..core.errors import ConfigError
 from ..data import Examples, Name
+from ..runs.base import Base, begun
 from ..runs.card import laws, write_card
 from ..runs.folder import CONFIG, Run, writing
 from ..runs.recipe import Recipe
@@ -78,11 +80,15 @@ def free(path: Path) -> Path:
 def _founded(recipe: Recipe, path: Path, voice: Voice) -> Corpora:
     """Read the data and make the tokenizer; only when all of it fits together there is a folder."""
     Run.must_be_new(path)
-    tokenizer = recipe.tokenizer.train(_texts(_examples(recipe, "train")))
+    if recipe.base is None:
+        tokenizer = recipe.tokenizer.train(_texts(_examples(recipe, "train")))
+    else:
+        base = Base.open(recipe.base)
+        recipe, tokenizer = base.below(recipe), base.tokenizer
     whole = recipe.sized(tokenizer.size)
     voice.say(f"tokenizer: {tokenizer.size:,} tokens")
     with torch.device("meta"):
-        whole.task.must_fit(whole.model.sized(tokenizer.size).build())
+        whole.task.must_fit(whole.build(tokenizer.size))
     corpora = _corpora(whole, tokenizer, voice)
     Run.create(path, whole, tokenizer)
     return corpora
@@ -91,8 +97,8 @@ def _founded(recipe: Recipe, path: Path, voice: Voice) -> Corpora:
 def _changed(run: Run, changes: Sequence[str]) -> Recipe:
     """The run's recipe with these settings, which must leave alone what the weights depend on."""
     recipe = Recipe.load(override(run.data, changes))
-    for part in ("tokenizer", "task", "model"):
-        if recipe.dump()[part] != run.recipe.dump()[part]:
+    for part in ("tokenizer", "task", "model", "edits", "base"):
+        if recipe.dump().get(part) != run.recipe.dump().get(part):
             raise ConfigError(f"{part} cannot be changed in a run that goes on; start a new one")
     if recipe.training.average != run.recipe.training.average:
         raise ConfigError("training.average cannot be changed in a run that goes on: its mean is of another kind")
@@ -118,7 +124,8 @@ def _corpora(recipe: Recipe, tokenizer: Tokenizer, voice: Voice) -> Corpora:
 def _go(run: Run, corpora: Corpora, processes: Group, voice: Voice, checkpoint: Checkpoint | None = None) -> Outcome:
     """From the beginning or, with a checkpoint, from there."""
     memory.keep()
-    trainer = Trainer(run, corpora["train"], corpora.get("valid"), processes, voice)
+    model = run.build if checkpoint is not None else partial(begun, run)
+    trainer = Trainer(run, corpora["train"], corpora.get("valid"), processes, voice, model)
     if checkpoint is not None:
         trainer.resume(checkpoint)
         voice.say(f"going on after step {checkpoint.progress.step} of {run.recipe.training.steps}")

@@ -8,12 +8,27 @@ from typing import TypeAlias
 
 from ..core.config import Config
 from ..core.contract import MixerConfig
-from ..mixers import Attention, Chunked, Cross, Funneled, Infini, Nearest, Recurrent, TwoStream
+from ..mixers import (
+    Attention,
+    Chunked,
+    Cross,
+    Funneled,
+    Infini,
+    Mamba,
+    Nearest,
+    Recurrent,
+    Retention,
+    Rwkv,
+    S4,
+    TwoStream,
+)
 from ..models import (
     RMT,
     AdaptiveDecoder,
     Decoder,
     Deep,
+    Elmo,
+    ElmoReader,
     Encoder,
     Funnel,
     Overlapped,
@@ -21,15 +36,17 @@ from ..models import (
     Seq2seq,
     XLNet,
     XLNetReader,
+    Yoco,
 )
 from ..models.neighbours import NeighbourEncoder
 from ..models.transformer import ANNOTATED, PAPER, TINY, TORCH, transformer
+from ..models.yoco import Reader
 from ..parts.adaptive import Adaptive
-from ..parts.feedforward import FeedForward, Gated
+from ..parts.feedforward import Absent, ChannelMix, FeedForward, Gated
 from ..parts.masks import Whole, Window
 from ..parts.norms import GatedNorm, LayerNorm, RMSNorm, StdNorm
-from ..parts.positions import ADDED, Rope, Sinusoid
-from ..parts.wiring import DeepNorm, Parallel, PostNorm, PreNorm, ResiDual, Reversible, Sandwich
+from ..parts.positions import ADDED, NoPosition, Rope, Sinusoid
+from ..parts.wiring import DeepNorm, Parallel, PostNorm, PreNorm, Rescaled, ResiDual, Reversible, Sandwich
 
 Makers: TypeAlias = "dict[type[Config], Callable[[], tuple[Config, ...]]]"
 
@@ -71,12 +88,15 @@ def _decoders() -> tuple[Decoder.Config, ...]:
     normed = (plain.model_copy(update={"norm": norm}) for norm in (LayerNorm(bias=False), RMSNorm(), StdNorm()))
     placed = (plain.model_copy(update={"position": code}) for kind in ADDED for code in kind.samples())
     hybrid = (Attention.Config(mask=Window(back=2)), Attention.Config(kv_heads=2, position=Rope.Config()))
+    fixed = (Rwkv.Config(), Mamba.Config(state=3), S4.Config(state=4), Attention.Config(mask=Window(back=2)))
+    between = (ChannelMix.Config(), Absent.Config(), FeedForward.Config())  # one remembers, one is not there
     other = (
         plain.model_copy(update={"mixer": hybrid, "depth": 3}),
         plain.model_copy(update={"feedforward": (Gated.Config(),), "scaled": True, "front_norm": LayerNorm()}),
         plain.model_copy(update={"feedforward": (FeedForward.Config(norm=LayerNorm()),), "tied": False}),
         plain.model_copy(update={"cross": Cross.Config(kv_heads=1), "head_bias": True}),
         plain.model_copy(update={"cross": Nearest.Config(nearest=2)}),
+        plain.model_copy(update={"mixer": fixed, "feedforward": between, "depth": 4, "wiring": Rescaled(every=2)}),
     )
     return (*wired, *normed, *placed, *other)
 
@@ -128,7 +148,35 @@ def _deeps() -> tuple[Config, ...]:
     return plain, plain.model_copy(update={"targets": 1, "wiring": PreNorm(), "tied": False})
 
 
-OWN: Makers = {Retro.Config: _retros, Deep.Config: _deeps}
+def _elmos() -> tuple[Config, ...]:
+    plain = Elmo.Config(vocabulary=VOCABULARY, width=WIDTH, depth=DEPTH)
+    return plain, plain.model_copy(update={"mixer": (Attention.Config(mask=Window(back=2)),), "wiring": PostNorm()})
+
+
+def _elmo_readers() -> tuple[Config, ...]:
+    plain = ElmoReader.Config(vocabulary=VOCABULARY, width=WIDTH, depth=DEPTH)
+    near = (Attention.Config(mask=Window(back=1)), Infini.Config(segment=3))
+    windows = (Attention.Config(mask=Window(back=1)),)
+    return plain, *(plain.model_copy(update=change) for change in ({"mixer": near, "depth": 3}, {"mixer": windows}))
+
+
+OWN: Makers = {Retro.Config: _retros, Deep.Config: _deeps, Elmo.Config: _elmos, ElmoReader.Config: _elmo_readers}
+
+
+def _yocos() -> tuple[Config, ...]:
+    plain = Yoco.Config(vocabulary=VOCABULARY, width=WIDTH, depth=DEPTH)
+    near, few = (
+        Attention.Config(mask=Window(back=2)),
+        Reader.Config(kv_heads=1, bias=True, position=NoPosition.Config()),
+    )
+    return (
+        *(plain, plain.model_copy(update={"depth": 4, "mixer": (near, Retention.Config()), "upper": 1, "reader": few})),
+        plain.model_copy(update={"depth": 3, "upper": 2, "reader": Reader.Config(heads=3, head_size=4, scale=0.3)}),
+        *(plain.model_copy(update={"wiring": wiring, "tied": False}) for wiring in (DeepNorm.alone(2), Parallel())),
+    )
+
+
+OWN |= {Yoco.Config: _yocos}
 XLNETS: Makers = {XLNet.Config: _xlnets, XLNetReader.Config: _xlnet_readers}
 
 

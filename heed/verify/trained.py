@@ -167,9 +167,9 @@ def _saved(trained: Trained) -> list[Finding]:
     model = run.model()
     with TemporaryDirectory() as folder:
         own.write(model, Path(folder) / WEIGHTS)
-        again = own.read(run.shape.build, Path(folder))
+        again = own.read(run.build, Path(folder))
     with torch.device("meta"):
-        tied = _ties(run.shape.build())
+        tied = _ties(run.build())
     held = again.state_dict()
     other = [name for name, tensor in model.state_dict().items() if not torch.equal(tensor, held[name])]
     if _ties(again) != tied or _ties(model) != tied:

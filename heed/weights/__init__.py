@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.contract import Mixer
-from . import longnet, torchscale, transformer
+from . import crate, infini, lite, linformer, longnet, retnet, torchscale, transformer, yoco
 from .checkpoint import Checkpoint
 from .export import write
 from .families import FAMILIES, open_
@@ -20,10 +20,16 @@ __all__ = ["AUTHORS", "FAMILIES", "Checkpoint", "Family", "Folder", "Opened", "l
 # Whole models in their authors' own layouts, which no library but theirs reads.
 AUTHORS: dict[str, Callable[[Folder], Mixer[Any]]] = {
     "annotated_transformer": transformer.annotated_model,
+    "crate": crate.model,
     "deepnorm": torchscale.model,
+    "infini": infini.model,
+    "lite_transformer": lite.model,
+    "linformer": linformer.model,
     "longnet": longnet.model,
+    "retnet": retnet.model,
     "transformer": transformer.torch_model,
     "xpos": torchscale.model,
+    "yoco": yoco.model,
 }
 
 

@@ -21,6 +21,7 @@ from ..models import Shape
 from ..models.stack import Stack
 from ..parts.feedforward import Activation
 from .checkpoint import Checkpoint
+from .edits import Edit, edit
 from .rename import Table, restore
 from .stored import Tensors
 
@@ -84,6 +85,10 @@ class Family(Theirs):
     def ours(self, tensors: Tensors) -> Shape:
         """The same model as a heed configuration; the names that are there tell which heads it has."""
 
+    def edits(self, tensors: Tensors) -> tuple[Edit, ...]:
+        """What is changed in that model once it is built: layers whose weights are stored in few bits."""
+        return ()
+
     @abstractmethod
     def names(self, tensors: Tensors) -> Table:
         """Their names and ours."""
@@ -98,6 +103,8 @@ class Opened:
     table: Table
     config: Data  # their config.json
     dtypes: Mapping[str, torch.dtype]  # in which their tensors were stored
+    shape: Shape  # what the model was built from
+    edits: tuple[Edit, ...] = ()  # and how it was changed then
 
 
 def read(kind: type[Family], checkpoint: Checkpoint) -> Opened:
@@ -106,13 +113,14 @@ def read(kind: type[Family], checkpoint: Checkpoint) -> Opened:
         family = kind.load(checkpoint.config)
         if family.layers > len(checkpoint.tensors):
             raise ConfigError(f"it claims {family.layers} layers, but there are {len(checkpoint.tensors)} tensors")
-        shape = family.ours(checkpoint.tensors)
+        shape, edits = family.ours(checkpoint.tensors), family.edits(checkpoint.tensors)
         _must_hold(shape, checkpoint.tensors)
     except ConfigError as error:
         raise WeightsError(f"{checkpoint.place}: its config cannot be used: {error}") from None
     table = family.names(checkpoint.tensors)
     dtypes = {name: checkpoint.tensors.like(name).dtype for name in checkpoint.tensors}
-    return Opened(family, restore(shape.build, checkpoint, table), table, checkpoint.config, dtypes)
+    model = restore(lambda: edit(shape.build(), *edits), checkpoint, table)
+    return Opened(family, model, table, checkpoint.config, dtypes, shape, edits)
 
 
 def prefix(tensors: Tensors, name: str) -> str:

@@ -94,22 +94,27 @@ class LinformerLM(Theirs):
         )
 
 
-def outputs(folder: Folder) -> Outputs:
-    """The scores of every token."""
+def model(folder: Folder) -> Decoder:
+    """The model in a folder of the family `linformer`."""
     config = understood(folder, LinformerLM)
     must_hold(folder, config.dim, config.depth)
     try:
         shape = config.ours()
     except ConfigError as error:
         raise WeightsError(f"{folder.path / CONFIG}: {error}") from None
-    model = restore(lambda: Decoder(shape), folder, config.names)
+    return restore(lambda: Decoder(shape), folder, config.names)
+
+
+def outputs(folder: Folder) -> Outputs:
+    """The scores of every token."""
+    loaded, longest = model(folder), understood(folder, LinformerLM).seq_len
     tokens = sequence(folder, "input_ids")
     _must_show(folder)
-    if tokens.shape[1] > config.seq_len:
+    if tokens.shape[1] > longest:
         raise WeightsError(
-            f"{folder.path / INPUTS}: {tokens.shape[1]} tokens do not fit into a Linformer of seq_len {config.seq_len}"
+            f"{folder.path / INPUTS}: {tokens.shape[1]} tokens do not fit into a Linformer of seq_len {longest}"
         )
-    return {"logits": model(tokens, Where.run(*tokens.shape))[0]}
+    return {"logits": loaded(tokens, Where.run(*tokens.shape))[0]}
 
 
 def _must_show(folder: Folder) -> None:

@@ -145,6 +145,12 @@ def export(model: nn.Module, table: Table) -> dict[str, Tensor]:
 def exported(model: nn.Module, table: Table) -> Iterator[tuple[str, Tensor]]:
     """The same, one by one."""
     plan = _Plan(model, table)
+    homeless = next((name for name, tensor in plan.held.items() if not plan.sources[id(tensor)]), None)
+    if homeless is not None:
+        raise WeightsError(
+            f"{homeless} has no place in this layout: the model was edited since it was loaded; undo that first, or "
+            "work it in (merge)"
+        )
     written: set[int] = set()
     for link in plan.links:
         parts = [plan.held[name] for name in link.ours]
@@ -152,7 +158,8 @@ def exported(model: nn.Module, table: Table) -> Iterator[tuple[str, Tensor]]:
             yield link.theirs, link.rule.join([part.detach() for part in parts])
         written.update(map(id, parts))
     for name, (constant, beside) in plan.constants.items():
-        yield name, constant.value.to(plan.held[beside], copy=True)
+        like, value = plan.held[beside], constant.value
+        yield name, value.to(like.device, value.dtype if value.is_complex() else like.dtype, copy=True)
 
 
 def restore(build: Callable[[], M], checkpoint: Checkpoint | Folder, table: Table | Callable[[M], Table]) -> M:
@@ -329,7 +336,10 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 
 def _close(given: Tensor, value: Tensor) -> bool:
-    return given.shape == value.shape and torch.allclose(given.double(), value.double(), rtol=EQUAL, atol=0.0)
+    if given.shape != value.shape or given.is_complex() != value.is_complex():
+        return False
+    widest = torch.complex128 if value.is_complex() else torch.float64
+    return torch.allclose(given.to(widest), value.to(widest), rtol=EQUAL, atol=0.0)
 
 
 def _shape(tensor: Tensor) -> list[int]:

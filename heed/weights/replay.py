@@ -15,7 +15,24 @@ import torch
 from torch import Tensor
 
 from ..core.errors import WeightsError
-from . import classics, infini, linformer, longnet, performer, residual, retro, torchscale, transfo_xl, transformer
+from . import (
+    bitnet,
+    classics,
+    crate,
+    infini,
+    involution,
+    linformer,
+    lite,
+    longnet,
+    performer,
+    residual,
+    retnet,
+    retro,
+    torchscale,
+    transfo_xl,
+    transformer,
+    yoco,
+)
 from .checkpoint import Checkpoint
 from .families import FAMILIES, open_
 from .feed import Outputs
@@ -26,19 +43,24 @@ from .rope import at_length
 REPLAYS: dict[str, Callable[[Folder], Outputs]] = {
     "annotated_transformer": transformer.annotated_outputs,
     "bahdanau": classics.bahdanau,
+    "crate": crate.outputs,
     "deepnorm": torchscale.outputs,
     "dot_product": classics.dot_product,
     "infini": infini.outputs,
+    "involution": involution.outputs,
     "linformer": linformer.outputs,
+    "lite_transformer": lite.outputs,
     "longnet": longnet.outputs,
     "nadaraya_watson": classics.nadaraya_watson,
     "performer": performer.outputs,
     "residual": residual.outputs,
+    "retnet": retnet.outputs,
     "retro": retro.outputs,
     "sparse": classics.sparse,
     "transfo-xl": transfo_xl.outputs,
     "transformer": transformer.torch_outputs,
     "xpos": torchscale.outputs,
+    "yoco": yoco.outputs,
 }
 
 
@@ -49,7 +71,7 @@ def replay(folder: Path | str, dtype: torch.dtype | None = None) -> dict[str, Te
     Without that file: everything the family can make. Computed in the precision of the weights, or in `dtype`.
     """
     golden = replace(Folder.open(folder), precision=dtype)
-    made = _made(golden)
+    made = {name: tensor.detach() for name, tensor in _made(golden).items()}  # it may be a weight, as it is
     if golden.wanted is None:
         return made
     lacking = [name for name in golden.wanted if name not in made]
@@ -64,6 +86,8 @@ def replay(folder: Path | str, dtype: torch.dtype | None = None) -> dict[str, Te
 def _made(golden: Folder) -> Outputs:
     if golden.family in REPLAYS:
         return REPLAYS[golden.family](golden)
+    if golden.family == "bitnet" and bitnet.is_layer(golden):
+        return bitnet.outputs(golden)
     known = {*REPLAYS, *(name for family in FAMILIES for name in family.types)}
     if golden.family not in known:
         near = "".join(f"did you mean {name}? " for name in get_close_matches(golden.family, known, 1))

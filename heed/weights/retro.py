@@ -246,8 +246,9 @@ def _alone(folder: Folder, retro: Retro, stamps: Seen) -> Outputs:
 
 
 def _retrieved(folder: Folder, tokens: Tensor, chunk: int) -> Tensor:
-    """The neighbours, of every whole chunk."""
+    """The neighbours, of every whole chunk; [rows, chunks, length] if each has one."""
     ids, needed = folder.input("retrieved"), (tokens.shape[0], tokens.shape[1] // chunk)
+    ids = ids.unsqueeze(2) if ids.dim() == 3 else ids
     if ids.dim() != 4 or tuple(ids.shape[:2]) != needed or not ids.shape[2] * ids.shape[3]:
         raise WeightsError(
             f"{folder.path / INPUTS}: retrieved has the shape {list(ids.shape)} beside {list(tokens.shape)} tokens in "

@@ -110,6 +110,23 @@ class Framed(Rule):
         return ours[0][(None,) * self.axes]
 
 
+@dataclass(frozen=True)
+class Depthwise(Rule):
+    """Theirs has one kernel per channel with an axis of one between, [D, 1, K]; ours is [D, K]."""
+
+    ours: str
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return (self.ours,)
+
+    def split(self, theirs: Tensor) -> Sequence[Tensor]:
+        return (theirs.flatten(1),)
+
+    def join(self, ours: Sequence[Tensor]) -> Tensor:
+        return ours[0].unsqueeze(1)
+
+
 def transposed(theirs: str, ours: str) -> tuple[Rule, ...]:
     """Weight and bias of one layer that is stored as [in, out]."""
     return Transposed(f"{theirs}.weight", (f"{ours}.weight",)), Same(f"{theirs}.bias", f"{ours}.bias")

@@ -37,6 +37,7 @@ DTYPES = {
     "BOOL": torch.bool,
     "F8_E4M3": torch.float8_e4m3fn,
     "F8_E5M2": torch.float8_e5m2,
+    "C64": torch.complex64,  # no weight is, but what a checkpoint may hold beside its weights
 }
 
 

@@ -198,10 +198,8 @@ def model(folder: Folder, kind: type[Skeleton] = Torchscale) -> Decoder | Encode
     must_hold(folder, theirs.embed_dim, theirs.layers)
     vocabulary, positions = (_rows(folder, name) for name in ("embed_tokens.weight", "embed_positions.weight"))
 
-    ours = theirs.ours(side, vocabulary or max(theirs.vocab_size, 1), positions)
-
     def build() -> Decoder | Encoder:
-        return ours.build()
+        return theirs.ours(side, vocabulary or max(theirs.vocab_size, 1), positions).build()
 
     return restore(build, folder, theirs.names(side))
 

@@ -143,6 +143,8 @@ class _Replay:
     def _losses(self, tokens: Tensor, labels: Tensor, memory: Memory, stem: str) -> Outputs:
         """-log p of every label, as transformers lists them: those of the first cluster first, of no label last."""
         labels = labels[:, 1:].clone()
+        if not labels.shape[1]:
+            return {}  # nothing follows a single token
         if bool((labels[0] == NO_LABEL).all()):
             labels[0, 0] = int(cast(int, self.folder.config.get("eos_token_id", 0)))  # so that there is a mean
         log_probs, flat = self.call(tokens, memory).log_probs[:, :-1], labels.flatten()

@@ -82,10 +82,10 @@ def test_every_problem_is_reported_at_once() -> None:
     ("change", "words"),
     [
         ({"mixer": {"kind": "attention", "heads": 4, "kv_heads": 3}}, "4 heads cannot share kv_heads = 3 evenly"),
-        ({"mixer": {"heads": 4}}, "mixer.0 is {'heads': 4}, which has no kind; name one of attention, cross"),
+        ({"mixer": {"heads": 4}}, "mixer.0 is {'heads': 4}, which has no kind; name one of attention, "),
         ({"mixer": 3}, "mixer is 3"),
         ({"position": {"kind": "alibi"}}, "position.kind is 'alibi'; known:"),
-        ({"norm": {"kind": "zzz"}}, "known: layernorm, rmsnorm, stdnorm"),
+        ({"norm": {"kind": "zzz"}}, "norm.kind is 'zzz'; known: "),
         ({"foo": 1}, "foo is unknown; known: boxes, cap"),
         ({"mixer": []}, "mixer is []; tuple should have at least 1 item"),
         (

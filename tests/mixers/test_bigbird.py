@@ -185,10 +185,9 @@ def test_what_cannot_be_is_refused() -> None:
         BigBird.Config(window=4)
     with pytest.raises(ConfigError, match="let globals be 1 or more"):
         BigBird.Config(repeats_first=True, globals=0)
-    with pytest.raises(ConfigError, match="block"):
-        BigBird.Config(block=0)
-    with pytest.raises(ConfigError, match="window"):
-        BigBird.Config(window=0)
+    for field, value in (("block", 0), ("window", 0), ("window", -3), ("globals", -1), ("random", -1)):
+        with pytest.raises(ConfigError, match=field):
+            BigBird.Config.load({field: value})
 
 
 @torch.no_grad()
@@ -196,7 +195,7 @@ def test_sizes_beyond_the_row_cost_nothing() -> None:
     """Blocks, windows, ends and random blocks of astronomic size are as large as the row."""
     far = 10**15 + 1
     for field, block in (("block", far), ("window", 1), ("globals", 1), ("random", 1)):
-        mixer = BigBird.Config(**{"heads": HEADS, "block": block, field: far}).build(WIDTH).double()
+        mixer = BigBird.Config.load({"heads": HEADS, "block": block, field: far}).build(WIDTH).double()
         x = torch.randn(2, 9, WIDTH, dtype=torch.float64)
         y, _ = mixer(x, Where.ragged([9, 4]))
         whole = BigBird.Config(heads=HEADS, full=9).build(WIDTH).double()

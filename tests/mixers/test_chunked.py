@@ -159,6 +159,20 @@ def test_neighbours_that_do_not_fit_are_refused() -> None:
     narrow = Seen(found(range(1)).order, found(range(1)).position, draw(1, 6, 5))
     with pytest.raises(InputError, match=r"\(1, 6, 5\) were given to 1 rows of width 24"):
         mixer(x, here.give(neighbours=narrow))
+    with pytest.raises(InputError, match=r"\(2, 6, 24\) were given to 1 rows"):
+        mixer(
+            x,
+            here.give(
+                neighbours=Seen(
+                    *(t.repeat(2, *(1,) * (t.dim() - 1)) for t in (narrow.order, narrow.position, draw(1, 6, 24)))
+                )
+            ),
+        )
+    twice = Seen(torch.zeros(1, 12).long(), torch.arange(3).repeat(1, 4), draw(1, 12, 24))
+    with pytest.raises(InputError, match="several groups of 6 entries of neighbours are of one chunk"):
+        mixer(x, here.give(neighbours=twice))
+    with pytest.raises(InputError, match="at places 0 to 2; one arrived for place 5"):
+        mixer(x, here.give(neighbours=Seen(narrow.order, torch.arange(6)[None], draw(1, 6, 24))))
     with pytest.raises(ConfigError, match="chunk is 0"):
         Chunked.Config(chunk=0)
     with pytest.raises(ConfigError, match="channels turn two by two"):

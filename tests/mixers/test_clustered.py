@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -18,7 +20,7 @@ WIDTH = 12
 DOUBLE = torch.float64
 
 
-def made(tokens: int, **options: int) -> tuple[Clustered, Tensor, Tensor, Tensor]:
+def made(tokens: int, **options: Any) -> tuple[Clustered, Tensor, Tensor, Tensor]:
     """A mixer of two heads, its input, its weights and what it gives."""
     torch.manual_seed(0)
     mixer = Clustered.Config(heads=2, **options).build(WIDTH).double().eval()
@@ -125,4 +127,4 @@ def test_it_refuses_a_state_and_bad_sizes() -> None:
         Clustered.Config().build(WIDTH).start(1)
     for wrong in ({"clusters": 0}, {"bits": 0}, {"iterations": 0}, {"top": -1}):
         with pytest.raises(ConfigError):
-            Clustered.Config(**wrong)
+            Clustered.Config.load(wrong)

@@ -212,6 +212,9 @@ def test_what_cannot_be_is_refused() -> None:
         Hashed.Config().build(30)
     with pytest.raises(ConfigError, match="multiple is 5, which 3 does not divide"):
         Chunks(length=3, multiple=5)
+    for chunks in ({"length": 0}, {"length": -2}, {"before": -1}, {"after": -1}, {"filled": -1}):
+        with pytest.raises(ConfigError, match=next(iter(chunks))):
+            Chunks(**chunks)
     for wrong in ({"rounds": 0}, {"buckets": 0}, {"heads": -1}):
         with pytest.raises(ConfigError):
-            Hashed.Config(**wrong)
+            Hashed.Config.load(wrong)

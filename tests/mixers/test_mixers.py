@@ -14,7 +14,7 @@ from heed.core.config import Config, kind_of
 from heed.core.contract import Given, MixerConfig, Where
 from heed.core.errors import CannotStream, ConfigError, InputError, StateConsumed
 from heed.core.laws import LAWS, Case, Law
-from heed.core.state import Log, Seen, fork, price, words
+from heed.core.state import Log, Seen, fork, leaves, price, words
 from heed.mixers import MIXERS, Attention, Cross
 from heed.mixers.attention import SAMPLE_MASKS
 from heed.parts.feedforward import FEEDFORWARDS
@@ -39,6 +39,19 @@ def test_law_holds(law: Law, sample: MixerConfig) -> None:
 def test_statement_holds(statement: str, sample: Config) -> None:
     finding = STATEMENTS[statement](sample)
     assert finding.holds, finding
+
+
+@pytest.mark.parametrize("kind", [*MIXERS, *FEEDFORWARDS], ids=kind_of)
+def test_a_state_of_other_rows_is_refused(kind: type[MixerConfig]) -> None:
+    """One row is not taken for all, and none is left over."""
+    mixer, case = kind.samples()[0].build(WIDTH).double(), Case.make(WIDTH)
+    if not mixer.streams:
+        return
+    for rows in (1, len(case.x) + 1):
+        state = mixer.start(rows, case.rows([0] * rows).given)
+        if next(leaves(state), None) is not None:
+            with pytest.raises(InputError, match=f"the state remembers {rows} rows, this call has {len(case.x)}"):
+                mixer(case.x[:, :2], case.where(0, 2), state)
 
 
 CODES = [code for kind in RELATIVE for code in kind.samples()]

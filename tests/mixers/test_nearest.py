@@ -65,7 +65,9 @@ def test_with_all_of_the_source_it_is_cross(options: dict[str, object], form: st
         seen = Seen.of(memory, m)
         if mixer is near:
             y = near.merge(
-                where.blank(getattr(near, form)(near.queries(where.blank(x)), where, near._source(Given(memory=seen))))
+                where.blank(
+                    getattr(near, form)(near.queries(where.blank(x)), where, near._source(Given(memory=seen), 3))
+                )
             )
         else:
             y, _ = mixer(x, where.give(memory=seen))
@@ -143,5 +145,15 @@ def test_impossible_options_are_refused() -> None:
         Nearest.Config(clip=1.0)
     with pytest.raises(InputError, match="needs the encoder's output"):
         Nearest.Config().build(WIDTH)(torch.zeros(1, 1, WIDTH), Where.run(1, 1))
-    with pytest.raises(InputError, match="a state for 3 rows needs a memory of 3 rows, not 2"):
+    with pytest.raises(InputError, match=r"3 rows of width 24 need a memory of \[3, tokens, 24\], not of \[2, 4, 24\]"):
         Nearest.Config().build(WIDTH).start(3, Given(memory=source(2, [4, 4])))
+
+
+@pytest.mark.parametrize("nearest", [3, 16])
+def test_a_source_of_other_rows_or_another_width_is_refused(nearest: int) -> None:
+    """Searched or whole; a single row is not taken for all."""
+    mixer, x = Nearest.Config(nearest=nearest).build(WIDTH), torch.zeros(2, 3, WIDTH)
+    for shape in ((1, 9, WIDTH), (3, 9, WIDTH), (2, 9, WIDTH + 2)):
+        memory = Seen.of(Where.run(*shape[:2]), torch.zeros(shape))
+        with pytest.raises(InputError, match=rf"not of \[{shape[0]}, 9, {shape[2]}\]"):
+            mixer(x, Where.run(2, 3).give(memory=memory))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -32,10 +33,10 @@ def means(x: Tensor, landmarks: int) -> Tensor:
     """Over parts that begin at ⌈p·n/l⌉: as equal as can be."""
     tokens = len(x)
     ends = [math.ceil(part * tokens / landmarks) for part in range(landmarks + 1)]
-    sizes = [end - begin for begin, end in zip(ends, ends[1:], strict=False)]
+    sizes = [end - begin for begin, end in pairwise(ends)]
     assert max(sizes) - min(sizes) <= 1
     assert min(sizes) > 0
-    return torch.stack([x[begin:end].mean(0) for begin, end in zip(ends, ends[1:], strict=False)])
+    return torch.stack([x[begin:end].mean(0) for begin, end in pairwise(ends)])
 
 
 def by_hand(mixer: Nystrom, x: Tensor, inverse: Any) -> Tensor:

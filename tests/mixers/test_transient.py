@@ -27,8 +27,14 @@ def built(**options: Any) -> Transient:
     with torch.no_grad():
         mixer.position.table.normal_()
         mixer.position.far.table.normal_()
-        mixer.summary_norm.weight.uniform_(0.5, 2.0)
+        gain(mixer).uniform_(0.5, 2.0)
     return mixer
+
+
+def gain(mixer: Transient) -> Tensor:
+    """Of the norm of summaries."""
+    (weight,) = mixer.summary_norm.parameters()
+    return weight
 
 
 def stream(rows: int, tokens: int) -> Tensor:
@@ -48,7 +54,7 @@ def by_loops(mixer: Transient, x: Tensor, length: int, radius: int, size: int) -
     summary = []
     for b in range(count):
         total = torch.stack([x[j] for j in range(length) if block[j] == b]).sum(0)
-        summary.append(total / (total.square().mean() + 1e-6).sqrt() * mixer.summary_norm.weight)
+        summary.append(total / (total.square().mean() + 1e-6).sqrt() * gain(mixer))
     d, shared, made = int(mixer.head_size), mixer.heads // mixer.kv_heads, []
     for i in range(length):
         heads = []

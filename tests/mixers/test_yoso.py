@@ -75,7 +75,7 @@ def test_an_estimate_is_what_falls_into_the_same_bucket() -> None:
 @pytest.mark.parametrize("bits", [1, 4])
 def test_the_mean_of_estimates_is_the_expectation(bits: int) -> None:
     """Values within four standard errors, and so are the gradients."""
-    sure, drawn = built(bits=bits), built(bits=bits, hashes=4096)
+    sure, drawn = built(bits=bits), built(bits=bits, hashes=1024)
     query, key = (length_one(1, 6, 4, 6, seed=seed).requires_grad_() for seed in (4, 5))
     value, target = draw(1, 6, 4, 6).requires_grad_(), draw(1, 6, 4, 6, seed=6)
 
@@ -85,7 +85,7 @@ def test_the_mean_of_estimates_is_the_expectation(bits: int) -> None:
 
     for exact, estimate in zip(run(sure), run(drawn), strict=True):
         gap = (estimate - exact).square().mean().sqrt()
-        assert 0 < gap < 4 * float(exact.abs().max()) * bits / math.sqrt(4096)
+        assert 0 < gap < 4 * float(exact.abs().max()) * bits / math.sqrt(1024)
 
 
 def test_the_gradient_is_the_lower_bound_of_the_paper() -> None:
@@ -152,4 +152,4 @@ def test_what_cannot_be_is_refused() -> None:
 
 def test_the_estimate_grows_with_the_length_and_the_expectation_with_its_square() -> None:
     assert grows(Yoso.Config(hashes=4, bits=4)) < 4.5
-    assert grows(Yoso.Config()) > 15
+    assert grows(Yoso.Config(), short=100) > 15

@@ -91,7 +91,7 @@ def test_a_trained_model_gives_what_it_gave(dtype: torch.dtype) -> None:
         memories = [each.read(source, here) for each in (model, twin)]
         scores = [each(target, there.give(memory=m))[0] for each, m in zip((model, twin), memories, strict=True)]
         assert scores[1].dtype == dtype
-        assert torch.allclose(*scores, rtol=0, atol=bound)
+        assert torch.allclose(scores[0], scores[1], rtol=0, atol=bound)
         state = twin.start(3, Given(memory=memories[1]))
         for t in range(6):
             score, after = twin(target[:, t : t + 1], Where.run(3, 1, start=t), state)
@@ -127,6 +127,9 @@ def test_the_configuration_comes_back() -> None:
 def test_impossible_things_are_refused() -> None:
     with pytest.raises(ConfigError, match="a window of 10 has no middle half; use a multiple of 4, such as 8"):
         built(10)
+    for wrong in (0, -4):
+        with pytest.raises(ConfigError, match="window"):
+            built(wrong)
     wide, _ = built(4, mixer=Attention.Config())
     with pytest.raises(CannotStream, match="Overlapped looks any number of tokens ahead"):
         wide.start(1)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError
-from heed.core.state import nbytes, price, select
+from heed.core.state import Seen, nbytes, price, select
 from heed.mixers import Chunked
 from heed.models import Retro
 from heed.models.neighbours import NeighbourEncoder
@@ -135,13 +135,23 @@ def test_it_learns_from_neighbours() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     model, (tokens, ids) = built(), texts(1, 8)
-    with pytest.raises(InputError, match="neighbours of chunk 1 must arrive with the call that holds its last token"):
+    with pytest.raises(InputError, match="neighbours of chunk 1 arrived before its last token"):
         model(tokens[:, :6], Where.run(1, 6).give(neighbours=neighbours(ids)))
     _, state = model(tokens[:, :4], Where.run(1, 4).give(neighbours=neighbours(ids[:, :1])), model.start(1))
     with pytest.raises(InputError, match="which is 3; this call holds 4 to 7"):
         model(tokens[:, 4:], Where.run(1, 4, start=4).give(neighbours=neighbours(ids)), state)
-    with pytest.raises(InputError, match="this model takes 2 neighbours of 5 tokens"):
-        model(tokens, Where.run(1, 8).give(neighbours=neighbours(ids[:, :1, :, :4])))
+    here = Where.run(1, 8)
+    with pytest.raises(InputError, match="for each chunk 2 neighbours of 5"):
+        model(tokens, here.give(neighbours=neighbours(ids[:, :1, :, :4])))
+    with pytest.raises(InputError, match=r"shape \(2, 20, 16\) were given to 1 rows"):
+        model(tokens, here.give(neighbours=neighbours(ids.repeat(2, 1, 1, 1))))
+    with pytest.raises(InputError, match="several groups of 10 entries of neighbours are of one chunk"):
+        model(tokens, here.give(neighbours=neighbours(ids.repeat(1, 1, 2, 1))))
+    with pytest.raises(InputError, match="at places 0 to 4; one arrived for place 9"):
+        model(tokens, here.give(neighbours=neighbours(ids.flatten(2)[:, :, None])))
+    swapped = neighbours(ids)
+    with pytest.raises(InputError, match="stand at its places 0 to 4 in order"):
+        model(tokens, here.give(neighbours=Seen(swapped.order, swapped.position.flip(1), *swapped.parts)))
     with pytest.raises(InputError, match=r"\[rows, chunks, neighbours, length\]"):
         neighbours(ids[0])
     with pytest.raises(InputError, match="the vocabulary has 19"):

@@ -12,6 +12,8 @@ from heed.core.contract import Where
 from heed.core.errors import CannotStream, ConfigError, InputError
 from heed.mixers import Attention, Cross, TwoStream
 from heed.models import XLNet, XLNetReader
+from heed.models.xlnet import Memory
+from heed.parts.feedforward import Absent, ChannelMix, FeedForward
 from heed.parts.heads import Pooled
 from heed.parts.masks import Causal, Whole, Window
 
@@ -71,9 +73,10 @@ def test_writing_asks_for_the_next_place() -> None:
     assert torch.allclose(head(stream), scores, rtol=0, atol=BOUND)
 
 
+@pytest.mark.parametrize("feedforward", [FeedForward.Config(), Absent.Config()], ids=repr)
 @torch.no_grad()
-def test_segments_are_remembered() -> None:
-    model = writer(mixer=TwoStream.Config(segments=True))
+def test_segments_are_remembered(feedforward: FeedForward.Config | Absent.Config) -> None:
+    model = writer(mixer=TwoStream.Config(segments=True), feedforward=feedforward)
     tokens = torch.stack((ids(), (ids(1) > 6).long()), -1)
     whole, _ = model(tokens, Where.run(ROWS, TOKENS))
     assert not torch.allclose(whole, model(tokens[..., 0], Where.run(ROWS, TOKENS))[0], rtol=0, atol=1e-6)
@@ -115,6 +118,26 @@ def test_a_text_is_read_segment_by_segment() -> None:
 
 
 @torch.no_grad()
+def test_rows_of_any_length_remember_their_own_tokens() -> None:
+    """What a row is given of the segments before does not depend on the rows beside it."""
+    model, tokens = reader(), ids()
+    memory: Memory | None = None
+    alone, begins = dict[int, Memory](), [0, 0]
+    for pair in ((5, 2), (1, 3)):
+        longest = max(pair)
+        here = torch.stack([tokens[row, begins[row] :][:longest].clone() for row in range(ROWS)])
+        where = Where.ragged(pair, start=torch.tensor(begins))
+        stream, memory = model.read_on(here, where, memory, keep=3)
+        for row, length in enumerate(pair):
+            part = Where.run(1, length, start=begins[row])
+            by_itself, alone[row] = model.read_on(here[row : row + 1, :length], part, alone.get(row), keep=3)
+            assert torch.allclose(stream[row : row + 1, :length], by_itself, rtol=0, atol=BOUND)
+            begins[row] += length
+    assert memory is not None
+    assert [seen.order[1].tolist() for seen in memory] == [[2, 3, 4]] * 2
+
+
+@torch.no_grad()
 def test_a_memory_is_detached_and_of_segment_nought() -> None:
     model = reader()
     tokens = torch.stack((ids(), torch.ones(ROWS, TOKENS, dtype=torch.long)), -1)
@@ -140,12 +163,20 @@ def test_heads_are_asked() -> None:
     assert model.front.fields == 2
 
 
+def goes_on(tokens: Tensor, start: int) -> None:
+    """Read beside the memory of one row of four tokens."""
+    model = reader()
+    _, memory = model.read_on(ids()[:1, :4], Where.run(1, 4), keep=9)
+    model.read_on(tokens, Where.run(*tokens.shape, start=start), memory, keep=9)
+
+
 BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "mixer": (lambda: writer(mixer=Attention.Config()), ConfigError, "mixers of kind twostream, not attention"),
     "ahead": (lambda: writer(mixer=TwoStream.Config(mask=Whole())), ConfigError, "who predicts must not look ahead"),
     "cross": (lambda: writer(cross=Cross.Config()), ConfigError, "neither cross nor convolution"),
     "segments": (lambda: reader(segments=2), ConfigError, "segments are compared by the mixers, not embedded"),
     "reader": (lambda: reader(mixer=Attention.Config(mask=Whole())), ConfigError, "mixers of kind twostream"),
+    "feed-forward": (lambda: writer(feedforward=ChannelMix.Config()), ConfigError, "must look at one token alone; use"),
     "fields": (
         lambda: writer()(torch.zeros(1, 2, 3, dtype=torch.long), Where.run(1, 2)),
         InputError,
@@ -156,6 +187,13 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
         InputError,
         "a memory of 0 layers was given, the model has 2",
     ),
+    "rows": (
+        lambda: goes_on(ids(), start=TOKENS),
+        InputError,
+        "a memory of 1 rows and width 24 was given beside 2 rows",
+    ),
+    "again": (lambda: goes_on(ids()[:1], start=0), InputError, "a token of order 0 was already read.*goes up to 3"),
+    "keep": (lambda: reader().read_on(ids(), Where.run(ROWS, TOKENS), keep=-1), InputError, "keep is -1"),
 }
 
 

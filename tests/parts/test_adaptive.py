@@ -151,6 +151,7 @@ def test_unknown_words_are_refused() -> None:
         ({"adaptive": {"cutoffs": [5, 9], "shrink": 4}}, "12 channels shrunk 4-fold leave none after 2 clusters"),
         ({"adaptive": {"shrink": 0}}, "shrink"),
         ({"cap": 30.0}, "cap has no place beside an adaptive vocabulary"),
+        ({"narrowed": True}, "narrowed has no place beside an adaptive vocabulary"),
         ({"narrow": {"size": 4}}, "narrow has no place beside an adaptive vocabulary"),
     ],
 )

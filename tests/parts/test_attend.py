@@ -16,6 +16,7 @@ from heed.core.contract import Where
 from heed.core.errors import InputError
 from heed.core.stamps import Stamps
 from heed.mixers.attention import SAMPLE_MASKS
+from heed.parts import fused
 from heed.parts.attend import attend, masked_softmax, written_out
 from heed.parts.masks import Causal, Mask, Sight, Whole, Window
 from heed.parts.scores import SCORES
@@ -89,6 +90,17 @@ def test_windows_never_build_an_n_by_n_mask(back: int, tokens: int, monkeypatch:
     assert largest <= (tokens + 128) * (2 * back + 2 * 128)
     monkeypatch.undo()
     assert torch.allclose(y, written_out(q, q, q, Window(back=back))[0], rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("mask", [Window(back=20), Window(back=40, ahead=33)], ids=repr)
+def test_passes_without_gradients_are_the_equation(mask: Mask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing is learnt, the blocks are smaller, and only some of them are computed at once."""
+    q, k, v = draw(2, 300, 4, 6), draw(2, 300, 2, 6), draw(2, 300, 2, 5)
+    where = Where.ragged([300, 201])
+    monkeypatch.setattr(fused, "PASS", 2 * 64 * 4 * 5)  # 64 queries of all rows and heads
+    with torch.no_grad():
+        y = attend(q, k, v, mask(where, where))
+    assert torch.allclose(y, where.blank(written_out(q, k, v, mask(where, where))[0]), rtol=0, atol=1e-13)
 
 
 def test_a_computed_bias_is_computed_block_by_block() -> None:

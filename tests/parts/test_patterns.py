@@ -43,21 +43,24 @@ DRAWN = {
 }
 
 
-def tensors(rows: int = 2, kv_heads: int = HEADS, tokens: int = TOKENS) -> tuple[Tensor, Tensor, Tensor]:
+def tensors(rows: int = 2, kv_heads: int = HEADS, tokens: int = TOKENS, heads: int = HEADS) -> tuple[Tensor, Tensor, Tensor]:
     draw = torch.Generator().manual_seed(0)
 
     def one(heads: int) -> Tensor:
         return torch.randn(rows, tokens, heads, SIZE, generator=draw, dtype=torch.float64).requires_grad_()
 
-    return one(HEADS), one(kv_heads), one(kv_heads)
+    return one(heads), one(kv_heads), one(kv_heads)
 
 
-def same(mask: Mask, where: Where, kv_heads: int = HEADS, **how: object) -> None:
-    query, key, value = tensors(where.shape[0], kv_heads, where.shape[1])
+def same(mask: Mask, where: Where, kv_heads: int = HEADS, heads: int = HEADS, **how: object) -> None:
+    query, key, value = tensors(where.shape[0], kv_heads, where.shape[1], heads)
     sight = mask(where, where)
     y = attend(query, key, value, sight, **how)  # type: ignore[arg-type]
     truth = where.blank(written_out(query, key, value, sight, **how)[0])  # type: ignore[arg-type]
     torch.testing.assert_close(y, truth, rtol=0, atol=1e-13)
+    with torch.no_grad():
+        unlearnt = attend(query, key, value, sight, **how)  # type: ignore[arg-type]
+    torch.testing.assert_close(unlearnt, truth, rtol=0, atol=1e-13)
     target = torch.randn(y.shape, generator=torch.Generator().manual_seed(1), dtype=y.dtype)
     got, wanted = (torch.autograd.grad((x * target).sum(), (query, key, value)) for x in (y, truth))
     for mine, theirs in zip(got, wanted, strict=True):
@@ -118,7 +121,25 @@ def test_queries_that_are_the_last_of_many_keys(mask: Mask, past: int) -> None:
     torch.testing.assert_close(y, written_out(some, key, value, mask(where, seen))[0], rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("mask", [Atrous(step=64), Sparse(step=64), Window(back=63) | Strided(stride=64)], ids=repr)
+@pytest.mark.parametrize("biased", [False, True], ids=["plain", "biased"])
+def test_a_union_whose_classes_are_bands(biased: bool) -> None:
+    """Only long texts have classes so long that a window in each pays."""
+    mask, where = Window(back=3) | (Window(back=480) & Atrous(step=8)), Where.ragged([2100])
+    thinned = patterns.Residues.of(Sight(mask.terms[1], where, where)).sight(Sight(mask.terms[1], where, where))
+    assert form(mask, where) == "union"
+    assert patterns.pays(thinned, PLAIN)
+    same(mask, where, 1, 1, bias=Alibi.Config().build(1, SIZE).double().bias if biased else None)
+
+
+WIDE = [
+    Atrous(step=64),
+    Sparse(step=64),
+    Window(back=63) | Strided(stride=64),
+    Window(back=31) | Window(back=255) & Atrous(step=8),
+]
+
+
+@pytest.mark.parametrize("mask", WIDE, ids=repr)
 def test_no_square_is_ever_held(mask: Mask, monkeypatch: pytest.MonkeyPatch) -> None:
     """The largest mask that is written out stays far below n × n."""
     held = []

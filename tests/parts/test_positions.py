@@ -301,13 +301,13 @@ def test_buckets_of_every_distance(both_ways: bool, buckets: int, distance: int)
 def test_relative_is_its_equation(config: Relative.Config, key_heads: int, rows: list[list[int]]) -> None:
     code = config.build(HEADS, SIZE).double().requires_grad_(False)
     where, seen = at(*rows), at([0, 4, 12], [29, 31, 5])
-    q, k = draw(2, 2, HEADS, SIZE), draw(2, 3, key_heads, SIZE)
+    q, k, width = draw(2, 2, HEADS, SIZE), draw(2, 3, key_heads, SIZE), config.width or HEADS * SIZE
     wanted = torch.empty(2, HEADS, 2, 3, dtype=torch.float64)
     for b, h, t, n in ((b, h, t, n) for b in range(2) for h in range(HEADS) for t in range(2) for n in range(3)):
         gap = int(where.position[b, t] - seen.position[b, n])
         gap = gap if config.clamp is None else min(gap, config.clamp)
         gap = max(gap, -config.clamp) if config.clamp is not None and config.both_ways else gap
-        angle = [gap * config.base ** (-2 * c / WIDTH) for c in range(WIDTH // 2)]
+        angle = [gap * config.base ** (-2 * c / width) for c in range(width // 2)]
         waves = torch.tensor([*map(math.sin, angle), *map(math.cos, angle)], dtype=torch.float64)
         place = (code.distance.weight @ waves)[h * SIZE : (h + 1) * SIZE]
         key = k[b, n, h * key_heads // HEADS]

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from heed.verify.golden import grid
 from heed.weights import FAMILIES, replay
 from tests.weights.support import GOLDEN, TOLERANCES
 
@@ -50,7 +51,8 @@ def test_golden(case: str) -> None:
             continue
         gap = real(name, (made[name].double() - tensor.double()).abs(), inputs.get("attention_mask"))
         assert gap.numel(), name
-        assert gap.max().item() <= 10 * absolute(case), f"{name} differs by {gap.max().item():.2g}"
+        stated = max(absolute(case), grid(tensor))  # a loss of 122 cannot be told to 1.4e-06 in float32
+        assert gap.max().item() <= 10 * stated, f"{name} differs by {gap.max().item():.2g}"
 
 
 def test_no_golden_folder_is_left_out() -> None:

@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from heed.core.errors import WeightsError
-from heed.weights import replay
+from heed.weights import AUTHORS, Folder, linformer, replay
+from heed.weights.rename import export
 from tests.weights.support import EXACT, GOLDEN, TOLERANCES, Options, Tensors, agree, linear, normed, write
 
 CASE = "linformer/lm"
@@ -22,6 +23,15 @@ PLAIN: Options = {"model_type": "linformer", "num_tokens": 13, "dim": 12, "seq_l
 def test_golden() -> None:
     wanted = load_file(GOLDEN / CASE / "outputs.safetensors")
     agree(replay(GOLDEN / CASE), wanted, 10 * TOLERANCES[CASE]["absolute"])
+
+
+def test_the_way_back() -> None:
+    folder = Folder.open(GOLDEN / CASE)
+    model = AUTHORS["linformer"](folder)
+    written = export(model, linformer.LinformerLM.load(folder.config).names)
+    assert written.keys() == folder.weights.keys()
+    assert all(torch.equal(written[name], folder.weights[name]) for name in written)
+    assert not model.streams
 
 
 def names(config: Options, layer: int) -> tuple[str, str]:
@@ -94,8 +104,10 @@ def by_hand(config: Options, w: Tensors, tokens: Tensor) -> Tensor:
 @pytest.mark.parametrize("length", [9, 5, 1])
 @pytest.mark.parametrize(
     "options",
-    [{}, {"dim_head": 5}, {"one_kv_head": True}, {"share_kv": True}, {"reversible": True}]
-    + [{"one_kv_head": True, "share_kv": True, "dim_head": 2, "reversible": True}],
+    [
+        *({}, {"dim_head": 5}, {"one_kv_head": True}, {"share_kv": True}, {"reversible": True}),
+        {"one_kv_head": True, "share_kv": True, "dim_head": 2, "reversible": True},
+    ],
     ids=str,
 )
 def test_options(tmp_path: Path, options: Options, length: int) -> None:

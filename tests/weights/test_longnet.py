@@ -22,6 +22,7 @@ from tests.weights.support import EXACT, GOLDEN, TOLERANCES, Options, Tensors, a
 
 CASE = "longnet/decoder"
 WIDTH, HEADS, LAYERS, VOCABULARY = 10, 5, 2, 17
+FADES = 0.4 / 1.4  # xPos's scale of the first pair
 
 
 def test_golden() -> None:
@@ -75,6 +76,8 @@ def random_weights(side: str, config: Options) -> Tensors:
         widths = dict.fromkeys(norms, WIDTH) | ({"ffn.ffn_layernorm": 12} if config["subln"] else {})
         for name, width in widths.items():
             held |= {f"{layer}.{name}.weight": 1 + made(width), f"{layer}.{name}.bias": made(width)}
+        if config["xpos_rel_pos"]:
+            held[f"{layer}.self_attn.xpos.scale"] = torch.tensor([FADES], dtype=torch.float64)
     if config[f"{side}_normalize_before"]:
         held |= {"layer_norm.weight": 1 + made(WIDTH), "layer_norm.bias": made(WIDTH)}
     return held
@@ -85,9 +88,18 @@ def filled(x: Tensor, multiple: int, axis: int) -> Tensor:
     return F.pad(x, (*(0, 0) * (x.dim() - 1 - axis), 0, -x.shape[axis] % multiple))
 
 
+def turned(x: Tensor, base: float) -> Tensor:
+    """xPos of heads of one pair, which turns by one radian a token. [B, T, H, 2]"""
+    place = torch.arange(x.shape[1], dtype=x.dtype)[:, None]
+    pair = torch.view_as_complex(x.contiguous()) * torch.polar(FADES ** (place / base), place)
+    return torch.view_as_real(pair)
+
+
 def dilated(w: Tensors, name: str, x: Tensor, config: Options, *, causal: bool) -> Tensor:
     """As the reference goes about it: zeros fill rows and segments up, heads are taken one by one. [B, T, D]"""
     q, k, v = (linear(w, f"{name}.{part}_proj", x).unflatten(-1, (HEADS, -1)) for part in "qkv")
+    if config["xpos_rel_pos"]:
+        q, k = turned(q, config["xpos_scale_base"]), turned(k, -config["xpos_scale_base"])
     made = torch.zeros_like(q)
     for row in range(len(x)):
         for head in range(HEADS):
@@ -96,8 +108,8 @@ def dilated(w: Tensors, name: str, x: Tensor, config: Options, *, causal: bool) 
                 size, offset = min(segment, x.shape[1]), head // math.ceil(HEADS / step)
                 y, total = torch.zeros(x.shape[1], 2, dtype=x.dtype), torch.full((x.shape[1],), -1e8, dtype=x.dtype)
                 three = [filled(t[row, :, head], size, 0).unflatten(0, (-1, size)) for t in (q, k, v)]
-                for index, (a, b, c) in enumerate(zip(*three, strict=True)):
-                    a, b, c = (filled(t, step, 0)[offset::step] for t in (a, b, c))
+                for index, cut in enumerate(zip(*three, strict=True)):
+                    a, b, c = (filled(t, step, 0)[offset::step] for t in cut)
                     score = a @ b.T / math.sqrt(2)
                     score = score.masked_fill(torch.ones_like(score).triu(1) > 0, -torch.inf) if causal else score
                     for place, (one, sum_) in enumerate(zip(score.softmax(-1) @ c, score.logsumexp(-1), strict=True)):
@@ -135,12 +147,13 @@ def by_hand(w: Tensors, x: Tensor, config: Options, side: str) -> list[Tensor]:
 @pytest.mark.parametrize("side", ["decoder", "encoder"])
 @pytest.mark.parametrize("length", [3, 8, 13])
 @pytest.mark.parametrize(("segments", "steps"), [((4, 8, 16), (1, 2, 4)), ((6, 14), (3, 5)), ((2,), (2,))])
-@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("kind", ["subln", "deepnorm", "xpos"])
 def test_it_is_what_the_reference_computes(
-    side: str, length: int, segments: tuple[int, ...], steps: tuple[int, ...], deep: bool, tmp_path: Path
+    side: str, length: int, segments: tuple[int, ...], steps: tuple[int, ...], kind: str, tmp_path: Path
 ) -> None:
+    deep = kind == "deepnorm"
     config = options(side, segment_length=segments, dilated_ratio=steps, deepnorm=deep, subln=not deep)
-    config[f"{side}_normalize_before"] = not deep
+    config |= {f"{side}_normalize_before": not deep, "xpos_rel_pos": kind == "xpos", "xpos_scale_base": 16}
     w = random_weights(side, config)
     tokens = torch.randint(VOCABULARY, (2, length), generator=torch.Generator().manual_seed(1))
     padding = torch.zeros(2, length, dtype=torch.bool)

@@ -251,6 +251,24 @@ def test_other_options_against_the_equations(options: Options, tmp_path: Path) -
     )
 
 
+def test_one_neighbour_each_may_come_without_its_dimension(tmp_path: Path) -> None:
+    w, draw = drawn(PLAIN), torch.Generator().manual_seed(4)
+    seq, ids = torch.randint(17, (2, 8), generator=draw), torch.randint(17, (2, 2, 1, 5), generator=draw)
+    made = [
+        replay(write(tmp_path / str(given.dim()), PLAIN, w, {"seq": seq, "retrieved": given}))["logits"]
+        for given in (ids, ids[:, :, 0].contiguous())
+    ]
+    assert torch.equal(*made)
+
+
+def test_a_text_shorter_than_a_chunk_has_no_neighbours(tmp_path: Path) -> None:
+    c: Options = {**PLAIN, "use_deepnet": True}  # a part that adds nothing is normed all the same
+    w, seq = drawn(c), torch.tensor([[3, 5]])
+    made = replay(write(tmp_path, c, w, {"seq": seq, "retrieved": torch.zeros(1, 0, 2, 5, dtype=torch.long)}))
+    wanted = Reference(c, w).scores(seq[0], torch.zeros(0, 2, 5, dtype=torch.long))
+    assert torch.allclose(made["logits"][0], wanted, rtol=0, atol=1e-7)
+
+
 def test_what_cannot_be_replayed_says_why(tmp_path: Path) -> None:
     seq, ids = torch.zeros(1, 8, dtype=torch.long), torch.ones(1, 2, 1, 5, dtype=torch.long)
 

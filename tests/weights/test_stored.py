@@ -141,7 +141,8 @@ def test_loading_holds_the_model_once(folder: Path, tmp_path: Path, dtype: torch
         if name.startswith("transformer.h.0.")
         for layer in range(5)
     }
-    opened = weights.Opened(family, model, small.table, config | {"vocab_size": 40000, "n_positions": 64}, dtypes)
+    told = config | {"vocab_size": 40000, "n_positions": 64}
+    opened = weights.Opened(family, model, small.table, told, dtypes, small.shape)
     shutil.rmtree(large)
     weights.write(opened, large)
     size = sum(parameter.nbytes for parameter in model.parameters())

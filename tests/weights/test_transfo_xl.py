@@ -225,6 +225,13 @@ def test_a_loaded_model_is_the_reference_called_segment_by_segment(case: Options
         assert torch.allclose(torch.cat(cut, 1), whole, rtol=0, atol=10 * EXACT)
 
 
+def test_nothing_follows_a_single_token(tmp_path: Path) -> None:
+    o = options(4, authors=False)
+    made = replay(write(tmp_path, o, drawn(o, 4), {"input_ids": torch.tensor([[3], [7]])}))
+    assert made["log_probs"].shape == (2, 1, 23)
+    assert not [name for name in made if name.startswith("loss")]
+
+
 def test_losses_come_cluster_by_cluster(tmp_path: Path) -> None:
     """As transformers lists them, with missing labels as zeros at the end."""
     o = options(4, authors=False) | {"cutoffs": [8, 15], "mem_len": 0, "tie_projs": [False] * 3, "same_length": False}

@@ -11,6 +11,7 @@ from .albert import Albert
 from .bart import Bart, MBart
 from .bert import Bert
 from .big_bird import BigBird
+from .bitnet import Bitnet
 from .bloom import Bloom
 from .clip import CLIP, ClipText, ClipVision
 from .deberta_v2 import DebertaV2
@@ -30,6 +31,7 @@ from .layoutlm import LayoutLM
 from .llama import Llama
 from .longformer import Longformer
 from .longt5 import LongT5
+from .mamba import Mamba
 from .marian import Marian, Pegasus
 from .mistral import Mistral
 from .mixtral import Mixtral
@@ -43,6 +45,7 @@ from .qwen3 import Qwen3, Qwen3Moe
 from .reformer import Reformer
 from .roberta import Roberta
 from .roformer import RoFormer
+from .rwkv import Rwkv
 from .swin import Swin
 from .switch_transformers import SwitchTransformers
 from .t5 import MT5, T5, UMT5
@@ -58,6 +61,7 @@ FAMILIES: tuple[type[Family], ...] = (
     Bart,
     Bert,
     BigBird,
+    Bitnet,
     Bloom,
     CLIP,
     ClipText,
@@ -82,6 +86,7 @@ FAMILIES: tuple[type[Family], ...] = (
     Llama,
     Longformer,
     LongT5,
+    Mamba,
     Marian,
     MBart,
     MPNet,
@@ -100,6 +105,7 @@ FAMILIES: tuple[type[Family], ...] = (
     Reformer,
     Roberta,
     RoFormer,
+    Rwkv,
     Swin,
     SwitchTransformers,
     T5,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
+
+import torch
 
 from ...core.config import Count, Flag, Size
 from ...core.contract import MixerConfig
@@ -10,13 +13,13 @@ from ...mixers import Fourier
 from ...parts.fronts import Narrow
 from ..family import Act, prefix
 from ..onesided import embedded, norms
-from ..rename import Ignored, Table, both
+from ..rename import Computed, Table, both
 from ..stored import Tensors
 from .bert import Bert
 
 
 class FNet(Bert):
-    """FNet, with any of its heads or none. Whether it was run on a TPU changes how it is computed, but not what."""
+    """FNet, with any of its heads or none. What is done for a TPU changes how it is computed, but not what."""
 
     types: ClassVar[tuple[str, ...]] = ("fnet",)
     paper: ClassVar[str] = "Lee-Thorp et al. 2021, arXiv 2105.03824"
@@ -45,6 +48,15 @@ class FNet(Bert):
             *both(f"{layer}.intermediate.dense", f"{ours}.feedforward.up"),
             *both(f"{layer}.output.dense", f"{ours}.feedforward.down"),
             *norms(f"{layer}.output.LayerNorm", f"{ours}.wiring.norms.1"),
-            *(Ignored(f"{layer}.fourier.self.dft_mat_{axis}") for axis in ("hidden", "seq")),  # for a TPU
+            *self._matrices(tensors, theirs),
             *self.answers(tensors),
         )
+
+    def _matrices(self, tensors: Tensors, theirs: str) -> Iterator[Computed]:
+        """The transforms written out, which checkpoints for a TPU hold in every layer: of channels and of tokens."""
+        for axis in ("hidden", "seq"):
+            name = f"{theirs}encoder.layer.{{i}}.fourier.self.dft_mat_{axis}"
+            if (first := name.format(i=0)) in tensors:
+                size = self.hidden_size if axis == "hidden" else max(tensors.like(first).shape, default=1)
+                matrix = torch.fft.fft(torch.eye(size, dtype=torch.float64)).to(torch.complex64)
+                yield Computed(name, "stack.blocks.{i}.wiring.norms.0.weight", matrix)

@@ -15,15 +15,17 @@ from ...parts.feedforward import FeedForward
 from ...parts.heads import Masked, Replaced
 from ...parts.norms import LayerNorm
 from ..family import Act, prefix
-from ..onesided import Found, OneSided, classes, norms
+from ..onesided import Found, OneSided, norms
 from ..rename import Rule, Same, Table, both
 from ..stored import Tensors
+
+CLASSIFIER = "classifier.linear_hidden.weight"  # of texts
 
 
 class Funnel(OneSided):
     """Funnel. Its two ways to compute relative attention, `attention_type`, give the same numbers.
 
-    A model without decoder layers, as it is classified with, gives the short text. Segments are 0, 1 and, for the first
+    A body without a decoder, as texts are classified with, gives the short text. Segments are 0, 1 and, for the first
     token, 2.
     """
 
@@ -59,14 +61,14 @@ class Funnel(OneSided):
         return LayerNorm(eps=self.layer_norm_eps)
 
     def ours(self, tensors: Tensors) -> Model.Config:
-        if len(self.block_sizes) != len(self.block_repeats or self.block_sizes):
+        if not self.block_sizes or len(self.block_sizes) != len(self.block_repeats or self.block_sizes):
             raise ConfigError(
-                f"block_sizes is {self.block_sizes}, block_repeats is {self.block_repeats}; needed is a number each"
+                f"block_sizes is {self.block_sizes}, block_repeats is {self.block_repeats}; needed is a number of both "
+                "for each block, and at least one block"
             )
         if self.d_model % 2:
             raise ConfigError(f"d_model is {self.d_model}; distances are sines and cosines, so it must be even")
-        decoder = f"{prefix(tensors, self.stem)}decoder."
-        upper = self.num_decoder_layers if any(name.startswith(decoder) for name in tensors) else 0
+        upper = self._upper(tensors)
         return Model.Config(
             vocabulary=self.vocab_size,
             width=self.d_model,
@@ -90,6 +92,19 @@ class Funnel(OneSided):
             heads=self.asked(tensors),
         )
 
+    def _upper(self, tensors: Tensors) -> int:
+        """The layers of the decoder, if there is one."""
+        decoder = f"{prefix(tensors, self.stem)}decoder."
+        if any(name.startswith(decoder) for name in tensors):
+            return self.num_decoder_layers
+        short = CLASSIFIER in tensors or "FunnelBaseModel" in (self.architectures or ())
+        if not self.num_decoder_layers and not short:
+            raise ConfigError(
+                "num_decoder_layers is 0: texts get their length back, but no layer reads them then, which heed does "
+                "not hold; save it as a FunnelBaseModel, whose texts stay short"
+            )
+        return 0
+
     def names(self, tensors: Tensors) -> Table:
         theirs = prefix(tensors, self.stem)
         encoder = [
@@ -110,7 +125,7 @@ class Funnel(OneSided):
         if "lm_head.bias" in tensors:
             masked = Masked.Config(vocabulary=self.vocab_size, tied=self.tie_word_embeddings)
             found.append(Found(masked, both("lm_head", "heads.masked.scores")))
-        if "classifier.linear_hidden.weight" in tensors:
+        if CLASSIFIER in tensors:
             found += self.pooled(tensors, "classifier.linear_hidden", "classifier.linear_out")
         if "discriminator_predictions.dense.weight" in tensors:
             stem = "discriminator_predictions"
@@ -128,12 +143,10 @@ def _layer(theirs: str, number: int) -> Iterator[Rule]:
     yield Same(f"{attention}.q_head.weight", f"{mixer}.query.weight")
     for name, ours in {"k_head": "key", "v_head": "value", "post_proj": "out"}.items():
         yield from both(f"{attention}.{name}", f"{mixer}.{ours}")
-    learnt = {
-        **{"r_w_bias": "content_bias", "r_r_bias": "position_bias", "r_s_bias": "segment_bias"},
-        **{"r_kernel": "position_kernel", "seg_embed": "segment_table"},
-    }
-    for name, ours in learnt.items():
-        yield Same(f"{attention}.{name}", f"{mixer}.{ours}")
+    for name, ours in {"r_w_bias": "content", "r_r_bias": "position", "r_s_bias": "segment"}.items():
+        yield Same(f"{attention}.{name}", f"{mixer}.{ours}_bias")
+    yield Same(f"{attention}.r_kernel", f"{mixer}.position_kernel")
+    yield Same(f"{attention}.seg_embed", f"{mixer}.segment_table")
     yield from norms(f"{attention}.layer_norm", f"{block}.wiring.norms.0")
     yield from both(f"{theirs}.ffn.linear_1", f"{block}.feedforward.up")
     yield from both(f"{theirs}.ffn.linear_2", f"{block}.feedforward.down")

@@ -15,6 +15,7 @@ class Llama(Skeleton):
 
     types: ClassVar[tuple[str, ...]] = ("llama",)
     paper: ClassVar[str] = "Touvron et al. 2023, arXiv 2302.13971"
+    ternary: ClassVar[bool] = True
 
     attention_bias: Flag = False
     mlp_bias: Flag = False

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import lcm, prod
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from ...core.config import Count, Flag, Positive, Seed, Size, Text
+from ...core.config import Count, Flag, Positive, Seed, Size
 from ...core.contract import MixerConfig
 from ...core.errors import ConfigError
 from ...mixers import Attention, Hashed, Ringed
@@ -63,7 +63,7 @@ class Reformer(OneSided):
     num_attention_heads: Size = 12
     num_buckets: Size | tuple[Size, ...] | None = None
     num_hashes: Size = 1
-    architectures: tuple[Text, ...] | None = None
+    pad_token_id: Count | None = 0
 
     @property
     def layers(self) -> int:
@@ -74,10 +74,19 @@ class Reformer(OneSided):
         return LayerNorm(eps=self.layer_norm_eps)
 
     @property
+    def chunks(self) -> set[int]:
+        """How long chunks are, of all kinds of layers."""
+        lengths = {"local": self.local_attn_chunk_length, "lsh": self.lsh_attn_chunk_length}
+        return {lengths[kind] for kind in self.attn_layers}
+
+    @property
     def step(self) -> int:
         """Texts are filled up to a multiple of this, so that all chunks are full."""
-        lengths = {"local": self.local_attn_chunk_length, "lsh": self.lsh_attn_chunk_length}
-        return lcm(*(lengths[kind] for kind in set(self.attn_layers)))
+        return lcm(*self.chunks)
+
+    def filled(self, length: int) -> int:
+        """How long a text of so many tokens is then; one of less than a chunk is left as it is."""
+        return length if length <= min(self.chunks) else -(-length // self.step) * self.step
 
     def buckets_at(self, length: int) -> int | tuple[int, ...]:
         """How many buckets there are for texts of this length, which is a multiple of the chunks'."""
@@ -91,7 +100,7 @@ class Reformer(OneSided):
     def ours(self, tensors: Tensors) -> Trunk.Config:
         if not self.attn_layers:
             raise ConfigError("attn_layers is empty; a Reformer has at least one layer")
-        body = {
+        body: dict[str, Any] = {
             "vocabulary": self.vocab_size,
             "width": self.hidden_size,
             "depth": self.layers,

@@ -17,10 +17,12 @@ from ...parts.masks import Causal, Mask, Window
 from ...parts.norms import RMSNorm
 from ...parts.positions import Rope
 from ...parts.positions.rotary import Layout
+from ..edits import Edit
 from ..family import Act, alone, prefix
 from ..rename import Ignored, Same, Table, both
 from ..rope import FARTHEST, Rotary
 from ..stored import Tensors
+from .ternary import AnyQuantisation, Converted, must_not_be
 
 LayerType: TypeAlias = Literal["full_attention", "sliding_attention"]
 EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -32,6 +34,7 @@ class Skeleton(Rotary):
     """Fields and names that are the same in all of them. A family says what its layers are, and what else is named."""
 
     norms: ClassVar[tuple[str, ...]] = ("input_layernorm", "post_attention_layernorm")  # of a layer, in order
+    ternary: ClassVar[bool] = False  # whether its linear layers may be BitNet's
 
     vocab_size: Size = 32000
     hidden_size: Size = 4096
@@ -43,6 +46,7 @@ class Skeleton(Rotary):
     hidden_act: Act = "silu"
     rms_norm_eps: Positive = 1e-6
     tie_word_embeddings: Flag = False
+    quantization_config: AnyQuantisation = None
 
     @property
     def layers(self) -> int:
@@ -93,6 +97,7 @@ class Skeleton(Rotary):
 
     def ours(self, tensors: Tensors) -> Decoder.Config:
         must_hold(tensors, self.num_attention_heads * self.head_size)
+        must_not_be(None if self.ternary else self.quantization_config, self.types[0])
         return Decoder.Config(
             vocabulary=self.vocab_size,
             width=self.hidden_size,
@@ -102,6 +107,34 @@ class Skeleton(Rotary):
             norm=RMSNorm(eps=self.rms_norm_eps),
             tied=self.tie_word_embeddings or alone(tensors, "model."),
         )
+
+    def edits(self, tensors: Tensors) -> tuple[Edit, ...]:
+        found = self.quantization_config
+        return () if found is None else found.edits(self.converted(tensors), self.num_hidden_layers)
+
+    def converted(self, tensors: Tensors) -> list[Converted]:
+        """The layers that are ternary."""
+        found = self.quantization_config
+        if found is None:
+            return []
+        model, attention, kept = prefix(tensors, "model."), self.num_attention_heads, self.num_key_value_heads
+        inner, width = self.intermediate_size, self.hidden_size
+        rows = {"query": attention, "key": kept or attention, "value": kept or attention}
+        rows = {name: heads * self.head_size for name, heads in rows.items()}
+        rows |= {"out": width, "gate": inner, "up": inner, "down": width}
+        layers = [
+            Converted(f"{model}layers.{i}.{part}.{their}", f"stack.blocks.{i}.{place}.{our}", rows[our])
+            for i in range(self.num_hidden_layers)
+            for part, place, names in (("self_attn", "mixer", self.parts), ("mlp", "feedforward", self.inner))
+            for their, our in names.items()
+        ]
+        head = [] if alone(tensors, "model.") else [Converted("lm_head", "head", self.vocab_size)]
+        chosen = [layer for layer in (*layers, *head) if found.converts(layer.theirs)]
+        if self.tie_word_embeddings and not found.online and any(layer.ours == "head" for layer in chosen):
+            raise ConfigError(
+                "its lm_head is tied to the embeddings, so it cannot be ternary; untie them in config.json"
+            )
+        return chosen
 
     def names(self, tensors: Tensors) -> Table:
         model = prefix(tensors, "model.")
@@ -115,6 +148,7 @@ class Skeleton(Rotary):
             Same("lm_head.weight", "head.weight"),
             Ignored(f"{layer}.self_attn.rotary_emb.inv_freq"),  # in old files
             *self.further(layer, block, tensors),
+            *(found.names(self.converted(tensors), tensors) if (found := self.quantization_config) is not None else ()),
         )
 
     def further(self, layer: str, block: str, tensors: Tensors) -> Table:

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ...core.errors import WeightsError
 from ...models import Decoder, Encoder, Funnel, Listener, Seq2seq, Swin, TextTower, Towers, Viewer, XLNet, XLNetReader
 from ..families.big_bird import BigBird
 from ..families.longformer import Longformer
 from ..families.longt5 import LongT5
+from ..families.mamba import Mamba
 from ..families.reformer import Reformer
+from ..families.rwkv import Rwkv
 from ..families.xlnet import XLNet as XLNetFamily
 from ..family import Opened
 from ..feed import Outputs
 from ..folder import Folder
-from . import blocked, decoder, encoder, funnel, longformer, longt5, reformer, seq2seq, speech, unmasked, vision, xlnet
+from . import (
+    blocked,
+    decoder,
+    encoder,
+    funnel,
+    longformer,
+    longt5,
+    recurrent,
+    reformer,
+    seq2seq,
+    speech,
+    unmasked,
+    vision,
+    xlnet,
+)
+from .choices import chosen
 
 
 def outputs(opened: Opened, folder: Folder) -> Outputs:
@@ -22,12 +41,14 @@ def outputs(opened: Opened, folder: Folder) -> Outputs:
             return xlnet.outputs(opened.model, opened.family, folder)
         case Decoder() | Encoder() if isinstance(opened.family, Reformer):
             return reformer.outputs(opened.model, opened.family, folder)
+        case Decoder() if isinstance(opened.family, Rwkv | Mamba):
+            return recurrent.outputs(opened.model, opened.family, folder)
         case Decoder():
             return decoder.outputs(opened.model, opened.family, folder)
         case Encoder() if isinstance(opened.family, BigBird):
             return blocked.outputs(opened.family, folder)
         case Encoder() if isinstance(opened.family, unmasked.UNMASKED):
-            return unmasked.outputs(opened.model, opened.family, folder)
+            return chosen(folder, partial(unmasked.outputs, opened.model, opened.family))
         case Encoder() | Seq2seq() if isinstance(opened.family, LongT5):
             return longt5.outputs(opened.model, opened.family, folder)
         case Encoder() if isinstance(opened.family, Longformer):
@@ -35,7 +56,7 @@ def outputs(opened: Opened, folder: Folder) -> Outputs:
         case Funnel():
             return funnel.outputs(opened.model, folder)
         case Encoder():
-            return encoder.outputs(opened.model, opened.family, folder)
+            return chosen(folder, partial(encoder.outputs, opened.model, opened.family))
         case Seq2seq(encoder=Listener() as listener):
             return speech.transcribed(opened.model, listener, opened.family, folder)
         case Listener():

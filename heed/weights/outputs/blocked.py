@@ -20,16 +20,16 @@ from ...core.errors import WeightsError
 from ...mixers import BigBird as Sparse
 from ...models import Encoder
 from ...parts.fused import masked_softmax
-from ...parts.loss import NO_LABEL
 from ..families.big_bird import AROUND, BigBird
 from ..family import read
 from ..feed import Outputs, sequence
 from ..folder import CONFIG, OUTPUTS, Folder
 from . import encoder
+from .shared import widened
 
 OLD = (1024, 3072, 4096)  # lengths for which blocks are drawn as the first checkpoints were trained
 OLD_LAST = 1024  # and up to which token
-CUT = ("last_hidden_state", "logits", "prediction_logits", "start_logits", "end_logits")  # to the columns given
+TOLD = ("last_hidden_state", "logits", "prediction_logits")  # of the columns given; a text's scores have none
 
 
 def outputs(family: BigBird, folder: Folder) -> Outputs:
@@ -50,10 +50,10 @@ def outputs(family: BigBird, folder: Folder) -> Outputs:
         made |= {f"rand_attn.{layer}": ids for layer, ids in enumerate(_planned(family, width))}
         for mixer, ids in zip(mixers, drawn, strict=True):
             _redraw(mixer, ids)
-    wide = folder.fed(_widened(family, folder, width))
+    wide = widened(folder, width, family.pad_token_id or 0)
     made |= encoder.outputs(model, family, wide)
-    cut = (name for name in (*CUT, f"hidden_states.{family.layers}") if name in made)
-    made |= {name: made[name][:, :length] for name in cut if made[name].shape[1:2] == (width,)}
+    cut = [name for name in (*TOLD, f"hidden_states.{family.layers}") if name in made and made[name].dim() > 2]
+    made |= {name: made[name][:, :length] for name in cut}
     shown = wide.inputs["attention_mask"].bool()
     for layer, (mixer, ids) in enumerate(zip(mixers, drawn, strict=True)):
         if folder.wants(f"attentions.{layer}"):
@@ -67,18 +67,6 @@ def _opened(folder: Folder, kind: str) -> Encoder:
     model = read(BigBird, replace(checkpoint, config=checkpoint.config | {"attention_type": kind})).model
     assert isinstance(model, Encoder)  # which is what a BigBird is
     return model
-
-
-def _widened(family: BigBird, folder: Folder, width: int) -> dict[str, Tensor]:
-    """The inputs with as many hidden columns as blocks need."""
-    tokens = sequence(folder, "input_ids")
-    given = {"attention_mask": torch.ones_like(tokens)} | folder.inputs
-    more = width - tokens.shape[1]
-    fill = {"input_ids": family.pad_token_id or 0, "attention_mask": 0, "token_type_ids": 0, "labels": NO_LABEL}
-    return {
-        name: F.pad(x, (0, more), value=fill[name]) if name in fill and x.shape == tokens.shape else x
-        for name, x in given.items()
-    }
 
 
 def _redraw(mixer: Sparse, ids: Tensor) -> None:

@@ -52,7 +52,7 @@ def _segments(folder: Folder, tokens: Tensor) -> Tensor:
 
 
 def _must_pool(model: Funnel, folder: Folder, tokens: int) -> None:
-    """Raise if a text is too short for every block: the reference then takes the places of tokens that are not there."""
+    """Raise if a text is too short for every block: the reference then reads places where no token stands."""
     config, left = model.config, tokens
     for _ in config.sizes[1:]:
         if left <= 1 + int(config.separate):

@@ -20,15 +20,14 @@ def outputs(model: Encoder | Seq2seq, family: LongT5, folder: Folder) -> Outputs
 
     A block is `local_radius` + 1 tokens, put beside itself and its neighbours; behind these stand the summaries.
     """
-    both = isinstance(model, Seq2seq)
-    made = seq2seq.outputs(model, family, folder) if both else encoder.outputs(model, family, folder)
-    reader = model.encoder if isinstance(model, Seq2seq) else model
-    if not isinstance(reader, Encoder):
-        return made
+    if isinstance(model, Seq2seq):
+        made, reader, side = seq2seq.outputs(model, family, folder), model.encoder, "encoder_"
+        assert isinstance(reader, Encoder)  # seq2seq.outputs has seen to it
+    else:
+        made, reader, side = encoder.outputs(model, family, folder), model, ""
     tokens = sequence(folder, "input_ids")
     padded = Padded.showing(folder, "attention_mask", tokens, family.places)
     depths = Depths.of(reader.stack, reader.front(padded.front(tokens), padded.where), padded.where)
-    side = "encoder_" if both else ""
     for layer, (block, weights) in enumerate(zip(reader.stack.layers, depths.weights, strict=True)):
         mixer = block.mixer if isinstance(block.mixer, Transient) else None
         made[f"{side}attentions.{layer}"] = _in_blocks(weights, padded, family, mixer)
@@ -40,12 +39,13 @@ def _in_blocks(weights: Tensor, padded: Padded, family: LongT5, mixer: Transient
     real, size = padded.real, family.local_radius + 1
     tokens = real.shape[1]
     near = _cut(padded.pairs_back(weights[..., :tokens]), size)  # [B, n, H, size, 3·size]
-    shown = F.pad(real, (0, -tokens % size)).unflatten(1, (-1, size))[:, :, None, :, None]
+    shown = torch.unflatten(F.pad(real, (0, -tokens % size)), 1, (-1, size))[:, :, None, :, None]
     if mixer is None:
         return near.masked_fill(~shown, 1 / (3 * size))  # a hidden token looks at everything alike
     many = tokens // family.global_block_size
     far = padded.back(weights[..., tokens:].transpose(1, 2)).transpose(1, 2)  # [B, H, T, G]
-    far = F.pad(far, (0, many - far.shape[3], 0, -tokens % size)).unflatten(2, (-1, size)).transpose(1, 2)
+    far = F.pad(far, (0, many - far.shape[3], 0, -tokens % size))
+    far = torch.unflatten(far, 2, (-1, size)).transpose(1, 2)
     near, far = near.masked_fill(~shown, 0), torch.where(shown, far, 0)
     return torch.cat((near, far), -1) + (~shown) * _hidden(padded, family, mixer, near.dtype)
 
@@ -68,12 +68,13 @@ def _hidden(padded: Padded, family: LongT5, mixer: Transient, dtype: torch.dtype
     beyond = torch.full_like(alike, 1 / many if many else 1 / (3 * size))
     beyond[..., : 3 * size if many else 0] = 0
     beyond = beyond[:, :, None].expand(-1, -1, -tokens % size, -1)
-    return torch.cat((hidden, beyond), 2).unflatten(2, (-1, size)).transpose(1, 2)
+    return torch.unflatten(torch.cat((hidden, beyond), 2), 2, (-1, size)).transpose(1, 2)
 
 
 def _cut(weights: Tensor, size: int) -> Tensor:
     """Every block beside itself and its neighbours. [B, H, T, T] -> [B, n, H, size, 3·size]"""
     lacking = -weights.shape[2] % size
-    wide = F.pad(weights, (size, size + lacking, 0, lacking)).unflatten(2, (-1, size))  # [B, H, n, size, (n + 2)·size]
+    wide = F.pad(weights, (size, size + lacking, 0, lacking))
+    wide = torch.unflatten(wide, 2, (-1, size))  # [B, H, n, size, (n + 2)·size]
     windows = wide.unfold(4, 3 * size, size)  # [B, H, n, size, n, 3·size]
     return windows.diagonal(dim1=2, dim2=4).permute(0, 4, 1, 2, 3)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ...core.contract import NOTHING, Given, Mixer, Where
 from ...core.errors import WeightsError
@@ -23,6 +24,7 @@ UNREAD = (  # inputs that would change what a reference gives
     *("head_mask", "decoder_head_mask", "cross_attn_head_mask", "decoder_position_ids"),
 )
 STEPS = 10  # tokens to generate where no output says how many
+BESIDE = {"attention_mask": 0, "token_type_ids": 0, "labels": NO_LABEL}  # what new padding is fed with
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,15 @@ def must_read(folder: Folder, *unread: str) -> None:
             f"{folder.path / INPUTS} holds {', '.join(strange[:3])}, which heed does not feed to such a model; record "
             "what the reference gives without"
         )
+
+
+def widened(folder: Folder, width: int, pad: int) -> Folder:
+    """The same folder with its texts filled up to `width` by hidden padding, as some references begin."""
+    tokens = folder.inputs["input_ids"]
+    given = {"attention_mask": torch.ones_like(tokens)} | folder.inputs
+    fill, more = BESIDE | {"input_ids": pad}, (0, width - tokens.shape[1])
+    alike = [name for name in fill if name in given and given[name].shape == tokens.shape]
+    return folder.fed(given | {name: F.pad(given[name], more, value=fill[name]) for name in alike})
 
 
 def is_called(folder: Folder) -> bool:

@@ -235,9 +235,13 @@ def _given_memories(model: AnyXLNet, folder: Folder) -> Memories:
         return None
     memories = [folder.input(name) for name in names]
     width = model.config.width
-    if any(memory.dim() != 3 or memory.shape != memories[0].shape or memory.shape[2] != width for memory in memories):
+    rows = len(Call.of(folder, "" if "input_ids" in folder.inputs else ".0").tokens)
+    length = memories[0].shape[0] if memories[0].dim() else 0
+    if any(memory.shape != (length, rows, width) for memory in memories):
         shapes = ", ".join(str(list(memory.shape)) for memory in memories)
-        raise WeightsError(f"{folder.path / INPUTS}: mems have the shapes {shapes}; needed is [tokens, rows, {width}]")
+        raise WeightsError(
+            f"{folder.path / INPUTS}: mems have the shapes {shapes}; needed is [tokens, {rows}, {width}] of each"
+        )
     return [memory.transpose(0, 1) for memory in memories]
 
 

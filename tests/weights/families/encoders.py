@@ -112,7 +112,7 @@ def told(model: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
 def record(folder: Path, inputs: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
     """Make a golden folder of a checkpoint."""
     for name, tensors in {"inputs": inputs, "outputs": wanted}.items():
-        save_file({key: one.clone() for key, one in tensors.items()}, folder / f"{name}.safetensors")
+        save_file({key: one.contiguous().clone() for key, one in tensors.items()}, folder / f"{name}.safetensors")
 
 
 def same(made: dict[str, Tensor], wanted: dict[str, Tensor], real: Tensor, tolerance: float) -> None:

@@ -64,11 +64,9 @@ def test_loaded_a_row_is_what_the_reference_makes_of_it_alone(tmp_path: Path) ->
     assert {part.coefficient for part in ours.modules() if isinstance(part, Nystrom)} == {"row"}
     tokens = inputs_for(theirs, 9, None)["input_ids"]
     with torch.no_grad():
-        both = theirs(tokens).last_hidden_state
-        for row in range(2):
-            alone = theirs(tokens[row : row + 1]).last_hidden_state
-            close(ours(tokens, Where.run(2, 9))[0][row : row + 1], alone, 1e-12)
-            assert not torch.allclose(both[row : row + 1], alone, rtol=0, atol=1e-9) or row == int(both.argmax() < 0)
+        alone = torch.cat([theirs(row[None]).last_hidden_state for row in tokens])
+        close(ours(tokens, Where.run(2, 9))[0], alone, 1e-12)
+        assert (theirs(tokens).last_hidden_state - alone).abs().max() > 1e-9  # a row depends on its batch there
     weights.replay(tmp_path)
     assert {part.coefficient for part in ours.modules() if isinstance(part, Nystrom)} == {"row"}
 

@@ -28,16 +28,16 @@ from heed.core.contract import Where
 from heed.core.errors import WeightsError
 from heed.mixers import TwoStream
 from heed.models import XLNet, XLNetReader
-from heed.parts.masks import Causal, Whole, Window
+from heed.parts.masks import Causal, Mask, Whole, Window
 from tests.weights.live import close, ids, returns, saved
 
-SMALL = {"vocab_size": 31, "d_model": 12, "n_layer": 2, "n_head": 3, "d_inner": 20}
+SMALL: dict[str, Any] = {"vocab_size": 31, "d_model": 12, "n_layer": 2, "n_head": 3, "d_inner": 20}
 NEAR = 1e-6  # the reference takes its sines in float32
 ROWS, TOKENS = 2, 7
 
 
 @pytest.fixture(autouse=True)
-def _double(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _double(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reference computes distances in float32 and its two streams do not cast them."""
     real = XLNetModel.relative_positional_encoding
 
@@ -45,11 +45,13 @@ def _double(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return real(self, *given, **named).to(self.dtype)
 
     monkeypatch.setattr(XLNetModel, "relative_positional_encoding", encoding)
-    yield
 
 
 def model_of(kind: type, folder: Path, **changes: Any) -> Any:
-    return saved(kind(XLNetConfig(**SMALL, **changes)), folder)
+    """In float64. The reference loads half of its weights as float32, so they are rounded to that and saved again."""
+    model = saved(kind(XLNetConfig(**SMALL, **changes)), folder).double()
+    model.save_pretrained(folder)
+    return model
 
 
 def permutation(seed: int = 0, rows: int = ROWS, tokens: int = TOKENS) -> Tensor:
@@ -126,7 +128,7 @@ def test_a_writer_predicts_in_any_order_and_writes(tmp_path: Path) -> None:
     rest, _ = ours(tokens[:, 3:], Where.run(ROWS, 4, start=3), state)
     close(torch.cat((begun, rest), 1)[:, :-1], asked[:, 1:], NEAR)
 
-    again = returns(opened, tmp_path / "ours", model)
+    again = returns(opened, tmp_path / "ours", model).double()
     assert torch.equal(again(tokens).logits, model(tokens).logits)
 
 
@@ -162,7 +164,7 @@ def test_a_reader_looks_both_ways_and_answers(name: str, tmp_path: Path) -> None
         close(made[1, :4], theirs[1, 3:], NEAR)
     else:
         close(made, theirs, NEAR)
-    again = returns(opened, tmp_path / "ours", model)
+    again = returns(opened, tmp_path / "ours", model).double()
     assert torch.equal(
         again(tokens[:, None] if "Multiple" in name else tokens)[0],
         model(tokens[:, None] if "Multiple" in name else tokens)[0],
@@ -218,7 +220,7 @@ def masks() -> dict[str, dict[str, Tensor]]:
 @torch.no_grad()
 def test_any_mask_is_replayed(name: str, kind: type, tmp_path: Path) -> None:
     """Of whatever origin; a place that sees nothing takes the mean of all, as it does there."""
-    model = model_of(kind, tmp_path, n_layer=2) if "n_layer" not in SMALL else model_of(kind, tmp_path)
+    model = model_of(kind, tmp_path)
     inputs = {"input_ids": ids(ROWS, TOKENS, 31), "token_type_ids": ids(ROWS, TOKENS, 31, 1) % 2, **masks()[name]}
     inputs = {key: value for key, value in inputs.items() if key != "labels" or kind is XLNetLMHeadModel}
     replays(tmp_path, recorded(model, tmp_path, inputs))
@@ -262,8 +264,8 @@ def test_tags_spans_and_choices_are_replayed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("attention", ["bi", "uni"])
 @torch.no_grad()
 def test_a_continuation_is_replayed(attention: str, tmp_path: Path) -> None:
-    """As the library itself writes, whose memory of the prompt is too short to be of use."""
-    model = model_of(XLNetLMHeadModel, tmp_path, attn_type=attention)
+    """As the library itself writes without memory: in float32, of which it makes the places that it asks at."""
+    model = model_of(XLNetLMHeadModel, tmp_path, attn_type=attention).float()
     tokens, steps = ids(1, 4, 31), 5
     written = model.generate(
         tokens, max_new_tokens=steps, do_sample=False, use_mems=False, eos_token_id=None, pad_token_id=0,
@@ -274,11 +276,11 @@ def test_a_continuation_is_replayed(attention: str, tmp_path: Path) -> None:
     save_file(made, tmp_path / "outputs.safetensors")
     replayed = weights.replay(tmp_path)
     assert torch.equal(replayed["sequences"], made["sequences"])
-    close(replayed["step_logits"], made["step_logits"], NEAR)
+    close(replayed["step_logits"], made["step_logits"], 10 * NEAR)
 
 
 def test_who_sees_whom_by_the_config(tmp_path: Path) -> None:
-    cases = (
+    cases: tuple[tuple[type, dict[str, Any], Mask], ...] = (
         (XLNetLMHeadModel, {}, Causal()),
         (XLNetModel, {}, Whole()),
         (XLNetModel, {"attn_type": "uni"}, Causal()),
@@ -287,9 +289,10 @@ def test_who_sees_whom_by_the_config(tmp_path: Path) -> None:
     )
     for number, (kind, settings, mask) in enumerate(cases):
         model_of(kind, tmp_path / str(number), **settings)
-        mixer = weights.load(tmp_path / str(number)).model.stack.layers[1].mixer  # type: ignore[union-attr]
-        assert isinstance(mixer, TwoStream)
-        assert mixer.mask == mask
+        model = weights.load(tmp_path / str(number)).model
+        assert isinstance(model, XLNet | XLNetReader)
+        mixers = [block.mixer for block in model.stack.layers]
+        assert [mixer.mask for mixer in mixers if isinstance(mixer, TwoStream)] == [mask] * 2
 
 
 def test_what_heed_cannot_is_refused(tmp_path: Path) -> None:
@@ -319,7 +322,11 @@ BAD: dict[str, tuple[dict[str, Tensor], str]] = {
     "shape": ({"perm_mask": torch.ones(1, 3)}, r"perm_mask has the shape \[1, 3\]; needed is \[1, 3, 3\]"),
     "mapping": ({"target_mapping": torch.ones(1, 2, 4)}, r"needed is \[1, 2, 3\]"),
     "labels": ({"labels": torch.ones(1, 4, dtype=torch.long)}, r"needed is the number of a class for each of \[1, 3\]"),
-    "memory": ({"mems.0": torch.ones(1, 1, 12), "mems.1": torch.ones(2, 1, 12)}, "needed is .tokens, rows, 12"),
+    "memory": (
+        {"mems.0": torch.ones(1, 1, 12), "mems.1": torch.ones(2, 1, 12)},
+        r"needed is \[tokens, 1, 12\] of each",
+    ),
+    "memory of other rows": ({f"mems.{n}": torch.ones(2, 3, 12) for n in range(2)}, r"needed is \[tokens, 1, 12\]"),
     "half a memory": ({"mems.0": torch.ones(1, 1, 12)}, "has no mems.1"),
     "embeddings": ({"inputs_embeds": torch.ones(1, 3, 12)}, "which heed does not feed"),
 }

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor
-from transformers.models import mt5, pegasus, switch_transformers, t5, umt5
+from transformers.models import longt5, mt5, pegasus, switch_transformers, t5, umt5
 
 from heed import weights
 from heed.core.contract import Given, Where
@@ -54,6 +54,7 @@ KINDS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "t5": (transformers.T5Config, transformers.T5ForConditionalGeneration, T5_SMALL),
     "mt5": (transformers.MT5Config, transformers.MT5ForConditionalGeneration, T5_SMALL),
     "umt5": (transformers.UMT5Config, transformers.UMT5ForConditionalGeneration, T5_SMALL),
+    "longt5": (transformers.LongT5Config, transformers.LongT5ForConditionalGeneration, T5_SMALL),
     "switch_transformers": (
         transformers.SwitchTransformersConfig,
         transformers.SwitchTransformersForConditionalGeneration,
@@ -70,6 +71,7 @@ NORMS = (
     t5.modeling_t5.T5LayerNorm,
     mt5.modeling_mt5.MT5LayerNorm,
     umt5.modeling_umt5.UMT5LayerNorm,
+    longt5.modeling_longt5.LongT5LayerNorm,
     switch_transformers.modeling_switch_transformers.SwitchTransformersLayerNorm,
 )
 ROUTER = switch_transformers.modeling_switch_transformers.SwitchTransformersTop1Router

@@ -1,0 +1,111 @@
+"""Mamba: a state space whose steps are chosen by what it reads, so that it may keep or forget."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Literal, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..core.config import Flag, Size
+from ..core.contract import Mixer, MixerConfig, Reach, Where
+from ..core.state import Cell, Dim, Entries, Slot, Spec
+from ..parts.decayed import must_rise
+from ..parts.feedforward import Activation, activate
+from ..parts.scan import Memory, after, pieces, recomputed, scan
+from ..parts.sliding import depthwise
+from ..parts.tail import continued
+
+SLOWEST, FASTEST = 0.001, 0.1  # first steps lie between
+
+Remembered: TypeAlias = "tuple[Cell, Cell]"  # the last inputs of the convolution, and the state space
+
+
+class Mamba(Mixer[Remembered]):
+    """A selective state space: every channel keeps `state` numbers that fade at their own rates, and each token says how
+    long its step is, what it writes and what it reads; a gate beside it lets through as much as it likes.
+
+        h_i = exp(Δ_i A) ⊙ h_{i-1} + Δ_i B_i u_i,   y_i = W_o ((C_i·h_i + D u_i) ⊙ silu(z_i)),   A = -exp(log A) < 0
+        u, z = W_i x,   u ← act(conv(u)),   B_i, C_i, δ_i = W_s u_i,   Δ_i = softplus(W_Δ δ_i + b)
+
+    with a causal convolution over `kernel` tokens of each channel. Gu & Dao 2023. Over n tokens it costs O(n·e·d·s) time
+    for a state of s numbers in each of e·d channels, and O(n·e·d) memory: the states are computed piece by piece and,
+    backwards, once more. A step of decoding costs O(e·d·s). Remembers the state and kernel - 1 inputs of the convolution.
+    """
+
+    class Config(MixerConfig):
+        paper: ClassVar[str] = "Gu & Dao 2023, Mamba: Linear-Time Sequence Modeling, arXiv 2312.00752"
+
+        kind: Literal["mamba"] = "mamba"
+        hidden: Size | None = None  # channels inside; None: twice the width
+        state: Size = 16  # numbers that each channel remembers
+        kernel: Size = 4  # tokens that the convolution sees
+        rank: Size | None = None  # of what the steps are made from; None: a sixteenth of the width
+        activation: Activation = "silu"  # after the convolution
+        bias: Flag = False  # of the way in and the way out
+        kernel_bias: Flag = True
+
+        def build(self, width: int) -> Mamba:
+            return Mamba(self, width)
+
+        @classmethod
+        def samples(cls) -> tuple[MixerConfig, ...]:
+            return (
+                *(cls(), cls(hidden=10, state=3, kernel=2, rank=5), cls(state=1, kernel=1, kernel_bias=False)),
+                cls(hidden=31, state=5, kernel=12, bias=True, activation="gelu"),
+            )
+
+    def __init__(self, config: Config, width: int) -> None:
+        super().__init__()
+        inner, rank = config.hidden or 2 * width, config.rank or -(-width // 16)
+        self.hidden, self.state, self.before = Dim("hidden", inner), Dim("state", config.state), config.kernel - 1
+        self.activation, self.rank, self.reach = config.activation, rank, Reach(None, 0)
+        self.input = nn.Linear(width, 2 * inner, bias=config.bias)  # u and z
+        self.kernel = nn.Parameter(torch.empty(inner, config.kernel))
+        self.kernel_bias = nn.Parameter(torch.zeros(inner)) if config.kernel_bias else None
+        self.select = nn.Linear(inner, rank + 2 * config.state, bias=False)  # δ, B and C
+        self.step = nn.Parameter(torch.empty(inner, rank))  # W_Δ; no Linear, as its first weights matter
+        self.step_bias = nn.Parameter(torch.empty(inner))
+        self.decay = nn.Parameter(torch.arange(1.0, config.state + 1).log().repeat(inner, 1))  # log -A
+        self.skip = nn.Parameter(torch.ones(inner))  # D
+        self.out = nn.Linear(inner, width, bias=config.bias)
+        nn.init.uniform_(self.kernel, -(config.kernel**-0.5), config.kernel**-0.5)
+        nn.init.uniform_(self.step, -(rank**-0.5), rank**-0.5)
+        with torch.no_grad():  # softplus gives back steps that are spread evenly over their orders of magnitude
+            step = torch.exp(torch.empty(inner).uniform_(math.log(SLOWEST), math.log(FASTEST)))
+            self.step_bias.copy_(step + torch.log(-torch.expm1(-step)))
+
+    @property
+    def precision(self) -> torch.dtype:
+        """Long sums need at least float32."""
+        return torch.promote_types(self.out.weight.dtype, torch.float32)
+
+    def spec(self) -> Spec:
+        tail = Slot(((Dim("(kernel - 1)", self.before), self.hidden),), Entries(fixed=1), self.out.weight.dtype)
+        return tail, Slot(((self.state, self.hidden),), Entries(fixed=1), self.precision)
+
+    def forward(self, x: Tensor, where: Where, state: Remembered | None = None) -> tuple[Tensor, Remembered | None]:
+        must_rise(where, "Mamba")
+        u, gate = self.input(where.blank(x)).chunk(2, -1)
+        (tail,), space = (cell.take() for cell in (self.start(len(x)) if state is None else state))
+        both, tail = continued(u, where, tail)
+        u = depthwise(both, self.kernel)
+        u = activate(self.activation, u if self.kernel_bias is None else u + self.kernel_bias)
+        low, write, read = self.select(u).split((self.rank, self.state, self.state), -1)
+        step = F.softplus(F.linear(low, self.step, self.step_bias))  # Δ
+        inputs = [part.to(self.precision) for part in (step, u, write, read)]
+        rates = -torch.exp(self.decay.to(self.precision)).T  # A, [S, D]
+        y, kept = pieces(recomputed(_spaced), space, inputs, where, len(x) * self.state * self.hidden, (rates,))
+        y = self.out((y.to(x.dtype) + self.skip * u) * F.silu(gate))
+        return y, None if state is None else (Cell(tail), Cell(*kept))
+
+
+def _spaced(space: Memory, count: Tensor | None, *inputs: Tensor) -> tuple[Tensor, Memory]:
+    """C·h of some tokens, and h after them. Steps and inputs [B, T, D], what is written and read [B, T, S]."""
+    step, u, write, read, rates = inputs
+    decay = torch.exp(step.unsqueeze(2) * rates)  # [B, T, S, D]
+    states = scan(decay, write.unsqueeze(-1) * (step * u).unsqueeze(2), *space)
+    y = (read.unsqueeze(2) @ states).squeeze(2)
+    return y, (after(states, *space, count),)

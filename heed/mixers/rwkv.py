@@ -1,0 +1,124 @@
+"""RWKV: a mean of all values so far, weighted by their keys and by how long ago they were, as a recurrence."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, NamedTuple, Self, TypeAlias
+
+import torch
+from pydantic import model_validator
+from torch import Tensor, nn
+
+from ..core.config import Count, Size
+from ..core.contract import Mixer, MixerConfig, Reach, Where
+from ..core.state import Cell, Dim, Entries, Slot, Spec
+from ..parts.decayed import must_rise
+from ..parts.scan import after, before, crests, pieces, scan
+from ..parts.tail import continued
+
+NEVER = -1e38  # the level of sums to which nothing was added: finite, so that differences of two are numbers
+
+Remembered: TypeAlias = "tuple[Cell, Cell, Cell]"  # the last token, both sums, and their level
+
+
+class Sums(NamedTuple):
+    """What is known of all tokens so far: exp(level) · above = Σ e^(k_j + ...) v_j, and the same `below` without v."""
+
+    above: Tensor  # [B, D]
+    below: Tensor
+    level: Tensor  # the largest exponent: so no sum overflows, and the one below is 1 at least
+
+
+class Rwkv(Mixer[Remembered]):
+    """Time mixing of RWKV-4: in every channel a mean of all values, whose weights are exponentials of keys that fade
+    with the distance; the newest token has a weight of its own, and a gate lets through as much as it likes.
+
+        wkv_i = (Σ_{j<i} e^(-(i-1-j) e^w + k_j) v_j + e^(u + k_i) v_i) / (Σ_{j<i} e^(-(i-1-j) e^w + k_j) + e^(u + k_i))
+        y_i = W_o (σ(r_i) ⊙ wkv_i),   r_i, k_i, v_i = W (μ ⊙ x_i + (1 - μ) ⊙ x_{i-1}) with a μ for each of them
+
+    Peng et al. 2023. Costs O(n·d) time beside its projections and O(n·d) memory over n tokens, a step of decoding O(d).
+    Remembers the last token, both sums and the largest exponent in them, by which they are divided. The whole sequence
+    is a scan of pairs (`parts/scan.py`) in which no exponent is above 0: neither 20,000 tokens nor keys of any size
+    overflow. First weights are the authors' for layer `layer` of `layers`: deeper layers fade faster, and take more
+    from the token itself.
+    """
+
+    class Config(MixerConfig):
+        paper: ClassVar[str] = "Peng et al. 2023, RWKV: Reinventing RNNs for the Transformer Era, arXiv 2305.13048"
+
+        kind: Literal["rwkv"] = "rwkv"
+        hidden: Size | None = None  # channels of keys and values; None: the width
+        layer: Count = 0  # which layer it is, and of how many: for its first weights only
+        layers: Size = 1
+
+        @model_validator(mode="after")
+        def _one_of_them(self) -> Self:
+            if self.layer >= self.layers:
+                raise ValueError(f"layer is {self.layer}, but there are {self.layers} layers, counted from 0")
+            return self
+
+        def build(self, width: int) -> Rwkv:
+            return Rwkv(self, width)
+
+        @classmethod
+        def samples(cls) -> tuple[MixerConfig, ...]:
+            return cls(), cls(hidden=10), cls(layer=1, layers=2), cls(hidden=1, layer=2, layers=5)
+
+    def __init__(self, config: Config, width: int) -> None:
+        super().__init__()
+        self.width, self.hidden = Dim("width", width), Dim("hidden", config.hidden or width)
+        self.reach = Reach(None, 0)
+        self.key, self.value, self.receptance = (nn.Linear(width, self.hidden, bias=False) for _ in range(3))
+        self.out = nn.Linear(self.hidden, width, bias=False)
+        deep, left = config.layer / max(1, config.layers - 1), 1 - config.layer / config.layers
+        share = torch.arange(width) / width
+        self.mix_key = nn.Parameter(share**left)  # μ
+        self.mix_value = nn.Parameter(share**left + 0.3 * deep)
+        self.mix_receptance = nn.Parameter(share ** (left / 2))
+        channel = torch.arange(self.hidden)
+        self.decay = nn.Parameter(-5 + 8 * (channel / max(1, self.hidden - 1)) ** (0.7 + 1.3 * deep))  # w
+        self.bonus = nn.Parameter(torch.tensor(0.3).log() + ((channel + 1) % 3 - 1) * 0.5)  # u
+
+    @property
+    def precision(self) -> torch.dtype:
+        """Long sums need at least float32."""
+        return torch.promote_types(self.out.weight.dtype, torch.float32)
+
+    def spec(self) -> Spec:
+        one = Entries(fixed=1)
+        level = Slot(((self.hidden,),), one, self.precision, fill=NEVER)
+        return (
+            Slot(((self.width,),), one, self.out.weight.dtype),
+            Slot(((self.hidden,),) * 2, one, self.precision),
+            level,
+        )
+
+    def forward(self, x: Tensor, where: Where, state: Remembered | None = None) -> tuple[Tensor, Remembered | None]:
+        must_rise(where, "RWKV")
+        x = where.blank(x)
+        last, sums, level = (cell.take() for cell in (self.start(len(x)) if state is None else state))
+        both, tail = continued(x, where, last[0].unsqueeze(1))
+        earlier = both[:, :-1]
+        key = self.key(torch.lerp(earlier, x, self.mix_key)).to(self.precision)
+        value = self.value(torch.lerp(earlier, x, self.mix_value)).to(self.precision)
+        gate = torch.sigmoid(self.receptance(torch.lerp(earlier, x, self.mix_receptance)))
+        mean, kept = pieces(self._mean, (*sums, *level), (key, value), where, 2 * len(x) * self.hidden)
+        y: Tensor = self.out(gate * mean.to(x.dtype))
+        return y, None if state is None else (Cell(tail[:, 0]), Cell(*kept[:2]), Cell(kept[2]))
+
+    def _mean(self, known: tuple[Tensor, ...], count: Tensor | None, key: Tensor, value: Tensor) -> tuple[Tensor, Sums]:
+        """wkv of some tokens, and the sums after them. [B, T, D]"""
+        sums = Sums(*known)
+        fade = -torch.exp(self.decay.to(key.dtype))
+        with torch.no_grad():
+            level = crests(key, fade, sums.level)
+            found = before(level, sums.level)
+            crest = torch.maximum(found, self.bonus + key)
+        decay = torch.exp(found + fade - level)
+        weight = torch.exp(key - level)
+        totals = torch.stack((sums.above, sums.below), 1)  # [B, 2, D]
+        states = scan(decay.unsqueeze(2), torch.stack((weight * value, weight), 2), totals)
+        above, below = before(states, totals).unbind(2)
+        old, new = torch.exp(found - crest), torch.exp(self.bonus + key - crest)
+        mean = (old * above + new * value) / (old * below + new)
+        above, below = after(states, totals, count).unbind(1)
+        return mean, Sums(above, below, after(level, sums.level, count))

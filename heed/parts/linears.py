@@ -1,0 +1,249 @@
+"""Layers that stand where an nn.Linear stood: ternary or binary weights, four weights in a byte, a change of low rank.
+
+A model does not know them when it is built: edits put them in from outside (`heed.weights.edits`). Whoever calls a
+layer need not know either; whoever wants its matrix asks `matrix_of`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .dropout import Dropout
+
+SMALLEST = 1e-5  # the least that is divided by
+LARGEST = 127  # of 8 bits
+FIELDS = 4  # weights in a byte
+
+
+class Whole(NamedTuple):
+    """Numbers that are whole ones times a step."""
+
+    numbers: Tensor
+    step: Tensor
+
+    @property
+    def value(self) -> Tensor:
+        return self.numbers * self.step
+
+
+class Edited(nn.Module):
+    """Stands where an nn.Linear stood."""
+
+    in_features: int
+    out_features: int
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(self, layer: nn.Linear | Edited) -> None:
+        super().__init__()
+        self.in_features, self.out_features = layer.in_features, layer.out_features
+
+    @property
+    @abstractmethod
+    def matrix(self) -> Tensor:
+        """What the input is multiplied with. [out, in]"""
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}"
+
+
+class Ternary(Edited):
+    """y = x' W'ᵀ + b: weights are -1, 0 or 1 times one number, channels whole numbers of 8 bits times one per token.
+
+        W' = β·clip( round(W / β), -1, 1 ),  β = mean|W|;     x' = γ·clip( round(x / γ), -128, 127 ),  γ = max|x| / 127
+
+    Ma et al. 2024, BitNet b1.58. W stays in full precision and is what learns: gradients pass both roundings as if they
+    were not there (Bengio et al. 2013). The product is one of small whole numbers, which float32 holds exactly up to
+    131,072 inputs: it does not depend on how tokens are batched. `norm` comes before, if there is one.
+    """
+
+    def __init__(self, layer: nn.Linear, norm: nn.Module | None = None) -> None:
+        super().__init__(layer)
+        self.weight, self.bias, self.norm = layer.weight, layer.bias, norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        return product(x if self.norm is None else self.norm(x), ternary(self.weight), self.bias)
+
+    @property
+    def matrix(self) -> Tensor:
+        return ternary(self.weight).value
+
+
+class Packed(Edited):
+    """What `Ternary` computes, to the last bit, from two bits per weight: a sixteenth of float32.
+
+    A byte of `codes` holds four rows: of R = ⌈out / 4⌉ rows of bytes, bits 2f and 2f + 1 of row r are weight r + f·R,
+    plus one. `scale` is β. Weights are unpacked in every call, so that only one layer at a time takes room for them.
+    With `scaled_bias` the bias is times β, too: so does the reference where it stores ternary weights as numbers.
+    """
+
+    codes: Tensor  # [⌈out / 4⌉, in]
+    scale: Tensor  # [1]
+
+    def __init__(self, layer: nn.Linear | Ternary, norm: nn.Module | None = None, *, scaled_bias: bool = False) -> None:
+        super().__init__(layer)
+        self.scaled_bias = scaled_bias
+        rows, weight = -(-self.out_features // FIELDS), layer.weight.detach()
+        if weight.is_meta:  # to be loaded
+            codes, scale = weight.new_empty(rows, self.in_features, dtype=torch.uint8), weight.new_empty(1)
+        else:
+            codes, scale = packed(ternary(weight).numbers), ternary(weight).step.reshape(1)
+        self.register_buffer("codes", codes)
+        self.register_buffer("scale", scale)
+        self.bias = layer.bias
+        self.norm = layer.norm if isinstance(layer, Ternary) else norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        bias = self.bias * self.scale if self.scaled_bias and self.bias is not None else self.bias
+        return product(x if self.norm is None else self.norm(x), self._weights, bias)
+
+    @property
+    def matrix(self) -> Tensor:
+        return self._weights.value
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]  # there is none to set
+        return _unreadable(self, self.scale)
+
+    @property
+    def _weights(self) -> Whole:
+        return Whole(unpacked(self.codes, self.out_features).to(self.scale), self.scale)
+
+
+class Binary(Edited):
+    """y = β·γ/Q · sign(W - mean W) q(norm x) + b,  q(x) = clip( round(x·Q/γ), 1 - Q, Q - 1 ),  β = mean|W|, γ = max|x|.
+
+    Wang et al. 2023, BitNet, with Q = 2⁷ and sign(0) = -1. γ is that of a token, as the paper has it for inference; its
+    γ of a whole batch in training would let tokens know of one another. `norm` comes before (SubLN); gradients pass.
+    """
+
+    def __init__(self, layer: nn.Linear, norm: nn.Module | None = None) -> None:
+        super().__init__(layer)
+        self.weight, self.bias, self.norm = layer.weight, layer.bias, norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x if self.norm is None else self.norm(x)
+        return product(x, binary(self.weight), self.bias, LARGEST + 1, -LARGEST)
+
+    @property
+    def matrix(self) -> Tensor:
+        return binary(self.weight).value
+
+
+class LowRank(Edited):
+    """y = base(x) + alpha/r · B A dropout(x), with A [r, in], B [out, r] and B = 0 at first (Hu et al. 2021, LoRA).
+
+    Costs r·(in + out) weights and as many multiplications per token, beside the layer's own.
+    """
+
+    def __init__(self, layer: nn.Linear | Edited, rank: int, scale: float, dropout: float = 0.0) -> None:
+        super().__init__(layer)
+        self.base, self.scale, self.dropout = layer, scale, Dropout(dropout)
+        shapes = (rank, self.in_features), (self.out_features, rank)
+        self.a, self.b = (nn.Parameter(layer.weight.new_empty(shape)) for shape in shapes)
+        nn.init.normal_(self.a, std=self.in_features**-0.5)  # what it makes of x is about as large as x
+        nn.init.zeros_(self.b)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.base(x)
+        return y + F.linear(F.linear(self.dropout(x), self.a), self.b) * self.scale
+
+    @property
+    def change(self) -> Tensor:
+        """What is added to the matrix below. [out, in]"""
+        return self.b @ self.a * self.scale
+
+    @property
+    def matrix(self) -> Tensor:
+        return matrix_of(self.base) + self.change
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]  # there is none to set
+        return _unreadable(self, self.a)
+
+    @property
+    def bias(self) -> Tensor | None:  # type: ignore[override]  # that of the layer below
+        return self.base.bias
+
+
+def matrix_of(layer: nn.Linear | Edited) -> Tensor:
+    """What a layer multiplies with, whatever it is made of. [out, in]"""
+    return layer.matrix if isinstance(layer, Edited) else layer.weight
+
+
+def ternary(weight: Tensor) -> Whole:
+    """The weights as -1, 0 and 1, and what these are times: the mean of their magnitudes."""
+    exact = weight.to(torch.promote_types(weight.dtype, torch.float32))
+    mean = exact.detach().abs().mean().clamp(min=SMALLEST)
+    return Whole(_rounded(exact * (1.0 / mean), -1, 1), mean)
+
+
+def binary(weight: Tensor) -> Whole:
+    """The weights as -1 and 1, by the side of their mean that they are on; and what these are times."""
+    exact = weight.to(torch.promote_types(weight.dtype, torch.float32))
+    held = exact.detach()
+    mean = held.abs().mean().clamp(min=SMALLEST)
+    signs = torch.where(held > held.mean(), 1.0, -1.0).to(held)
+    return Whole(_through(exact * (1.0 / mean), signs), mean)
+
+
+def eight_bits(x: Tensor, levels: int = LARGEST, low: int = -LARGEST - 1) -> Whole:
+    """Every token as whole numbers, the largest of which is ±levels before it is cut to 8 bits. [..., D], [..., 1]"""
+    exact = x.to(torch.promote_types(x.dtype, torch.float32))
+    scale = levels / exact.detach().abs().amax(-1, keepdim=True).clamp(min=SMALLEST)
+    return Whole(_rounded(exact * scale, low, LARGEST), 1.0 / scale)
+
+
+def product(x: Tensor, weights: Whole, bias: Tensor | None, levels: int = LARGEST, low: int = -LARGEST - 1) -> Tensor:
+    """x' W'ᵀ + b: a product of whole numbers, then what they stand for."""
+    channels = eight_bits(x, levels, low)
+    y = F.linear(channels.numbers, weights.numbers.to(channels.numbers)) * (weights.step * channels.step)
+    return (y if bias is None else y + bias).to(x.dtype)
+
+
+def packed(whole: Tensor) -> Tensor:
+    """Rows of -1, 0 and 1, four of them in a row of bytes. [out, in] -> [⌈out / 4⌉, in]"""
+    rows = -(-len(whole) // FIELDS)
+    codes = F.pad((whole + 1).to(torch.uint8), (0, 0, 0, rows * FIELDS - len(whole)))
+    return (codes.view(FIELDS, rows, -1) << _shifts(whole.device)).sum(0, dtype=torch.uint8)
+
+
+def unpacked(codes: Tensor, rows: int) -> Tensor:
+    """So many rows of -1, 0 and 1. [⌈rows / 4⌉, in] -> [rows, in]"""
+    fields = (codes >> _shifts(codes.device)) & 3
+    return fields.flatten(0, 1)[:rows].to(torch.int8) - 1
+
+
+def _shifts(device: torch.device) -> Tensor:
+    return torch.arange(0, 2 * FIELDS, 2, dtype=torch.uint8, device=device)[:, None, None]
+
+
+def _unreadable(layer: Edited, like: Tensor) -> Tensor:
+    """Tells shape, precision and place of a matrix that is not there: whoever computes with it computes NaN."""
+    return like.new_full((), torch.nan).expand(layer.out_features, layer.in_features)
+
+
+def _rounded(x: Tensor, low: int, high: int) -> Tensor:
+    return _through(x, x.detach().round().clamp_(low, high))
+
+
+def _through(exact: Tensor, rounded: Tensor) -> Tensor:
+    made: Tensor = _Through.apply(exact, rounded)  # type: ignore[no-untyped-call]
+    return made
+
+
+class _Through(torch.autograd.Function):
+    """The second value with the gradient of the first: the straight-through estimator."""
+
+    @staticmethod
+    def forward(ctx: Any, exact: Tensor, rounded: Tensor) -> Tensor:
+        return rounded.view_as(rounded)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
+        return slope, None

@@ -1,0 +1,39 @@
+"""Edits: changes to a built model from outside. `EDITS` is the table.
+
+    edit(model, LoRA(rank=8, on="*.query"))
+    edit(model, BitLinear(on="*.feedforward.*"))
+
+No model class knows of them. They are part of a run's configuration, so that a trained run rebuilds itself; where
+layers stand in a model is told by patterns over their names.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+from pydantic import BeforeValidator
+
+from ...core.config import OneOf
+from .base import Edit as Edit
+from .base import Swap as Swap
+from .base import edit as edit
+from .bits import BitLinear as BitLinear
+from .bits import BitLinearV1 as BitLinearV1
+from .bits import Packed as Packed
+from .lora import LoRA as LoRA
+from .lora import load_adapters as load_adapters
+from .lora import merge as merge
+from .lora import save_adapters as save_adapters
+from .lora import unmerge as unmerge
+from .share import Share as Share
+
+EDITS: tuple[type[Edit], ...] = (LoRA, BitLinear, BitLinearV1, Packed, Share)
+
+AnyEdit: TypeAlias = Annotated[Edit, OneOf(lambda: EDITS)]
+
+
+def _several(value: object) -> object:
+    return (value,) if isinstance(value, Edit | dict) else value
+
+
+SomeEdits: TypeAlias = Annotated[tuple[AnyEdit, ...], BeforeValidator(_several)]
