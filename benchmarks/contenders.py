@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 from heed.core.contract import MixerConfig
 from heed.mixers import (
+    S4,
     Attention,
     BigBird,
     Clustered,
@@ -15,15 +16,19 @@ from heed.mixers import (
     Fourier,
     GatedRetention,
     GatedUnit,
+    Gru,
     Hashed,
     Infini,
     LinearAttention,
     Linformer,
     Longformer,
+    Lstm,
+    Mamba,
     Nystrom,
     Performer,
     Recurrent,
     Retention,
+    Rwkv,
     Transient,
     Yoso,
 )
@@ -154,4 +159,9 @@ CONTENDERS: dict[str, Contender] = {
         both_ways=True,
     ),
     "gated attention unit": Contender(GatedUnit.Config(), GatedUnit.Config(size=32, chunk=16), aim=True),
+    "rwkv": Contender(Rwkv.Config(), Rwkv.Config(), aim=True),
+    "mamba": Contender(Mamba.Config(), Mamba.Config(), aim=True),
+    "s4": Contender(S4.Config(), S4.Config(), aim=True),
+    "lstm": Contender(Lstm.Config(), Lstm.Config(), aim=True),
+    "gru": Contender(Gru.Config(), Gru.Config(), aim=True),
 }

@@ -1,7 +1,12 @@
 """What a mechanism costs as texts grow: time, memory and remembered bytes for 1,024 to 32,768 tokens.
 
 An exponent of 1 is linear growth, 2 quadratic. It is the slope of a line through the logarithms of what was measured
-from 4,096 tokens on. All curves go to `cost.json` beside this file, from which docs/mechanisms is drawn.
+from 4,096 tokens on. Seconds are those of one processor, the quickest of some calls: so a busy machine changes little.
+Every mechanism is measured in a process of its own. Curves are kept in `cost.json` beside this file, from which
+docs/mechanisms is drawn.
+
+    python -m benchmarks cost                 # all of them
+    python -m benchmarks.cost local infini    # only these; the curves of the others stay
 """
 
 from __future__ import annotations
@@ -11,21 +16,28 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from time import process_time
+from typing import Annotated, Any
 
 import torch
+import typer
 from rich.console import Console
 from torch import Tensor
 
+from heed.core.atomic import replacing
 from heed.core.contract import Mixer, Where
-from heed.core.state import nbytes, price
+from heed.core.spec import price
+from heed.core.state import nbytes
 
 from .contenders import CONTENDERS, LONGEST, WIDTH, Contender
-from .measure import Figure, Runner, peak, race
-from .report import Row, Target, machine
+from .measure import Figure, Runner, apart, growth
+from .report import Report, Row, Target, machine
 
 LENGTHS = (1024, 2048, 4096, 8192, 16_384, LONGEST)
 FROM = 4096  # from here on growth is measured: below it, what is fixed still counts
 QUADRATIC = 8192  # what grows with the square is measured up to here
+PROMPT, STEPS = 5000, 20  # tokens after which a state is weighed: some at once, then one by one
+ROUNDS = 4
 LINEAR = Target(1.15, of="heed")
 RESULTS = Path(__file__).with_name("cost.json")
 
@@ -35,9 +47,9 @@ class Curve:
     """What was measured of one mechanism, length by length."""
 
     tokens: list[int] = field(default_factory=list)
-    forward: list[float] = field(default_factory=list)  # seconds
-    backward: list[float] = field(default_factory=list)  # seconds, forward included
-    memory: list[float] = field(default_factory=list)  # bytes at the peak of forward and backward, beyond the inputs
+    forward: list[float] = field(default_factory=list)  # seconds of one processor
+    backward: list[float] = field(default_factory=list)  # the same, forward included
+    memory: list[int] = field(default_factory=list)  # bytes at the peak of forward and backward, beyond the inputs
     state: list[int] = field(default_factory=list)  # bytes that are remembered of one row; 0 if it cannot stream
 
     def exponent(self, what: Sequence[float]) -> float:
@@ -49,17 +61,37 @@ class Curve:
 
 def rows(rounds: int | None) -> Iterator[Row]:
     """Exponents of all mechanisms, and whether they remember what they declare. Writes `cost.json`."""
-    curves, told = {}, Console(stderr=True)
-    for name, contender in CONTENDERS.items():
-        told.print(f"  {name}", style="dim")
-        curves[name] = curve = _measured(name, contender, rounds or 3)
-        target = LINEAR if contender.aim else None
-        for what, values in (("forward", curve.forward), ("forward and backward", curve.backward)):
-            yield Row(f"{name}: time, {what}", Figure.exact(curve.exponent(values), ""), target=target)
-        yield Row(f"{name}: memory", Figure.exact(curve.exponent(curve.memory), ""), target=target)
-        yield from _remembers(name, contender)
-    found = {"machine": machine(), "curves": {name: asdict(curve) for name, curve in curves.items()}}
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return _rows(list(CONTENDERS), rounds)
+
+
+def _rows(names: Sequence[str], rounds: int | None) -> Iterator[Row]:
+    told = Console(stderr=True)
+    for place, name in enumerate(names, 1):
+        told.print(f"  {place} of {len(names)}: {name}", style="dim")
+        curve: Curve = apart(_measured, name, rounds or ROUNDS)
+        record(name, curve)
+        target = LINEAR if CONTENDERS[name].aim else None
+        for what, values in (
+            ("time, forward", curve.forward),
+            ("time, forward and backward", curve.backward),
+            ("memory", curve.memory),
+        ):
+            yield Row(f"{name}: {what}", Figure.exact(round(curve.exponent(values), 2), ""), target=target)
+        yield from _remembers(name, CONTENDERS[name])
+
+
+def record(name: str, curve: Curve) -> None:
+    """Write a curve into `cost.json`, in the place of an older one."""
+    found = {**recorded(), name: {"mixer": repr(CONTENDERS[name].long), **asdict(curve)}}
+    listed = {each: found[each] for each in CONTENDERS if each in found}
+    with replacing(RESULTS) as path:
+        path.write_text(json.dumps({"machine": machine(), "curves": listed}, indent=1) + "\n", encoding="utf-8")
+
+
+def recorded() -> dict[str, Any]:
+    """The curves of `cost.json`."""
+    found: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))["curves"] if RESULTS.exists() else {}
+    return found
 
 
 def lengths(contender: Contender) -> list[int]:
@@ -67,42 +99,40 @@ def lengths(contender: Contender) -> list[int]:
     return [n for n in LENGTHS if contender.growth != "square" or n <= QUADRATIC]
 
 
-def _measured(name: str, contender: Contender, rounds: int) -> Curve:
+def _measured(name: str, rounds: int) -> Curve:
     torch.manual_seed(0)
-    mixer, curve = contender.long.build(WIDTH), Curve()
-    for n in lengths(contender):
+    torch.set_num_threads(1)
+    mixer, curve = CONTENDERS[name].long.build(WIDTH), Curve()
+    for n in lengths(CONTENDERS[name]):
         x = torch.randn(1, n, WIDTH)
-        runners: dict[str, Runner] = {
-            "forward": lambda x=x: _forward(mixer, x),  # type: ignore[misc]
-            "backward": lambda x=x: _backward(mixer, x),  # type: ignore[misc]
-        }
-        samples = race(runners, rounds)
         curve.tokens.append(n)
-        curve.forward.append(Figure.of(samples["forward"]).middle)
-        curve.backward.append(Figure.of(samples["backward"]).middle)
-        curve.memory.append(peak(prepare, name, n).middle)
+        curve.forward.append(_quickest(lambda x=x: _forward(mixer, x), rounds))  # type: ignore[misc]
+        curve.backward.append(_quickest(lambda x=x: _backward(mixer, x), rounds))  # type: ignore[misc]
+        curve.memory.append(growth(lambda x=x: _backward(mixer, x)))  # type: ignore[misc]
         curve.state.append(price(mixer.spec(), n) if mixer.streams else 0)
     return curve
 
 
-def prepare(name: str, length: int) -> Runner:
-    """For `peak`: a mixer and its input; a short call loads what torch loads late."""
-    torch.manual_seed(0)
-    mixer = CONTENDERS[name].long.build(WIDTH)
-    _backward(mixer, torch.randn(1, 512, WIDTH))
-    x = torch.randn(1, length, WIDTH)
-    return lambda: _backward(mixer, x)
+def _quickest(run: Runner, rounds: int) -> float:
+    """Seconds of one processor. The first call warms up; two others are enough if they take long."""
+    run()
+    found: list[float] = []
+    while len(found) < rounds and (len(found) < 2 or sum(found) < 1):
+        begun = process_time()
+        run()
+        found.append(process_time() - begun)
+    return min(found)
 
 
-def _forward(mixer: Mixer[object], x: Tensor) -> Tensor:  # type: ignore[type-var]
+def _forward(mixer: Mixer[Any], x: Tensor) -> Tensor:
     with torch.no_grad():
         return mixer(x, Where.run(*x.shape[:2]))[0]
 
 
-def _backward(mixer: Mixer[object], x: Tensor) -> Tensor:  # type: ignore[type-var]
+def _backward(mixer: Mixer[Any], x: Tensor) -> Tensor:
     x = x.detach().requires_grad_()
     mixer.zero_grad()
-    mixer(x, Where.run(*x.shape[:2]))[0].square().mean().backward()
+    mixer(x, Where.run(*x.shape[:2]))[0].square().mean().backward()  # type: ignore[no-untyped-call]
     return x
 
 
@@ -114,9 +144,24 @@ def _remembers(name: str, contender: Contender) -> Iterator[Row]:
     torch.manual_seed(0)
     state, done = mixer.start(1), 0
     with torch.no_grad():
-        for count in (5000, *(1,) * 20):
+        for count in (PROMPT, *(1,) * STEPS):
             _, state = mixer(torch.randn(1, count, WIDTH), Where.run(1, count, start=done), state)
             done += count
     held, declared = Figure.exact(nbytes(state), "B"), Figure.exact(price(mixer.spec(), done), "B")
     share = Figure.exact(held.middle / declared.middle, "×")
     yield Row(f"{name}: remembered after {done:,} tokens; peer: its spec", held, declared, share, Target(1.0))
+
+
+def main(
+    names: Annotated[list[str] | None, typer.Argument(help="Whom to measure; all if none is named.")] = None,
+) -> None:
+    """Measure the curves of some mechanisms; those of the others stay."""
+    chosen = names or list(CONTENDERS)
+    unknown = [name for name in chosen if name not in CONTENDERS]
+    if unknown:
+        raise typer.BadParameter(f"{', '.join(unknown)} is not measured; there is {', '.join(CONTENDERS)}")
+    Report({"cost": list(_rows(chosen, None))}, machine()).show(Console())
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -52,7 +52,7 @@ def _recurrences(length: int, rounds: int) -> Row:
 
 def _mixers(length: int, rounds: int) -> Row:
     x, where = torch.randn(1, length, WIDTH), Where.run(1, length)
-    runners = {
+    runners: dict[str, Runner] = {
         name: partial(_backward, config.build(WIDTH), x, where)
         for name, config in {"heed": Retention.Config(heads=HEADS), "full": Attention.Config(heads=HEADS)}.items()
     }
@@ -73,7 +73,9 @@ def _growth(rounds: int) -> Iterator[Row]:
     }
     for name, config in kinds.items():
         mixer = config.build(WIDTH)
-        runners = {str(n): partial(_backward, mixer, torch.randn(1, n, WIDTH), Where.run(1, n)) for n in (FIRST, *LONG)}
+        runners: dict[str, Runner] = {
+            str(n): partial(_backward, mixer, torch.randn(1, n, WIDTH), Where.run(1, n)) for n in (FIRST, *LONG)
+        }
         samples = race(runners, rounds)
         for length in LONG:
             line = [sample * length / FIRST for sample in samples[str(FIRST)]]

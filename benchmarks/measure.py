@@ -7,6 +7,7 @@ function in a fresh process and asks the kernel how far the process grew.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import random
 import statistics
@@ -16,11 +17,12 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from torch import Tensor
 
 Runner: TypeAlias = Callable[[], object]
+T = TypeVar("T")
 Unit: TypeAlias = Literal["s", "B", "×", ""]
 Prepare: TypeAlias = "Callable[..., Runner]"
 Three: TypeAlias = tuple[Tensor, Tensor, Tensor]  # query, key, value
@@ -101,8 +103,25 @@ def peak(prepare: Prepare, *arguments: Any) -> Figure:
 
     `prepare` makes the inputs and warms up; it must be a function of a module, so that the process can find it.
     """
+    return Figure.exact(apart(_prepared, prepare, arguments), "B")
+
+
+def apart(call: Callable[..., T], *arguments: Any) -> T:
+    """What a function of a module gives in a fresh process."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:
-        return Figure.exact(fresh.submit(_growth, prepare, arguments).result(), "B")
+        return fresh.submit(call, *arguments).result()
+
+
+def growth(run: Runner) -> int:
+    """How far this process grows while it runs this, in bytes. What was freed before is given back first."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # Linux: the high-water mark starts anew
+    before = _resident("VmRSS")
+    kept = run()
+    grown = _resident("VmHWM") - before
+    del kept  # lived until here: a result counts
+    return max(grown, 1)
 
 
 def _repeats(run: Runner) -> int:
@@ -119,15 +138,8 @@ def _timed(run: Runner, repeats: int) -> float:
     return (time.perf_counter() - begin) / repeats
 
 
-def _growth(prepare: Prepare, arguments: tuple[Any, ...]) -> int:
-    run = prepare(*arguments)
-    gc.collect()
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # Linux: the high-water mark starts anew
-    before = _resident("VmRSS")
-    kept = run()
-    grown = _resident("VmHWM") - before
-    del kept  # lived until here: a result counts
-    return max(grown, 1)
+def _prepared(prepare: Prepare, arguments: tuple[Any, ...]) -> int:
+    return growth(prepare(*arguments))
 
 
 def _resident(field: str) -> int:

@@ -20,7 +20,7 @@ import torch
 from heed.catalogue import owner
 from heed.core.config import Config, kind_of
 from heed.core.contract import Mixer, MixerConfig
-from heed.core.state import words
+from heed.core.spec import words
 from heed.core.trials import Case, influence
 from heed.mixers import MIXERS
 from heed.mixers.attention import SAMPLE_MASKS

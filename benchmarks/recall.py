@@ -30,7 +30,7 @@ from torch.nn import functional as F
 
 from heed.core.atomic import replacing
 from heed.core.contract import Where
-from heed.core.state import price
+from heed.core.spec import price
 from heed.mixers import Attention
 from heed.models import RMT, Decoder
 from heed.parts.loss import NO_LABEL

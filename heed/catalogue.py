@@ -9,7 +9,7 @@ from typing import Any
 
 from .core.config import Config, kind_of
 from .core.contract import MixerConfig
-from .core.state import words
+from .core.spec import words
 from .data import SOURCES
 from .decode import WAYS
 from .mixers import MIXERS

@@ -67,5 +67,3 @@ class Checked(pytest.Item):
 
 class Wrong(AssertionError):
     """Something is wrong with a target; the message is the report."""
-
-

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from ..core.atomic import replacing
 from .bugs import BUGS
 from .outcome import Status
 from .report import Report
@@ -16,6 +19,12 @@ SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 def as_json(report: Report) -> str:
     """Everything, as JSON."""
     return json.dumps(report.as_data(), indent=1, ensure_ascii=False)
+
+
+def write(path: Path, text: str) -> None:
+    """A file that is there whole or not at all."""
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
 
 
 def junit(report: Report) -> str:
@@ -43,8 +52,6 @@ def junit(report: Report) -> str:
 
 def sarif(report: Report) -> str:
     """One result for every likely bug, at the place of the target."""
-    from .. import __version__
-
     rules = [
         {
             "id": bug.slug,
@@ -55,7 +62,7 @@ def sarif(report: Report) -> str:
         if any(one.bug is bug for one in report.likely)
     ]
     run = {
-        "tool": {"driver": {"name": "heed check", "version": __version__, "rules": rules}},
+        "tool": {"driver": {"name": "heed check", "version": version("heed"), "rules": rules}},
         "results": [_result(report, one.bug.slug, one.fails, one.evidence) for one in report.likely],
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"

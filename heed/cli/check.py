@@ -128,12 +128,10 @@ def check(
 def _give(report: Report, wanted: Wanted, as_json: bool) -> None:
     from ..check import exports, render
     from ..check.page import page
-    from ..core.atomic import replacing
 
     for path, form in ((wanted.junit, exports.junit), (wanted.sarif, exports.sarif), (wanted.html, page)):
         if path is not None:
-            with replacing(path) as part:
-                part.write_text(form(report), encoding="utf-8")
+            exports.write(path, form(report))
     if as_json:
         print(exports.as_json(report))
     else:

@@ -32,6 +32,11 @@ class Writes(ABC):
     def longest(self) -> int | None:
         """How many tokens have a place; None = any number."""
 
+    @property
+    @abstractmethod
+    def vocabulary(self) -> int:
+        """How many tokens have a score: as many as the tokenizer has, or some more."""
+
 
 class Aside(NamedTuple):
     """One thing that a model is asked in training: its stream, the head that makes it scores, which token, how much."""

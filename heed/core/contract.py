@@ -24,8 +24,9 @@ from torch import Tensor, nn
 
 from .config import Config
 from .errors import CannotStream, InputError
+from .spec import Spec
 from .stamps import Span, Stamps
-from .state import S, Seen, Spec, allocate, must_have
+from .state import S, Seen, allocate, must_have
 
 
 class Reach(NamedTuple):

@@ -17,7 +17,8 @@ import torch
 
 from . import trials
 from .errors import CannotStream
-from .state import State, fork, nbytes, price, select
+from .spec import price
+from .state import State, fork, nbytes, select
 from .trials import AnyMixer, Case, added_up, distance
 
 __all__ = ["BOUND", "LAWS", "Case", "Finding", "Law", "cost", "padding", "reach", "rows", "split"]

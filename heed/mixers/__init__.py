@@ -29,6 +29,7 @@ from .latent import Latent as Latent
 from .lightconv import LightConv as LightConv
 from .linear_attention import LinearAttention as LinearAttention
 from .linformer import Linformer as Linformer
+from .longformer import Longformer as Longformer
 from .lstm import Gru as Gru
 from .lstm import Lstm as Lstm
 from .mamba import Mamba as Mamba
@@ -39,7 +40,6 @@ from .performer import Performer as Performer
 from .recurrent import Recurrent as Recurrent
 from .retention import Retention as Retention
 from .ringed import Ringed as Ringed
-from .longformer import Longformer as Longformer
 from .rwkv import Rwkv as Rwkv
 from .s4 import S4 as S4
 from .shifted import Shifted as Shifted

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ..core.config import Positive
 from ..core.contract import MixerConfig, Where
-from ..core.state import Dim, Entries, Log, Slot, Spec, remember
+from ..core.spec import Dim, Entries, Slot, Spec
+from ..core.state import Log, remember
 from ..parts.attend import attend, written_out
 from ..parts.headed import Headed, HeadedConfig
 from ..parts.masks import (

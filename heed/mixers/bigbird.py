@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..core.config import Count, Flag, Seed, Size
 from ..core.contract import MixerConfig, Reach, Where
-from ..core.state import Spec
+from ..core.spec import Spec
 from ..parts.attend import attend, written_out
 from ..parts.fused import How, Pairs
 from ..parts.gathered import gathered

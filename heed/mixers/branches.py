@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from ..core.config import ManyOf, Size
 from ..core.contract import NOTHING, Given, Mixer, MixerConfig, Reach, Where
 from ..core.errors import ConfigError
-from ..core.state import Seen, Spec, State
+from ..core.spec import Spec
+from ..core.state import Seen, State
 
 States: TypeAlias = "tuple[State, ...]"
 

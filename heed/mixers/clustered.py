@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..core.config import Count, Seed, Size
 from ..core.contract import MixerConfig, Reach, Where
-from ..core.state import Spec
+from ..core.spec import Spec
 from ..parts.fused import masked_softmax
 from ..parts.hashing import drawn
 from ..parts.headed import Headed, HeadedConfig

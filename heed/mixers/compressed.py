@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from ..core.config import Size
 from ..core.contract import MixerConfig, Reach, Where
 from ..core.errors import InputError
+from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.stamps import Span, Stamps
-from ..core.state import Dim, Entries, Log, Seen, Slot, Spec, remember
+from ..core.state import Log, Seen, remember
 from ..parts.attend import attend, written_out
 from ..parts.headed import Headed, HeadedConfig
 from ..parts.masks import Causal

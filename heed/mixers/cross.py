@@ -8,7 +8,8 @@ from torch import Tensor
 
 from ..core.contract import NOTHING, Given, MixerConfig, Reach, Where
 from ..core.errors import InputError
-from ..core.state import Entries, Log, Seen, Slot, Spec
+from ..core.spec import Entries, Slot, Spec
+from ..core.state import Log, Seen
 from ..parts.attend import attend, written_out
 from ..parts.headed import Headed, HeadedConfig
 from ..parts.masks import Whole

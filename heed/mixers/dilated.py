@@ -14,8 +14,9 @@ from torch import Tensor
 
 from ..core.config import Flag, Size
 from ..core.contract import MixerConfig, Reach, Where
+from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.stamps import Stamps
-from ..core.state import Dim, Entries, Log, Seen, Slot, Spec, remember
+from ..core.state import Log, Seen, remember
 from ..parts.attend import attend, written_out
 from ..parts.fused import How, Pairs
 from ..parts.headed import Headed, HeadedConfig

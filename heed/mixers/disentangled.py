@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from ..core.config import Config as Tree
 from ..core.config import Flag, Size
 from ..core.contract import MixerConfig, Where
+from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.stamps import Stamps
-from ..core.state import Dim, Entries, Log, Slot, Spec, remember
+from ..core.state import Log, remember
 from ..parts.attend import attend, written_out
 from ..parts.fused import Term
 from ..parts.headed import Headed, HeadedConfig

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..core.contract import Mixer, MixerConfig, Reach, Where
-from ..core.state import Spec
+from ..core.spec import Spec
 
 Nothing: TypeAlias = "tuple[()]"
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from ..core.config import Count, Flag
 from ..core.contract import MixerConfig, Reach, Where
 from ..core.errors import ConfigError, InputError
-from ..core.state import Seen, Spec
+from ..core.spec import Spec
+from ..core.state import Seen
 from ..parts.attend import attend, written_out
 from ..parts.headed import Headed, HeadedConfig
 from ..parts.masks import Whole

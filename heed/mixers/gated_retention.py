@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from ..core.config import Positive
 from ..core.contract import MixerConfig, Where
-from ..core.state import Cell, Entries, Slot, Spec
+from ..core.spec import Entries, Slot, Spec
+from ..core.state import Cell
 from ..parts.decayed import chunked, must_rise, weights
 from ..parts.norms import RMSNorm
 from ..parts.positions import NoPosition, Rope

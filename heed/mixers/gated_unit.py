@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from ..core.config import Flag, OneOf, Positive, Share, Size
 from ..core.contract import Mixer, MixerConfig, Reach, Where
+from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.stamps import Stamps
-from ..core.state import Cell, Dim, Entries, Log, Seen, Slot, Spec, remember
+from ..core.state import Cell, Log, Seen, remember
 from ..parts.dropout import Dropout
 from ..parts.folded import folded
 from ..parts.look import Look
-from ..parts.masks import Causal, Segments, Whole
+from ..parts.masks import Causal, Mask, Segments, Whole
 from ..parts.positions import Alibi, Buckets, NoPosition, RelativeConfig, Rope
 from ..parts.positionwise import Activation, activate
 from ..parts.retained import AnyTurn
@@ -60,7 +61,7 @@ class GatedUnit(Mixer[Remembered]):
         @classmethod
         def samples(cls) -> tuple[MixerConfig, ...]:
             small = cls(size=6, chunk=4)
-            options = (
+            options: tuple[dict[str, Any], ...] = (
                 *({}, {"chunk": 1}, {"chunk": 3, "scale": 0.3}, {"causal": False}, {"causal": False, "chunk": 30}),
                 {"weigh": "laplace", "activation": "gelu", "bias": False, "hidden": 7},
                 {"position": NoPosition.Config(), "relation": NoPosition.Config()},
@@ -77,7 +78,8 @@ class GatedUnit(Mixer[Remembered]):
             config.activation,
             config.weigh,
         )
-        self.mask, self.reach = (Causal(), Reach(None, 0)) if config.causal else (Whole(), Reach(None, None))
+        self.mask: Mask = Causal() if config.causal else Whole()
+        self.reach = Reach(None, 0 if config.causal else None)
         self.gate, self.value = (nn.Linear(width, self.hidden, bias=config.bias) for _ in range(2))
         self.base = nn.Linear(width, self.size, bias=config.bias)
         self.gain = nn.Parameter(torch.empty(ROLES, self.size))  # γ
@@ -138,9 +140,9 @@ class GatedUnit(Mixer[Remembered]):
 
     def _near(self, query: Tensor, where: Stamps, seen: Seen) -> Tensor:
         """What each token takes of those of its chunk. [R, T, s] -> [R, T, e]"""
-        return (
-            self.dropout(self._weights(query, where, seen).masked_fill(~self._visible(where, seen), 0)) @ seen.parts[2]
-        )
+        weight = self._weights(query, where, seen).masked_fill(~self.mask(where, seen).pairs(1)[:, 0], 0)
+        read: Tensor = self.dropout(weight) @ seen.parts[2]
+        return read
 
     def _weights(self, query: Tensor, where: Stamps, seen: Seen) -> Tensor:
         """relu²(q·k + b). [R, T, N]"""
@@ -149,9 +151,6 @@ class GatedUnit(Mixer[Remembered]):
         if term is not None:
             score = score + term(query.unsqueeze(2), key.unsqueeze(2), where, seen)[:, 0]
         return activate(self.weigh, score)
-
-    def _visible(self, where: Stamps, seen: Stamps) -> Tensor:
-        return self.mask(where, seen).pairs(1)[:, 0]
 
     def _far(self, query: Tensor, past: Tensor) -> Tensor:
         """q' M. [..., T, s], [..., s, e] -> [..., T, e]"""

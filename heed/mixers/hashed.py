@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from ..core.config import Flag, Seed, Share, Size
 from ..core.contract import Mixer, MixerConfig, Reach, Where
 from ..core.errors import ConfigError
-from ..core.state import Dim, Entries, Log, Slot, Spec, remember
+from ..core.spec import Dim, Entries, Slot, Spec
+from ..core.state import Log, remember
 from ..parts.chunks import Chunks, Laid, Ring, around
 from ..parts.fused import masked_softmax
 from ..parts.hashing import Asking, bucketed, drawn, even, hashed

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from ..core.config import Flag, Size
 from ..core.contract import MixerConfig, Reach, Where
+from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.stamps import Stamps
-from ..core.state import Cell, Dim, Entries, Log, Seen, Slot, Spec, remember
+from ..core.state import Cell, Log, Seen, remember
 from ..parts.attend import attend, written_out
 from ..parts.headed import Headed, HeadedConfig
 from ..parts.masks import Causal, Segments
@@ -154,7 +155,8 @@ class Infini(Headed[Remembered]):
             added = torch.einsum("bslkd,bslke->bskde", feature, value)
             return Matrix(torch.cat((matrix.values, added), 1).cumsum(1), sums)
         steps = [matrix.values]
-        each = (part.split(1, 1) for part in (key, value, feature, sums[:, :-1]))  # slices would each have a whole gradient
+        # Split, not sliced: the gradient of every slice would be as large as the whole.
+        each = (torch.split(part, 1, 1) for part in (key, value, feature, sums[:, :-1]))
         for one, said, written, known in zip(*each, strict=True):  # what is written depends on what was written before
             fresh = said - self._read(one, Matrix(steps[-1], known))
             steps.append(steps[-1] + torch.einsum("bslkd,bslke->bskde", written, fresh))

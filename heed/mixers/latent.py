@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from ..core.config import Flag, Positive, Share, Size
 from ..core.contract import Mixer, MixerConfig, Reach, Where
-from ..core.state import Dim, Entries, Log, Seen, Slot, Spec, remember
+from ..core.spec import Dim, Entries, Slot, Spec
+from ..core.state import Log, Seen, remember
 from ..parts.attend import attend, written_out
 from ..parts.look import Look
 from ..parts.masks import Causal, Sight

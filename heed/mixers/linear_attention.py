@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ..core.config import Flag
 from ..core.contract import MixerConfig, Reach, Where
-from ..core.state import Cell, Dim, Entries, Slot, Spec
+from ..core.spec import Dim, Entries, Slot, Spec
+from ..core.state import Cell
 from ..parts.decayed import chunked, must_rise, weights
 from ..parts.headed import Headed, HeadedConfig
 from ..parts.norms import RMSNorm
@@ -76,7 +77,8 @@ class LinearAttention(Headed[Cell]):
             y, after = chunked(query, key, value, None, None if state is None else state.take()[0])
         else:
             after = torch.einsum("bnkd,bnke->bkde", key, value)
-            y = torch.einsum("btkgd,bkde->btkge", query.unflatten(2, (self.kv_heads, -1)), after).flatten(2, 3)
+            asked = query.view(*query.shape[:2], self.kv_heads, -1, self.head_size)
+            y = torch.einsum("btkgd,bkde->btkge", asked, after).flatten(2, 3)
         total = y[..., -1:]
         whole = total.masked_fill(total == 0, 1.0)  # a token that sees nothing gets zeros
         self.weights(lambda: self._shown(query, key) / whole.transpose(1, 2))

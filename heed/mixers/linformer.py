@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..core.config import Flag, Size
 from ..core.contract import MixerConfig, Reach, Where
 from ..core.errors import InputError
-from ..core.state import Spec
+from ..core.spec import Spec
 from ..parts.attend import attend, written_out
 from ..parts.headed import Headed, HeadedConfig
 from ..parts.norms import RMSNorm

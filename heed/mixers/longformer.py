@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from ..core.config import Count, Size
 from ..core.contract import MixerConfig, Reach, Where
 from ..core.errors import InputError
+from ..core.spec import Spec
 from ..core.stamps import Stamps
-from ..core.state import Spec
 from ..parts.attend import attend, written_out
 from ..parts.fused import How, Pairs
 from ..parts.headed import Headed, HeadedConfig

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar, Literal, TypeVar
 
-import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from ..core.config import Flag, Size
 from ..core.contract import Mixer, MixerConfig, Reach, Where
-from ..core.state import Cell, Dim, Entries, Slot, Spec
+from ..core.spec import Dim, Entries, Slot, Spec
+from ..core.state import Cell
 from ..parts.decayed import must_rise
 from ..parts.scan import Memory
 

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from ..core.config import Flag, Size
 from ..core.contract import Mixer, MixerConfig, Reach, Where
-from ..core.state import Cell, Dim, Entries, Slot, Spec
+from ..core.spec import Dim, Entries, Slot, Spec
+from ..core.state import Cell
 from ..parts.decayed import must_rise
 from ..parts.feedforward import Activation, activate
 from ..parts.scan import Memory, after, pieces, recomputed, scan
@@ -24,15 +25,16 @@ Remembered: TypeAlias = "tuple[Cell, Cell]"  # the last inputs of the convolutio
 
 
 class Mamba(Mixer[Remembered]):
-    """A selective state space: every channel keeps `state` numbers that fade at their own rates, and each token says how
-    long its step is, what it writes and what it reads; a gate beside it lets through as much as it likes.
+    """A selective state space: every channel keeps `state` numbers that fade at their own rates; each token says how
+    long its step is, what it writes and what it reads, and a gate beside it lets through as much as it likes.
 
         h_i = exp(Δ_i A) ⊙ h_{i-1} + Δ_i B_i u_i,   y_i = W_o ((C_i·h_i + D u_i) ⊙ silu(z_i)),   A = -exp(log A) < 0
         u, z = W_i x,   u ← act(conv(u)),   B_i, C_i, δ_i = W_s u_i,   Δ_i = softplus(W_Δ δ_i + b)
 
-    with a causal convolution over `kernel` tokens of each channel. Gu & Dao 2023. Over n tokens it costs O(n·e·d·s) time
-    for a state of s numbers in each of e·d channels, and O(n·e·d) memory: the states are computed piece by piece and,
-    backwards, once more. A step of decoding costs O(e·d·s). Remembers the state and kernel - 1 inputs of the convolution.
+    with a causal convolution of each channel over `kernel` tokens. Gu & Dao 2023. Over n tokens it costs O(n·e·s) time
+    beside its projections, for s numbers in each of e channels, and O(n·e) memory: states are computed piece by piece
+    and, backwards, once more. A step of decoding costs O(e·s). Remembers the state, and kernel - 1 inputs of the
+    convolution.
     """
 
     class Config(MixerConfig):
@@ -104,8 +106,8 @@ class Mamba(Mixer[Remembered]):
 
 def _spaced(space: Memory, count: Tensor | None, *inputs: Tensor) -> tuple[Tensor, Memory]:
     """C·h of some tokens, and h after them. Steps and inputs [B, T, D], what is written and read [B, T, S]."""
-    step, u, write, read, rates = inputs
+    (start,), (step, u, write, read, rates) = space, inputs
     decay = torch.exp(step.unsqueeze(2) * rates)  # [B, T, S, D]
-    states = scan(decay, write.unsqueeze(-1) * (step * u).unsqueeze(2), *space)
+    states = scan(decay, write.unsqueeze(-1) * (step * u).unsqueeze(2), start)
     y = (read.unsqueeze(2) @ states).squeeze(2)
-    return y, (after(states, *space, count),)
+    return y, (after(states, start, count),)

@@ -13,7 +13,8 @@ from torch.utils.checkpoint import checkpoint
 from ..core.config import Size
 from ..core.contract import NOTHING, Given, MixerConfig, Reach, Where
 from ..core.errors import InputError
-from ..core.state import Dim, Entries, Log, Seen, Slot, Spec
+from ..core.spec import Dim, Entries, Slot, Spec
+from ..core.state import Log, Seen
 from ..parts.attend import attend, masked_softmax, written_out
 from ..parts.headed import Headed, HeadedConfig
 from ..parts.linears import matrix_of

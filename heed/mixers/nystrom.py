@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..core.config import Size
 from ..core.contract import MixerConfig, Reach, Where
-from ..core.state import Spec
+from ..core.spec import Spec
 from ..parts.attend import attend, written_out
 from ..parts.beside import Beside, Kernel
 from ..parts.headed import Headed, HeadedConfig

@@ -12,7 +12,8 @@ from torch import Tensor
 from ..core.config import Flag, Seed, Size
 from ..core.contract import MixerConfig, Reach, Where
 from ..core.errors import InputError
-from ..core.state import Cell, Dim, Entries, Slot, Spec
+from ..core.spec import Dim, Entries, Slot, Spec
+from ..core.state import Cell
 from ..parts import kernelised
 from ..parts.features import AnyKernel, FlooredKernel, ReluKernel, SoftmaxKernel, orthogonal
 from ..parts.headed import Headed, HeadedConfig

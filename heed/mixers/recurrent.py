@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from ..core.config import Count, Flag, Share, Size
 from ..core.contract import Mixer, MixerConfig, Where
 from ..core.errors import ConfigError
+from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.stamps import Span, Stamps
-from ..core.state import Dim, Entries, Log, Seen, Slot, Spec, remember
+from ..core.state import Log, Seen, remember
 from ..parts.attend import attend, written_out
 from ..parts.look import Look
 from ..parts.masks import Causal, Mask, Segments, Window
@@ -194,7 +195,7 @@ class Recurrent(Mixer[Log]):
 
     def _split(self, net: nn.Linear, states: Tensor) -> Tensor:
         projected: Tensor = net(states)
-        return projected.unflatten(-1, (self.heads, self.head_size))
+        return projected.view(*states.shape[:2], self.heads, self.head_size)
 
     @property
     def _drop(self) -> float:

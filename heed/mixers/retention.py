@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ..core.contract import MixerConfig, Where
-from ..core.state import Cell, Entries, Slot, Spec, State
+from ..core.spec import Entries, Slot, Spec
+from ..core.state import Cell, State
 from ..parts.decayed import chunked, must_rise, weights
 from ..parts.divisors import AnyDivisor, Chunkwise, Made, Rooted, Summed, Undivided
 from ..parts.norms import RMSNorm
@@ -26,10 +27,11 @@ class Retention(Retained[Memory]):
         y_i = W_o ( silu(W_g x_i) ⊙ norm( Σ_{j <= i} γ^(i-j) (q_i·k_j / √d) v_j ) )
             = W_o ( silu(W_g x_i) ⊙ norm( q_i S_i ) ),   S_i = γ S_{i-1} + k_iᵀ v_i / √d
 
-    with γ = 1 - 2^(-5-h) in head h = 0, 1, ...; q and k are turned by their position; the norm is over each head. Sun et al. 2023 (RetNet). Costs O(n·(c + d)·d)
-    time over n tokens, c of them at a time, and O(d²) for one token more; remembers S. A token counts as one step of
-    decay, wherever it stands. The authors' code divides what is normed, in each of its forms by something else:
-    `divisor`, and norms without a mean: `norm`.
+    with γ = 1 - 2^(-5-h) in head h = 0, 1, ...; q and k are turned by their position; the norm is over each head.
+
+    Sun et al. 2023 (RetNet). Costs O(n·(c + d)·d) time over n tokens, c of them at a time, and O(d²) for one token
+    more; remembers S. A token counts as one step of decay, wherever it stands. The authors' code divides what is
+    normed, in each of its forms by something else: `divisor`, and norms without a mean: `norm`.
     """
 
     class Config(RetainedConfig):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..core.config import Flag
 from ..core.contract import MixerConfig, Reach, Where
-from ..core.state import Spec
+from ..core.spec import Spec
 from ..parts.chunks import Chunks, Laid, Ring, around
 from ..parts.headed import Headed, HeadedConfig
 from ..parts.veil import Veil

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from ..core.config import Count, Size
 from ..core.contract import Mixer, MixerConfig, Reach, Where
-from ..core.state import Cell, Dim, Entries, Slot, Spec
+from ..core.spec import Dim, Entries, Slot, Spec
+from ..core.state import Cell
 from ..parts.decayed import must_rise
 from ..parts.scan import after, before, crests, pieces, scan
 from ..parts.tail import continued

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from ..core.config import Size
 from ..core.contract import Mixer, MixerConfig, Reach, Where
+from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.stamps import Stamps
-from ..core.state import Cell, Dim, Entries, Slot, Spec
+from ..core.state import Cell
 from ..parts.decayed import must_rise
 from ..parts.feedforward import Activation, activate
 from ..parts.scan import scan
@@ -38,13 +39,14 @@ class S4(Mixer[Cell]):
     or as -(m + 1), all real ("real": N numbers, and no factor 2).
 
     Costs O(n·(c + N)·d) time and O(n·d) memory over n tokens: within chunks of c tokens the convolution is one matrix
-    per channel, between them a scan carries the state. A step of decoding costs O(N·d). Remembers N numbers per channel.
+    per channel, between them a scan carries the state. A step of decoding costs O(N·d). Remembers N numbers of each
+    channel.
     """
 
     class Config(MixerConfig):
         paper: ClassVar[str] = (
-            "Gu et al. 2022, Efficiently Modeling Long Sequences with Structured State Spaces, arXiv 2111.00396; On the "
-            "Parameterization and Initialization of Diagonal State Space Models, arXiv 2206.11893"
+            "Gu et al. 2022, Efficiently Modeling Long Sequences with Structured State Spaces, arXiv 2111.00396; "
+            "On the Parameterization and Initialization of Diagonal State Space Models, arXiv 2206.11893"
         )
 
         kind: Literal["s4"] = "s4"
@@ -132,7 +134,7 @@ class Chunk(NamedTuple):
         filled = F.pad(u, (0, 0, 0, count * length - tokens))
         columns = filled.view(rows * count, length, width).permute(2, 1, 0)  # [D, L, B·count]
         entered = _apart(self.enter).permute(1, 2, 0) @ columns  # [D, N, B·count]
-        entered = _whole(entered.permute(2, 0, 1).unflatten(0, (rows, count)), self.power)
+        entered = _whole(entered.permute(2, 0, 1).reshape(rows, count, width, -1), self.power)
         states = scan(self.power[-1].expand(1, count, -1, -1), entered, start)
         states = torch.cat((start.unsqueeze(1), states), 1)  # [B, count + 1, D, M]
         found = _apart(states[:, :-1]).flatten(0, 1).permute(1, 2, 0)  # [D, N, B·count]
@@ -193,4 +195,4 @@ def _apart(x: Tensor) -> Tensor:
 
 def _whole(x: Tensor, like: Tensor) -> Tensor:
     """The way back, if `like` is complex."""
-    return torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous()) if like.is_complex() else x
+    return torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2).contiguous()) if like.is_complex() else x

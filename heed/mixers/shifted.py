@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..core.config import Count, Size
 from ..core.contract import MixerConfig, Reach, Where
-from ..core.state import Spec
+from ..core.spec import Spec
 from ..parts.attend import attend, written_out
 from ..parts.headed import Headed, HeadedConfig
 from ..parts.norms import RMSNorm

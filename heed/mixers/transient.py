@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..core.config import Count, Flag, Size
 from ..core.contract import MixerConfig, Reach, Where
+from ..core.spec import Spec
 from ..core.stamps import Stamps
-from ..core.state import Spec
 from ..parts.attend import written_out
 from ..parts.fused import How, Pairs
 from ..parts.headed import Headed, HeadedConfig

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from ..core.config import Seed, Size
 from ..core.contract import MixerConfig, Reach, Where
-from ..core.state import Spec
+from ..core.spec import Spec
 from ..parts.beside import Beside, Kernel
 from ..parts.headed import Headed, HeadedConfig
 from ..parts.norms import RMSNorm

@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from ..core.contract import NOTHING, Given, Mixer, Reach, Where
-from ..core.state import Spec, State
+from ..core.spec import Spec
+from ..core.state import State
 from ..parts.feedforward import Absent
 from ..parts.wiring import Wiring
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..core.contract import NOTHING, Given, Mixer, Where
-from ..core.state import Spec
+from ..core.spec import Spec
 from ..parts.fronts import Front
 from .block import States
 from .stack import Stack

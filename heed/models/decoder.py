@@ -54,6 +54,10 @@ class Decoder(Trunk, Writes):
     def longest(self) -> int | None:
         return None if self.front.position is None else self.front.position.longest
 
+    @property
+    def vocabulary(self) -> int:
+        return self.config.tokens
+
     def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         stream, state = super().mix(x, where, state)
         return self.head(stream if self.narrow is None else self.narrow(stream)), state

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..core.abilities import Aside, Rehearses
 from ..core.contract import Reach, Where
 from ..core.errors import ConfigError
-from ..core.state import Spec
+from ..core.spec import Spec
 from ..mixers import Attention, SomeMixers
 from ..parts.heads import heads_of
 from ..parts.positions import Rope

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ..core.contract import NOTHING, Given, Mixer, Where
 from ..core.laws import Case
-from ..core.state import Spec, State
+from ..core.spec import Spec
+from ..core.state import State
 from .decoder import Decoder
 from .encoder import Encoder
 from .seq2seq import Seq2seq

@@ -17,7 +17,7 @@ from .shape import Plan
 
 
 class MambaDecoder(Plan):
-    """A decoder of Mamba blocks in few numbers: mixers alone, twice as many as a Transformer of that size has layers."""
+    """A decoder of Mamba blocks in few numbers: mixers alone, about twice as many as a Transformer has layers."""
 
     paper: ClassVar[str] = "Gu & Dao 2023, Mamba: Linear-Time Sequence Modeling, arXiv 2312.00752"
 

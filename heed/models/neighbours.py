@@ -10,8 +10,9 @@ from ..core.config import Config as Tree
 from ..core.config import Count, Share, Size
 from ..core.contract import Reach, Where
 from ..core.errors import ConfigError, InputError
+from ..core.spec import Spec
 from ..core.stamps import Stamps
-from ..core.state import Seen, Spec
+from ..core.state import Seen
 from ..mixers import Cross
 from ..parts.attend import attend, written_out
 from ..parts.feedforward import FeedForward

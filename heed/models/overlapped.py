@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..core.config import Size
 from ..core.contract import Reach, Where
 from ..core.errors import InputError
-from ..core.state import Spec
+from ..core.spec import Spec
 from .block import States
 from .encoder import Encoder
 

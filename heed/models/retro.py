@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from ..core.config import Count
 from ..core.contract import NOTHING, Given, Mixer, Reach, Where
 from ..core.errors import InputError
+from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.stamps import Stamps
-from ..core.state import Dim, Entries, Log, Seen, Slot, Spec, State, allocate, remember
+from ..core.state import Log, Seen, State, allocate, remember
 from ..mixers import Attention, Chunked, SomeMixers
 from ..mixers.chunked import must_fit
 from ..parts.feedforward import Absent, FeedForward, SomeFeedForwards

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from ..core.config import Size
 from ..core.contract import NOTHING, Given, Reach, Where
 from ..core.errors import ConfigError, InputError
-from ..core.state import Cell, Dim, Entries, Leaf, Log, Slot, Spec, State
+from ..core.spec import Dim, Entries, Slot, Spec
+from ..core.state import Cell, Leaf, Log, State
 from .block import States
 from .decoder import Decoder
 

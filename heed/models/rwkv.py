@@ -1,7 +1,7 @@
 """RWKV (Peng et al. 2023): a language model that trains like a Transformer and decodes like a recurrent network.
 
-A norm on the embeddings, then blocks of time mixing and channel mixing, each below a norm, then a norm and a head of its
-own. What it remembers of a text is five vectors per layer.
+A norm on the embeddings, then blocks of time mixing and channel mixing, each below a norm, then a norm and a head of
+its own. What it remembers of a text is five vectors per layer.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from ..core.abilities import Reads, Writes
 from ..core.config import Flag, OneOf
 from ..core.contract import NOTHING, Given, Mixer, Where
-from ..core.state import Seen, Spec
+from ..core.spec import Spec
+from ..core.state import Seen
 from .block import States
 from .decoder import Decoder
 from .encoder import Encoder
@@ -88,6 +89,10 @@ class Seq2seq(Mixer[States], Reads, Writes):
     @property
     def longest(self) -> int | None:
         return self.decoder.longest
+
+    @property
+    def vocabulary(self) -> int:
+        return self.decoder.vocabulary
 
     def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         """From bare target embeddings on."""

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from ..core.config import Config as Tree
 from ..core.config import Count, Flag, Share, Size
 from ..core.contract import NOTHING, Given, Mixer, MixerConfig, Reach, Where
-from ..core.state import Spec, State
+from ..core.spec import Spec
+from ..core.state import State
 from ..mixers import AnyCross, Attention, SomeMixers
 from ..parts.feedforward import FeedForward, SomeFeedForwards
 from ..parts.norms import AnyNorm, LayerNorm

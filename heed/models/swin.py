@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from ..core.abilities import Asked, Reads, Sees
 from ..core.config import Flag, Positive, Share, Size
 from ..core.contract import Mixer, Reach, Where
-from ..core.state import Seen, Spec
+from ..core.spec import Spec
+from ..core.state import Seen
 from ..mixers import Shifted
 from ..parts.feedforward import Activation, FeedForward
 from ..parts.heads import SomeHeads, heads_of

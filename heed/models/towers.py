@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..core.abilities import Matches
 from ..core.config import Count, Number, Size
 from ..core.contract import NOTHING, Given, Mixer, Where
-from ..core.state import Spec
+from ..core.spec import Spec
 from ..parts.heads import Pooled
 from .block import States
 from .shape import Shape

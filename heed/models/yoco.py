@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from ..core.config import Flag, Positive, Share, Size
 from ..core.contract import NOTHING, Given, Mixer, MixerConfig, Reach, Where
 from ..core.errors import InputError
-from ..core.state import Dim, Entries, Log, Slot, Spec, State, allocate, remember
+from ..core.spec import Dim, Entries, Slot, Spec
+from ..core.state import Log, State, allocate, remember
 from ..mixers import GatedRetention, SomeMixers
 from ..parts.attend import attend, written_out
 from ..parts.feedforward import Gated, SomeFeedForwards

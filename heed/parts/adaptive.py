@@ -135,7 +135,7 @@ class AdaptiveScores(Scorer):
     def tie(self, table: AdaptiveTable, *, weights: bool, projections: Sequence[bool]) -> None:
         """Share with the embeddings: the weights of tokens, and the projections of some clusters."""
         for number, one in enumerate(table.tables if weights else ()):
-            self.weights[number] = one.weight  # type: ignore[assignment]  # of an Embedding
+            self.weights[number] = one.weight
         for number, tied in enumerate(projections[: len(self.narrow)]):
             if tied:
                 self.narrow[number] = table.widen[number if len(table.widen) > 1 else 0]

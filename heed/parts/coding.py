@@ -10,7 +10,7 @@ PRECISION = 0.1  # ε: how far a decoded vector may lie from its own, as the aut
 
 
 def coding_rate(x: Tensor, real: Tensor | None = None, *, precision: float = PRECISION) -> Tensor:
-    """R(Z) = ½ log det( I + d / (N ε²) · Zᵀ Z ) for N vectors of d channels, in nats: small if they span few directions.
+    """R(Z) = ½ log det( I + d / (N ε²) · Zᵀ Z ) for N vectors of d channels, in nats: few if they span little.
 
     Ma et al. 2007; Yu et al. 2023, eq. 2. Vectors that are not `real` [..., N] do not count. [..., N, d] -> [...]
     """

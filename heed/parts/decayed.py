@@ -45,8 +45,9 @@ def chunked(
     made = []
     for begin, end, length in ((0, whole, CHUNK), (whole, tokens, tokens - whole)):  # whole chunks, then what is left
         if end > begin:
-            some = None if fade is None else fade if fade.shape[1] == 1 else fade[:, begin:end]
-            y, past = _chunks(*(x[:, begin:end] for x in (query, key, value)), some, past, length)
+            some, one = slice(begin, end), fade is None or fade.shape[1] == 1
+            now = fade if fade is None or one else fade[:, some]
+            y, past = _chunks(query[:, some], key[:, some], value[:, some], now, past, length)
             made.append(y)
     return made[0] if len(made) == 1 else torch.cat(made, 1), past
 
@@ -88,7 +89,7 @@ def _step(query: Tensor, key: Tensor, value: Tensor, fade: Tensor | None, past: 
     """One token: the recurrence itself."""
     kept = past if fade is None else fade[:, 0].exp().to(past)[..., None, None] * past
     after = kept + key[:, 0, :, :, None] * value[:, 0, :, None]
-    asked = query[:, 0].unflatten(1, (key.shape[2], -1))  # [B, K, G, d]
+    asked = query[:, 0].reshape(*key.shape[::2], -1, key.shape[3])  # [B, K, G, d]
     return (asked @ after).flatten(1, 2)[:, None], after
 
 
@@ -96,12 +97,11 @@ def _chunks(
     query: Tensor, key: Tensor, value: Tensor, fade: Tensor | None, past: Tensor, length: int
 ) -> tuple[Tensor, Tensor]:
     """Whole chunks of this length, all at once."""
-    heads, groups = key.shape[2], query.shape[2] // key.shape[2]
-    query = (
-        query.unflatten(2, (heads, groups)).unflatten(1, (-1, length)).permute(0, 3, 1, 4, 2, 5)
-    )  # [B, K, n, G, c, d]
-    key, value = (x.unflatten(1, (-1, length)).permute(0, 3, 1, 2, 4) for x in (key, value))  # [B, K, n, c, d or e]
-    score = (query.flatten(3, 4) @ key.mT).unflatten(3, (groups, length))
+    rows, tokens, heads, size = key.shape
+    count, groups = tokens // length, query.shape[2] // heads
+    query = query.reshape(rows, count, length, heads, groups, size).permute(0, 3, 1, 4, 2, 5)  # [B, K, n, G, c, d]
+    key, value = (x.reshape(rows, count, length, heads, -1).permute(0, 3, 1, 2, 4) for x in (key, value))
+    score = (query.flatten(3, 4) @ key.mT).view(rows, heads, count, groups, length, length)
     if fade is None:
         near, left, spent = score.tril(), key, key.new_zeros(1, heads, 1)
     else:
@@ -111,9 +111,9 @@ def _chunks(
         query = query * level.exp().to(query)[..., None, :, None]
         spent = level[..., -1]
     before, after = entering((left.mT @ value).flatten(3), spent, past.flatten(2))
-    y = near.flatten(3, 4) @ value + query.flatten(3, 4) @ before.unflatten(-1, past.shape[2:])
-    y = y.unflatten(3, (groups, length)).permute(0, 2, 4, 1, 3, 5)  # [B, n, c, K, G, e]
-    return y.flatten(3, 4).flatten(1, 2), after.view_as(past)
+    y = near.flatten(3, 4) @ value + query.flatten(3, 4) @ before.reshape(rows, heads, count, size, -1)
+    y = y.view(rows, heads, count, groups, length, -1).permute(0, 2, 4, 1, 3, 5)  # [B, n, c, K, G, e]
+    return y.reshape(rows, tokens, heads * groups, -1), after.view_as(past)
 
 
 def entering(added: Tensor, fade: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
@@ -122,11 +122,12 @@ def entering(added: Tensor, fade: Tensor, past: Tensor) -> tuple[Tensor, Tensor]
     `added` [B, K, n, z], `fade` [B|1, K, n|1] and `past` [B, K, z] give [B, K, n, z] and [B, K, z]. Up to GROUP steps
     are one product with a triangle of decays; of more, groups are formed, which are the steps of a shorter recurrence.
     """
-    steps = added.shape[2]
+    rows, heads, steps, numbers = added.shape
     size = min(steps, GROUP)
     lacking = -steps % size
-    fade = F.pad(fade.expand(-1, -1, steps), (0, lacking)).unflatten(2, (-1, size))  # [B|1, K, m, s]
-    added = (F.pad(added, (0, 0, 0, lacking)) if lacking else added).unflatten(2, (-1, size))  # [B, K, m, s, z]
+    fade = F.pad(fade.expand(-1, -1, steps), (0, lacking)).view(len(fade), heads, -1, size)  # [B|1, K, m, s]
+    added = F.pad(added, (0, 0, 0, lacking)) if lacking else added
+    added = added.reshape(rows, heads, -1, size, numbers)  # [B, K, m, s, z]
     level = fade.cumsum(-1)
     found = F.pad(level, (1, 0))  # what has faded when a step begins, and after the last
     gap = found[..., :, None] - level[..., None, :]
@@ -145,7 +146,7 @@ def _sums(fade: Tensor, length: int) -> Tensor:
     if fade.shape[1] == 1:
         count = torch.arange(1, length + 1, device=fade.device)
         return fade.double().transpose(1, 2).unsqueeze(-1) * count
-    return fade.double().unflatten(1, (-1, length)).cumsum(2).permute(0, 3, 1, 2)
+    return fade.double().reshape(len(fade), -1, length, fade.shape[2]).cumsum(2).permute(0, 3, 1, 2)
 
 
 def _levels(fade: Tensor | None, key: Tensor) -> Tensor:

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from ..core.config import Config, OneOf, Size
 from ..core.contract import Where
-from ..core.state import Cell, Dim, Entries, Log, Slot, Spec, State, remember
+from ..core.spec import Dim, Entries, Slot, Spec
+from ..core.state import Cell, Log, State, remember
 from .decayed import chunked, entering
 from .folded import folded
 from .segmented import Segmented
@@ -148,7 +149,7 @@ class Chunkwise(DivisorConfig):
         left = (made.slope[:, 0] * torch.arange(self.chunk - 1, -1, -1, device=key.device)).exp().to(key)  # [H, C]
         added = ((key * left.unsqueeze(-1)).mT @ value).transpose(1, 2)  # [B, H, S, d, e]
         before, after = entering(added.flatten(3), made.fade.transpose(1, 2) * self.chunk, first.flatten(2))
-        return torch.cat((before, after.unsqueeze(2)), 2).unflatten(-1, first.shape[2:]).transpose(1, 2)
+        return torch.cat((before, after.unsqueeze(2)), 2).view(rows, heads, -1, *first.shape[2:]).transpose(1, 2)
 
 
 DIVISORS: tuple[type[DivisorConfig], ...] = (Undivided, Rooted, Summed, Chunkwise)

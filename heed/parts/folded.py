@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..core.spec import Slot
 from ..core.stamps import Stamps
-from ..core.state import Cell, Log, Seen, Slot
+from ..core.state import Cell, Log, Seen
 from .segmented import Segmented
 
 

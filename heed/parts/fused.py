@@ -176,7 +176,7 @@ class Band:
 def _blocks(
     query: Tensor, key: Tensor, value: Tensor, sight: Sight, how: How, *, cut: Cut, shared: Tensor | None
 ) -> Tensor:
-    """Queries that fill blocks, beside the keys that they can reach. `shared` is the one mask of all, if there is one."""
+    """Queries that fill blocks, beside the keys that they can reach. `shared` is the mask of all, if there is one."""
     rows = []
     for row in (slice(at, at + 1) for at in range(query.shape[0])):  # one by one, so that keys stay views
         q, k, v = cut.own(query[row]), cut.near(key[row]), cut.near(value[row])
@@ -188,7 +188,7 @@ def _blocks(
 
 @dataclass(frozen=True)
 class Cut:
-    """Rows of tokens as rows of blocks: queries by themselves, keys as overlapping views, copied if the rows are many."""
+    """Rows of tokens as rows of blocks: queries by themselves, keys as overlapping views, copied if rows are many."""
 
     size: int  # queries per block
     width: int  # keys per block

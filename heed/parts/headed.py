@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from ..core.config import Flag, Positive, Share, Size
 from ..core.contract import Mixer, MixerConfig
 from ..core.errors import ConfigError
-from ..core.state import Dim, S
+from ..core.spec import Dim
+from ..core.state import S
 from .look import Look
 from .norms import AnyNorm
 

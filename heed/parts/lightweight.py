@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from ..core.config import Count, Flag, Share, Size
 from ..core.contract import Where
-from ..core.state import Dim, Log
+from ..core.spec import Dim
+from ..core.state import Log
 from .headed import per_head
 from .look import Look
 from .sliding import Line, Sliding, SlidingConfig

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from itertools import pairwise
 
 import torch
@@ -177,7 +177,7 @@ def _band(query: Tensor, key: Tensor, value: Tensor, sight: Sight, how: How) -> 
             q, k, v = cut.own(q), cut.near(k), cut.near(v)
             block = cut.sight(near)
             visible = cut.alike(near, band.back, heads) if band.alike(sight) else block.pairs(heads)
-            take, put = _then(take, cut.own), _then(lambda x: x.reshape(rows, -1, *x.shape[2:]), put)
+            take, put = _then(take, cut.own), _then(partial(_in_rows, rows=rows), put)
             made.append(Piece(k, v, take, put, Pairs(visible, how.added(q, k, block))))
         else:
             made.append(Piece(k, v, take, put, Pairs(near.pairs(heads), how.added(q, k, near))))
@@ -196,6 +196,11 @@ def _picked(query: Tensor, key: Tensor, value: Tensor, sight: Sight) -> list[Pie
     visible = sight.mask.allows(asks, seen) & (asks >= 0) & (seen >= 0)
     visible = visible if len(columns) in (1, len(heads)) else visible[:, heads % len(columns)]
     return [Piece(near[0], near[1], _same, _same, Pairs(visible))]
+
+
+def _in_rows(x: Tensor, rows: int) -> Tensor:
+    """Blocks side by side again. [B·n, size, ...] -> [B, n·size, ...]"""
+    return x.reshape(rows, -1, *x.shape[2:])
 
 
 def _columns(first: int, last: int, tokens: int) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:

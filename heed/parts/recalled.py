@@ -1,4 +1,4 @@
-"""Segments with a memory, side by side: each segment is a row of queries beside the keys that it recalls and its own."""
+"""Segments with a memory, side by side: each is a row of queries beside the keys that it recalls and its own."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Recalled:
         return flat[torch.arange(len(flat), device=y.device)[:, None], place]
 
     def keys(self, live: Tensor, stopped: Tensor | None = None) -> Tensor:
-        """For each segment what it recalls, of `stopped` if that is given, and its own. [B, N, ...] -> [B·S, M + L, ...]"""
+        """For each segment what it recalls, of `stopped` if given, and its own. [B, N, ...] -> [B·S, M + L, ...]"""
         line = self._laid(live, self.seen, self.memory)
         if stopped is None:
             return line.unfold(1, self.memory + self.length, self.length).movedim(-1, 2).flatten(0, 1)

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from ..core.config import Flag, OneOf, Size
 from ..core.contract import Mixer, MixerConfig, Reach, Where
-from ..core.state import Dim, S
+from ..core.spec import Dim
+from ..core.state import S
 from .headed import per_head
 from .look import Look
 from .norms import AnyNorm, LayerNorm

@@ -86,7 +86,9 @@ def pieces(
     size, tokens = max(LEAST, PIECE // numbers), where.shape[1]
     count = where.real.sum(1) if where.span.padded else None
     made = []
-    for begin, some in zip(range(0, tokens, size), zip(*(x.split(size, 1) for x in inputs), strict=True), strict=True):
+    for begin, some in zip(
+        range(0, tokens, size), zip(*(torch.split(x, size, 1) for x in inputs), strict=True), strict=True
+    ):
         y, state = step(state, None if count is None else (count - begin).clamp(0, size), *some, *fixed)
         made.append(y)
     return made[0] if len(made) == 1 else torch.cat(made, 1), state
@@ -116,7 +118,7 @@ class _Again(torch.autograd.Function):
         return y, *state
 
     @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
         twice = torch.is_grad_enabled()
         with torch.enable_grad():
             given = [
@@ -139,7 +141,7 @@ class _Scan(torch.autograd.Function):
         return states
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         decay, states, start = ctx.saved_tensors
         decay = decay.conj()
         tokens = decay.shape[1]

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from ..core.config import Flag, Size
 from ..core.contract import Mixer, MixerConfig, Reach, Where
+from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.stamps import Stamps
-from ..core.state import Dim, Entries, Log, Seen, Slot, Spec, remember
+from ..core.state import Log, Seen, remember
 
 FEW = 8  # taps up to which torch's own gradient is faster than that of a band; measured on a CPU, 256 channels
 BLOCK = 32  # tokens of a block of a band; measured with kernels of 3 to 31
@@ -161,7 +162,10 @@ def _band(kernels: Tensor) -> Tensor:
 
 
 def _placed(x: Tensor, stamps: Stamps, first: Tensor, length: int) -> Tensor:
-    """Entries of the orders first .. first + length - 1 at their places, zeros elsewhere. [B, N, ...] -> [B, length, ...]"""
+    """Entries of the orders first .. first + length - 1 at their places, zeros elsewhere.
+
+    [B, N, ...] -> [B, length, ...]
+    """
     place = stamps.order - first[:, None]
     place = torch.where(stamps.real & (place >= 0) & (place < length), place, length)
     index = place.reshape(*place.shape, *(1,) * (x.dim() - 2)).expand_as(x)

@@ -218,7 +218,7 @@ class Reversible(WiringConfig):
 
 
 class Unrolled(WiringConfig):
-    """x ← x + part(norm(x)), and the last part takes the place of the stream: x ← part(norm(x)) (Yu et al. 2023, CRATE).
+    """x ← x + part(norm(x)), and the last part replaces the stream: x ← part(norm(x)) (Yu et al. 2023, CRATE).
 
     For blocks that are steps of an optimisation: the last one, `ista`, keeps what it was given by itself.
     """

@@ -10,7 +10,7 @@ import torch
 
 from ..core.config import Count, Theirs
 from ..core.errors import ConfigError, InputError
-from ..decode import Allow, Never
+from ..decode import Allow
 from ..text import Tokenizer
 from .base import AnyModel, Padded
 from .causal import Causal, Writer
@@ -29,10 +29,6 @@ class Continuer(Writer):
     @property
     def ends(self) -> Collection[int]:
         return self.tokenizer.ends
-
-    @property
-    def allow(self) -> Allow | None:
-        return spoken(self.tokenizer, len(self.model.get_parameter("head.weight")))
 
     def prompt(self, text: str) -> list[int]:
         ids = list(self.tokenizer.framed(text).ids)
@@ -89,7 +85,7 @@ class Rewriter(Translator):
 
     @property
     def allow(self) -> Allow | None:
-        return spoken(self.tokenizer, len(self.model.get_parameter("decoder.head.weight")), self.target.never)
+        return self.spoken(self.target.never)
 
     def generate(self, text: str = "", ask: Ask | None = None) -> str:
         """What the model writes when it has read this text."""
@@ -109,12 +105,6 @@ class Rewriter(Translator):
                 f"a text has {longest} tokens, the model has places for {self.task.longest}; cut it into sentences"
             )
         return Padded.of(framed).to(self.model.device or torch.device("cpu"))
-
-
-def spoken(tokenizer: Tokenizer, vocabulary: int, never: Collection[int] = ()) -> Allow | None:
-    """What may be written: a model may score more tokens than its tokenizer has, for the sake of round sizes."""
-    banned = {*never, *range(tokenizer.size, vocabulary)}
-    return Never(banned, vocabulary) if banned else None
 
 
 class Generation(Theirs):

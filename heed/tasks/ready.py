@@ -18,7 +18,7 @@ from ..core.config import Config, Size, Text
 from ..core.contract import Given
 from ..core.errors import InputError
 from ..data.base import Examples
-from ..decode import Allow, AnyWay, Beam, Begin, Greedy, Sample, Stop, Token, Why, Written, generate, stream
+from ..decode import Allow, AnyWay, Beam, Begin, Greedy, Never, Sample, Stop, Token, Why, Written, generate, stream
 from ..parts.heads import Pool
 from ..text import Tokenizer
 from .base import AnyModel, Corpus, Item, Task
@@ -140,7 +140,14 @@ class Answers(Ready):
     @property
     def allow(self) -> Allow | None:
         """Which tokens may come next; None = all."""
-        return None
+        return self.spoken()
+
+    def spoken(self, never: Collection[int] = ()) -> Allow | None:
+        """What may be written: a model may score more tokens than its tokenizer has, for the sake of round sizes."""
+        size = self.tokenizer.size
+        vocabulary = self.model.vocabulary if isinstance(self.model, Writes) else size
+        banned = {*never, *range(size, vocabulary)}
+        return Never(banned, vocabulary) if banned else None
 
     def __init__(self, task: Task, model: AnyModel, tokenizer: Tokenizer) -> None:
         self.task, self.model, self.tokenizer = task, model.eval(), tokenizer

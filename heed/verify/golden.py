@@ -50,7 +50,7 @@ def findings(case: Path) -> list[Finding]:
     """For each output: how far heed is off, and how far it may be."""
     wanted, inputs = load_file(case / OUTPUTS), load_file(case / INPUTS)
     try:
-        made, masks = replay(case), shown(inputs)
+        made, masks = replay(case), shown(inputs, _padding(case))
     except WeightsError as problem:
         return [Finding(STATEMENT, inf, 0.0, str(problem))]
     bound = stated(case)
@@ -87,13 +87,23 @@ def grid(tensor: Tensor) -> float:
     return torch.finfo(tensor.dtype).eps / 2 * _largest(tensor[tensor.isfinite()])
 
 
-def shown(inputs: Mapping[str, Tensor]) -> list[Tensor]:
-    """Where there are tokens, by every mask among the inputs, whatever its authors call it. [B, T] each"""
+def shown(inputs: Mapping[str, Tensor], padding: int | None = None) -> list[Tensor]:
+    """Where there are tokens, by every mask among the inputs, whatever its authors call it, or by the id of padding.
+
+    [B, T] each
+    """
     found = [mask.bool() for name, mask in inputs.items() if name.endswith("attention_mask")]
     found += [~mask.bool() for name, mask in inputs.items() if name.endswith("padding_mask")]
     if "src_mask" in inputs:  # [B, 1, T], True = visible
         found.append(inputs["src_mask"].bool()[:, 0])
+    if padding is not None and "src_tokens" in inputs:  # fairseq's models read their mask off the tokens
+        found.append(inputs["src_tokens"] != padding)
     return [mask for mask in found if mask.dim() == 2]
+
+
+def _padding(case: Path) -> int | None:
+    found = json.loads((case / CONFIG).read_text(encoding="utf-8")).get("padding_idx")
+    return found if isinstance(found, int) else None
 
 
 def real(name: str, gap: Tensor, masks: Sequence[Tensor]) -> Tensor:

@@ -12,7 +12,7 @@ from ..core.config import Config, kind_of, nearest
 from ..core.contract import Mixer, MixerConfig
 from ..core.errors import InputError, StateConsumed
 from ..core.laws import LAWS, Case, Finding, Law
-from ..core.state import Spec
+from ..core.spec import Spec
 from ..mixers import MIXERS
 from ..models import MODELS, AnyModel, Decoder, Embedded, Encoder, Seq2seq
 from ..parts.feedforward import FEEDFORWARDS

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from ..core.config import Config
 from ..core.contract import MixerConfig
 from ..mixers import (
+    S4,
     Attention,
     Chunked,
     Cross,
@@ -19,7 +20,6 @@ from ..mixers import (
     Recurrent,
     Retention,
     Rwkv,
-    S4,
     TwoStream,
 )
 from ..models import (

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.contract import Mixer
-from . import crate, infini, lite, linformer, longnet, retnet, torchscale, transformer, yoco
+from . import crate, infini, linformer, lite, longnet, retnet, torchscale, transformer, yoco
 from .checkpoint import Checkpoint
 from .export import write
 from .families import FAMILIES, open_
@@ -23,8 +23,8 @@ AUTHORS: dict[str, Callable[[Folder], Mixer[Any]]] = {
     "crate": crate.model,
     "deepnorm": torchscale.model,
     "infini": infini.model,
-    "lite_transformer": lite.model,
     "linformer": linformer.model,
+    "lite_transformer": lite.model,
     "longnet": longnet.model,
     "retnet": retnet.model,
     "transformer": transformer.torch_model,

@@ -1,6 +1,6 @@
 """CRATE (Yu et al. 2023) in its authors' layout: a classifier of images.
 
-Their way back from the subspaces is a free matrix with a bias, where the paper has the subspaces themselves, transposed.
+Their way back from the subspaces is a free matrix with a bias, where the paper has the subspaces, transposed.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeAlias
 
 import torch
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, model_validator
 from torch import Tensor
 
 from ..core.config import Config, Count, Flag, Share, Size, Theirs
@@ -41,8 +41,12 @@ START = 2  # the id that a translation begins with: the end of a sentence, in fa
 VERSION = 3.0  # of their layers
 KERNELS = (3, 7, 15, 31, 31, 31, 31)
 ACTIVATIONS: dict[str, Activation] = {
-    **{"relu": "relu", "gelu": "gelu", "tanh": "tanh", "linear": "identity"},
-    **{"gelu_fast": "gelu_tanh", "gelu_accurate": "gelu_tanh"},
+    "relu": "relu",
+    "gelu": "gelu",
+    "tanh": "tanh",
+    "linear": "identity",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
 }
 
 
@@ -105,6 +109,17 @@ class Lite(Theirs):
     padding_idx: Count = 1
     adaptive_softmax_cutoff: Literal[None] = None  # heed does not hold their adaptive softmax
 
+    @model_validator(mode="after")
+    def _enough(self) -> Self:
+        """A single kernel is for all layers; too many are passed over."""
+        for side in SIDES:
+            numbers = self.side(side)
+            if 1 < len(numbers.kernels) < numbers.depth or not numbers.kernels:
+                raise ValueError(
+                    f"{side}_kernel_size_list names {len(numbers.kernels)} kernels for {numbers.depth} layers"
+                )
+        return self
+
     def side(self, side: Side) -> Numbers:
         """What they call the same on both sides."""
         if side == "encoder":
@@ -113,7 +128,7 @@ class Lite(Theirs):
                 self.encoder_layers,
                 self.encoder_attention_heads,
                 self.encoder_ffn_embed_dim,
-                _kernels(self.encoder_kernel_size_list, self.encoder_layers, side),
+                self.encoder_kernel_size_list,
                 self.encoder_branch_type,
                 self.encoder_glu,
                 self.encoder_learned_pos,
@@ -123,7 +138,7 @@ class Lite(Theirs):
             self.decoder_layers,
             self.decoder_attention_heads,
             self.decoder_ffn_embed_dim or self.encoder_ffn_embed_dim,
-            _kernels(self.decoder_kernel_size_list, self.decoder_layers, side),
+            self.decoder_kernel_size_list,
             self.decoder_branch_type,
             self.decoder_glu,
             self.decoder_learned_pos,
@@ -184,7 +199,7 @@ class Lite(Theirs):
         slides = DynamicConv.Config if branch.what == "dynamic" else LightConv.Config
         return slides(
             heads=branch.heads,
-            kernel=branch.kernel or numbers.kernels[layer],
+            kernel=branch.kernel or numbers.kernels[min(layer, len(numbers.kernels) - 1)],
             causal=side == "decoder",
             projection=("gated" if gated else "plain") if self.conv_linear else "none",
             softmax=self.weight_softmax,
@@ -193,7 +208,7 @@ class Lite(Theirs):
 
     def names(self) -> Table:
         """Their tensors, and ours."""
-        table: Table = (Same("decoder.embed_out", "decoder.head.weight"),)
+        table: Table = ()
         for side in SIDES:
             theirs, ours = f"{side}.layers.{{i}}", f"{side}.stack.blocks.{{i}}"
             last = 2 if side == "decoder" else 1
@@ -212,7 +227,7 @@ class Lite(Theirs):
                 *_attention(f"{theirs}.encoder_attn", f"{ours}.cross"),
                 *self._mixed(side, theirs, ours),
             )
-        return table
+        return *table, Same("decoder.embed_out", "decoder.head.weight")
 
     def _mixed(self, side: Side, theirs: str, ours: str) -> Table:
         branches = self.side(side).branches
@@ -264,14 +279,6 @@ class Kernels(Rule):
     def join(self, ours: Any) -> Tensor:
         kernels: Tensor = ours[0].unsqueeze(1)
         return kernels
-
-
-def _kernels(given: tuple[int, ...], layers: int, side: Side) -> tuple[int, ...]:
-    """One for each layer: a single one is for all, too many are cut off."""
-    kernels = given * layers if len(given) == 1 else given[:layers]
-    if len(kernels) < layers:
-        raise ConfigError(f"{side}_kernel_size_list names {len(given)} kernels for {layers} layers")
-    return kernels
 
 
 def _attention(theirs: str, ours: str) -> Table:

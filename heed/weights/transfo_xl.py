@@ -14,7 +14,8 @@ from torch import Tensor
 
 from ..core.contract import Where
 from ..core.errors import WeightsError
-from ..core.state import Log, Slot
+from ..core.spec import Slot
+from ..core.state import Log
 from ..mixers import Recurrent
 from ..models import AdaptiveDecoder, Decoder
 from ..parts.look import look
@@ -55,7 +56,8 @@ class _Replay:
 
     def transformers(self) -> Outputs:
         stems = self._stems("input_ids")
-        memory, made = self._first(sequence(self.folder, f"input_ids{stems[0]}")), dict[str, Tensor]()
+        first = sequence(self.folder, f"input_ids{stems[0]}")
+        memory, made, calls = self._first(first), dict[str, Tensor](), list[_Call]()
         for stem in stems:
             tokens = sequence(self.folder, f"input_ids{stem}")
             if f"labels{stem}" in self.folder.inputs:
@@ -66,9 +68,9 @@ class _Replay:
             made |= {f"hidden_states{stem}.{depth}": x for depth, x in enumerate(called.streams)}
             made |= {f"attentions{stem}.{layer}": w for layer, w in enumerate(called.weights)}
             made |= self._remembered(memory, stem)
-        made |= self._continued(called)
-        tokens = sequence(self.folder, f"input_ids{stems[0]}")
-        return made | self._losses(tokens, tokens, self.zeros(tokens), "_first_segment")
+            calls.append(called)
+        made |= self._continued(calls[-1])
+        return made | self._losses(first, first, self.zeros(first), "_first_segment")
 
     def authors(self) -> Outputs:
         stems = self._stems("tokens")
@@ -92,8 +94,8 @@ class _Replay:
             mixer = cast(Recurrent, block.mixer)
             mixer.cut(length)
             mixer.begins = "empty"  # all that there is is remembered
-            before = block.wiring.norms[0](before) if self.family.pre_lnorm else before
-            log = _log(mixer, before, Where.run(rows, held, start=first - held))
+            normed = block.wiring.norms[0](before) if self.family.pre_lnorm else before
+            log = _log(mixer, normed, Where.run(rows, held, start=first - held))
             with look(block, "mixer.weights") as seen:
                 streams.append(block(streams[-1], where, (log, *block.start(rows)[1:]))[0])
             weights += seen["mixer.weights"]

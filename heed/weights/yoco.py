@@ -178,11 +178,10 @@ def _alone(folder: Folder) -> Outputs:
             f"{folder.path / INPUTS}: log_decay is above 0 somewhere, which is growth; decays are at most 1"
         )
     query, key, value, fade = (x.transpose(1, 2) for x in (query, key * query.shape[-1] ** -0.5, value, fade))
-    steps, state = list[Tensor](), None
-    for one in zip(*(x.split(1, 1) for x in (query, key, value, fade)), strict=True):
-        y, state = chunked(*one, state)
+    steps, state = list[Tensor](), query.new_zeros(*query.shape[::2], query.shape[3], value.shape[3])
+    for t in range(query.shape[1]):
+        y, state = chunked(query[:, t : t + 1], key[:, t : t + 1], value[:, t : t + 1], fade[:, t : t + 1], state)
         steps.append(y)
-    assert state is not None  # there is at least one token
     forms = {
         "parallel": written_out(query, key, value, fade)[0],
         "chunk": chunked(query, key, value, fade)[0],

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from heed.core.contract import Mixer, Reach, Where
 from heed.core.laws import LAWS, Case, Law, cost, padding, reach, rows, split
-from heed.core.state import Cell, Entries, Log, Seen, Slot, Spec, remember
+from heed.core.spec import Entries, Slot, Spec
+from heed.core.state import Cell, Log, Seen, remember
 from heed.mixers import Attention, Cross
 from heed.parts.attend import attend
 from heed.parts.masks import Causal, Mask, Whole, Window

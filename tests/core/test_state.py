@@ -15,27 +15,9 @@ from torch import Tensor
 
 from heed.core.contract import Where
 from heed.core.errors import CannotStream, ConfigError, InputError, StateConsumed
+from heed.core.spec import STAMP_BYTES, Dim, Entries, Slot, price, words
 from heed.core.stamps import Stamps
-from heed.core.state import (
-    STAMP_BYTES,
-    Cell,
-    Dim,
-    Entries,
-    Log,
-    Seen,
-    Slot,
-    State,
-    allocate,
-    detach,
-    fork,
-    leaves,
-    nbytes,
-    price,
-    remember,
-    select,
-    to,
-    words,
-)
+from heed.core.state import Cell, Log, Seen, State, allocate, detach, fork, leaves, nbytes, remember, select, to
 
 SLOT = Slot(((2,),), Entries(each=1), torch.float64)
 

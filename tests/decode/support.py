@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from heed.core.contract import NOTHING, Given, Mixer, Reach, Where
-from heed.core.state import Cell, Entries, Seen, Slot, Spec
+from heed.core.spec import Entries, Slot, Spec
+from heed.core.state import Cell, Seen
 from heed.mixers import Attention
 from heed.models import Decoder, transformer
 from heed.models.transformer import ANNOTATED, TINY

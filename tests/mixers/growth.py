@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -37,3 +37,16 @@ def grows(config: MixerConfig, short: int = 300, times: int = 4) -> float:
             mixer(x, Where.run(1, tokens))[0].sum().backward()
         sizes.append(most.numbers)
     return sizes[1] / sizes[0]
+
+
+def held(call: Callable[[], object]) -> list[int]:
+    """How many numbers each tensor has that a call keeps for its gradient."""
+    sizes: list[int] = []
+
+    def kept(tensor: Tensor) -> Tensor:
+        sizes.append(tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(kept, lambda tensor: tensor):
+        call()
+    return sizes

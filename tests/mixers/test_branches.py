@@ -8,7 +8,8 @@ import torch
 from heed.core.contract import Given, Reach, Where
 from heed.core.errors import CannotStream, ConfigError
 from heed.core.laws import LAWS, Case
-from heed.core.state import Seen, price
+from heed.core.spec import price
+from heed.core.state import Seen
 from heed.mixers import Attention, Branches, Convolution, Cross, DynamicConv, Infini, LightConv
 from heed.models import Decoder
 from heed.parts.look import look

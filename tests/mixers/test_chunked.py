@@ -11,7 +11,8 @@ from torch import Tensor
 from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError
 from heed.core.laws import Case, padding, split
-from heed.core.state import Log, Seen, nbytes, price, words
+from heed.core.spec import price, words
+from heed.core.state import Log, Seen, nbytes
 from heed.mixers import Chunked
 from heed.parts.look import look
 from heed.parts.positions import Rope

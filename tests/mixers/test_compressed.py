@@ -11,7 +11,8 @@ from torch import Tensor
 from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError
 from heed.core.laws import LAWS, Case
-from heed.core.state import Seen, nbytes, price, words
+from heed.core.spec import price, words
+from heed.core.state import Seen, nbytes
 from heed.mixers import Compressed
 from heed.mixers.compressed import _first, _joined
 from heed.parts.look import look

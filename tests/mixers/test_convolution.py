@@ -1,4 +1,4 @@
-"""Convolutions and involution along a sequence against their equations written as loops, cut and ragged in every way."""
+"""Convolutions and involution along a sequence against their equations written as loops, cut and ragged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from torch import Tensor
 from heed.core.contract import Mixer, MixerConfig, Where
 from heed.core.errors import CannotStream, ConfigError
 from heed.core.laws import LAWS, Case
-from heed.core.state import Log, Seen, nbytes, price, words
+from heed.core.spec import price, words
+from heed.core.state import Log, Seen, nbytes
 from heed.mixers import Convolution, DynamicConv, Involution, LightConv, Separable
 from heed.parts.sliding import BLOCK, FEW, Line, depthwise, dynamic
 
@@ -117,7 +118,9 @@ def test_rows_go_on_at_different_times(config: MixerConfig, seed: int) -> None:
         assert torch.allclose(torch.cat(made[row]), alone[0], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("config", [*CAUSAL, LightConv.Config(causal=False), Convolution.Config(causal=False)], ids=repr)
+@pytest.mark.parametrize(
+    "config", [*CAUSAL, LightConv.Config(causal=False), Convolution.Config(causal=False)], ids=repr
+)
 @torch.no_grad()
 def test_an_order_that_is_left_out_is_a_blank(config: MixerConfig) -> None:
     """Tokens are as far apart as their orders say, in one call and cut; so padding in the middle is nobody's token."""

@@ -12,7 +12,8 @@ from torch import Tensor
 from heed.core.contract import Where
 from heed.core.errors import ConfigError
 from heed.core.laws import LAWS, Case
-from heed.core.state import Log, Seen, price
+from heed.core.spec import price
+from heed.core.state import Log, Seen
 from heed.mixers import Dilated
 from heed.parts.look import look
 from heed.parts.masks import Whole, Window

@@ -12,7 +12,8 @@ from torch import Tensor
 from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError
 from heed.core.laws import LAWS, Case
-from heed.core.state import nbytes, price, words
+from heed.core.spec import price, words
+from heed.core.state import nbytes
 from heed.mixers import GatedRetention
 from heed.parts.look import look
 from heed.parts.norms import RMSNorm

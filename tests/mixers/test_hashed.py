@@ -11,7 +11,7 @@ from torch import Tensor
 from heed.core.contract import Where
 from heed.core.errors import CannotStream, ConfigError
 from heed.core.laws import LAWS, Case
-from heed.core.state import price, words
+from heed.core.spec import price, words
 from heed.mixers import Attention, Hashed, Ringed
 from heed.parts.chunks import Chunks
 from heed.parts.hashing import BLOCK, Asking, _tiles, drawn, hashed

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from heed.core.contract import Where
 from heed.core.errors import ConfigError
-from heed.core.state import nbytes, price, words
+from heed.core.spec import price, words
+from heed.core.state import nbytes
 from heed.mixers import Latent
 from heed.mixers.latent import CAUSAL
 from heed.parts.positions import Rope

@@ -1,4 +1,4 @@
-"""Lightweight and dynamic convolutions against their equations written as loops, and the options of their references."""
+"""Lightweight and dynamic convolutions against their equations written as loops, with all options."""
 
 from __future__ import annotations
 

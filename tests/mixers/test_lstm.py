@@ -10,7 +10,7 @@ from torch import Tensor
 
 from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError
-from heed.core.state import price, words
+from heed.core.spec import price, words
 from heed.mixers import Gru, Lstm
 from tests.mixers.growth import grows
 
@@ -24,11 +24,11 @@ def test_an_lstm_is_its_equations(*, bias: bool) -> None:
     mixer = Lstm.Config(hidden=HIDDEN, bias=bias).build(WIDTH).double()
     x = torch.randn(1, 7, WIDTH, dtype=torch.float64)
     y, _ = mixer(x, Where.run(1, 7))
-    zero = torch.zeros(4 * HIDDEN, dtype=torch.float64)
-    shift = mixer.cell.bias_ih_l0 + mixer.cell.bias_hh_l0 if bias else zero
+    cell = dict(mixer.cell.named_parameters())
+    shift = cell["bias_ih_l0"] + cell["bias_hh_l0"] if bias else torch.zeros(4 * HIDDEN, dtype=torch.float64)
     h, c = torch.zeros(2, HIDDEN, dtype=torch.float64)
     for i in range(7):
-        write, forget, new, show = (mixer.cell.weight_ih_l0 @ x[0, i] + mixer.cell.weight_hh_l0 @ h + shift).chunk(4)
+        write, forget, new, show = (cell["weight_ih_l0"] @ x[0, i] + cell["weight_hh_l0"] @ h + shift).chunk(4)
         c = torch.sigmoid(forget) * c + torch.sigmoid(write) * torch.tanh(new)
         h = torch.sigmoid(show) * torch.tanh(c)
         assert torch.allclose(y[0, i], mixer.out(h), rtol=0, atol=1e-14)
@@ -40,10 +40,10 @@ def test_a_gru_is_its_equations() -> None:
     mixer = Gru.Config(hidden=HIDDEN).build(WIDTH).double()
     x = torch.randn(1, 7, WIDTH, dtype=torch.float64)
     y, _ = mixer(x, Where.run(1, 7))
-    h, cell = torch.zeros(HIDDEN, dtype=torch.float64), mixer.cell
+    h, cell = torch.zeros(HIDDEN, dtype=torch.float64), dict(mixer.cell.named_parameters())
     for i in range(7):
-        mine = (cell.weight_ih_l0 @ x[0, i] + cell.bias_ih_l0).chunk(3)
-        last = (cell.weight_hh_l0 @ h + cell.bias_hh_l0).chunk(3)
+        mine = (cell["weight_ih_l0"] @ x[0, i] + cell["bias_ih_l0"]).chunk(3)
+        last = (cell["weight_hh_l0"] @ h + cell["bias_hh_l0"]).chunk(3)
         see, keep = (torch.sigmoid(a + b) for a, b in zip(mine[:2], last[:2], strict=True))
         h = keep * h + (1 - keep) * torch.tanh(mine[2] + see * last[2])
         assert torch.allclose(y[0, i], mixer.out(h), rtol=0, atol=1e-14)

@@ -14,7 +14,8 @@ from heed.core.config import Config, kind_of
 from heed.core.contract import Given, MixerConfig, Where
 from heed.core.errors import CannotStream, ConfigError, InputError, StateConsumed
 from heed.core.laws import LAWS, Case, Law
-from heed.core.state import Log, Seen, fork, leaves, price, words
+from heed.core.spec import price, words
+from heed.core.state import Log, Seen, fork, leaves
 from heed.mixers import MIXERS, Attention, Cross
 from heed.mixers.attention import SAMPLE_MASKS
 from heed.parts.feedforward import FEEDFORWARDS

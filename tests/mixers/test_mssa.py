@@ -10,7 +10,7 @@ from torch import Tensor
 
 from heed.core.contract import Where
 from heed.core.errors import ConfigError
-from heed.core.state import price, words
+from heed.core.spec import price, words
 from heed.mixers import Attention, Mssa
 from heed.parts.coding import coding_rate
 from heed.parts.look import look
@@ -65,7 +65,7 @@ def test_it_remembers_half_of_what_attention_does() -> None:
 
 @torch.no_grad()
 def test_a_step_compresses() -> None:
-    """What the paper derives: tokens that gather around few directions take fewer bits in the subspaces after a step."""
+    """What the paper derives: tokens around few directions take fewer bits in the subspaces after a step."""
     torch.manual_seed(0)
     mixer = Mssa.Config(heads=2, head_size=4, mask=Whole(), step=0.5).build(WIDTH).double()
     basis, _ = torch.linalg.qr(torch.randn(WIDTH, 8, dtype=torch.float64))
@@ -100,5 +100,7 @@ def test_the_rate_of_every_row_can_be_looked_at() -> None:
 def test_impossible_options_are_refused() -> None:
     with pytest.raises(ConfigError, match="width 24 does not divide into 5 heads; .*; or set head_size"):
         Mssa.Config(heads=5).build(WIDTH)
-    with pytest.raises(ConfigError, match='4 heads of 5 channels give 20, the stream has 24; .* "transposed" or "free"'):
+    with pytest.raises(
+        ConfigError, match='4 heads of 5 channels give 20, the stream has 24; .* "transposed" or "free"'
+    ):
         Mssa.Config(head_size=5, out="none").build(WIDTH)

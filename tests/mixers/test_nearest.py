@@ -8,7 +8,8 @@ from torch import Tensor
 
 from heed.core.contract import Given, Where
 from heed.core.errors import ConfigError, InputError
-from heed.core.state import Seen, nbytes, price
+from heed.core.spec import price
+from heed.core.state import Seen, nbytes
 from heed.mixers import Cross, Nearest, nearest
 from heed.parts.look import look
 

@@ -15,7 +15,8 @@ from torch.utils._pytree import tree_leaves
 from heed.core.contract import Where
 from heed.core.errors import ConfigError
 from heed.core.laws import LAWS, Case
-from heed.core.state import nbytes, price, words
+from heed.core.spec import price, words
+from heed.core.state import nbytes
 from heed.mixers import Attention, Recurrent
 from heed.models import Decoder
 from heed.parts.look import look

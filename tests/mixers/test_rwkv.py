@@ -11,7 +11,8 @@ from torch import Tensor
 from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError
 from heed.core.laws import LAWS, Case
-from heed.core.state import nbytes, price, words
+from heed.core.spec import price, words
+from heed.core.state import nbytes
 from heed.mixers import Rwkv
 from heed.parts import scan as scans
 from heed.parts.feedforward import ChannelMix

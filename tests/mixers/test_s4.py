@@ -12,13 +12,14 @@ from torch import Tensor
 from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError
 from heed.core.laws import LAWS, Case
-from heed.core.state import nbytes, price, words
+from heed.core.spec import price, words
+from heed.core.state import nbytes
 from heed.mixers import S4, s4
 from heed.parts.positionwise import activate
 from tests.mixers.growth import grows
 
 WIDTH = 6
-OPTIONS = [
+OPTIONS: list[dict[str, object]] = [
     {"state": 4},
     {"state": 6, "begins": "inverse", "form": "bilinear"},
     {"state": 3, "begins": "real", "activation": "tanh"},
@@ -26,9 +27,9 @@ OPTIONS = [
 ]
 
 
-def built(width: int = WIDTH, **options: object) -> S4:
+def built(options: dict[str, object]) -> S4:
     torch.manual_seed(0)
-    mixer = S4.Config.load(options).build(width).double().eval()
+    mixer = S4.Config.load(options).build(WIDTH).double().eval()
     torch.nn.init.normal_(mixer.skip)
     return mixer
 
@@ -77,7 +78,7 @@ def test_it_is_its_recurrence_and_its_convolution(
     options: dict[str, object], chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(s4, "CHUNK", chunk)
-    mixer = built(**options)
+    mixer = built(options)
     x = torch.randn(1, 10, WIDTH, dtype=torch.float64)
     with torch.no_grad():
         y, _ = mixer(x, Where.run(1, 10))
@@ -106,7 +107,7 @@ def test_twenty_thousand_tokens_in_every_form(options: dict[str, object]) -> Non
     In float32 what is left of a state after n tokens is a power of a rounded number: wrong by n · 2^-24 after as many
     tokens, and lost after 1 / (Δ |Re A|) of them, here some thousand: below 1e-3 of the largest value.
     """
-    mixer = built(**options)
+    mixer = built(options)
     mixer.step.fill_(math.log(0.001))
     mixer.fade[0].fill_(-20.0)  # lasts: e^-20 · 0.001 · 20,000 is nothing
     x = torch.randn(1, 20_000, WIDTH, dtype=torch.float64)
@@ -127,9 +128,9 @@ def test_twenty_thousand_tokens_in_every_form(options: dict[str, object]) -> Non
 @pytest.mark.parametrize("chunk", [1, 3, 4])
 def test_laws_hold_over_many_chunks(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s4, "CHUNK", chunk)
-    for options in ({"state": 4}, {"state": 3, "begins": "real", "form": "bilinear"}):
+    for options in (OPTIONS[0], OPTIONS[3]):
         for law in LAWS:
-            finding = law(built(**options), Case.make(WIDTH, rows=3, tokens=14))
+            finding = law(built(options), Case.make(WIDTH, rows=3, tokens=14))
             assert finding.holds, finding
 
 

@@ -12,11 +12,13 @@ from torch import Tensor
 
 from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError
-from heed.core.state import Seen, price, words
+from heed.core.spec import price, words
+from heed.core.state import Seen
 from heed.mixers import TwoStream
 from heed.parts.look import look
 from heed.parts.masks import Causal, Mask, Whole, Window
 from heed.parts.positions.scored import Relative
+from tests.mixers.growth import Largest
 
 WIDTH, HEADS, SIZE = 24, 4, 6
 ROWS, TOKENS = 2, 7
@@ -203,6 +205,18 @@ def test_relative_scores_are_no_larger_than_attention() -> None:
     with torch.no_grad(), Watch():
         mixer(torch.randn(1, tokens, WIDTH), Where.run(1, tokens))
     assert largest <= 2 * HEADS * tokens * tokens
+
+
+@torch.no_grad()
+def test_along_a_window_both_streams_grow_with_the_length_and_no_faster() -> None:
+    mixer, sizes = TwoStream.Config(mask=Window(back=8)).build(WIDTH), []
+    for tokens in (256, 1024):
+        where, after, x = Where.run(1, tokens), Where.run(1, tokens, start=1), torch.randn(1, tokens, WIDTH)
+        with Largest() as most:
+            mixer(x, where)
+            mixer.ask(x, after, Seen.of(where, *mixer.entries(x, where)))
+        sizes.append(most.numbers)
+    assert sizes[1] < 4.5 * sizes[0]
 
 
 BAD: dict[str, tuple[Any, type[Exception], str]] = {

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from heed.core.contract import Where
 from heed.core.errors import ConfigError
 from heed.core.laws import LAWS, Case, Law
-from heed.core.state import price
+from heed.core.spec import price
 from heed.mixers import Attention, Compressed
 from heed.models import Embedded, TransformerDecoder
 from heed.parts.feedforward import Experts

@@ -11,7 +11,8 @@ import torch
 from heed.core.config import kind_of
 from heed.core.contract import MixerConfig, Reach, Where
 from heed.core.laws import LAWS, Case, Law
-from heed.core.state import nbytes, price
+from heed.core.spec import price
+from heed.core.state import nbytes
 from heed.mixers import MIXERS, Attention, Infini, Latent, Performer
 from heed.models import Decoder, Embedded
 from heed.parts.feedforward import Experts, FeedForward, Gated

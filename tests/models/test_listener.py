@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from heed.core.contract import Given, Mixer, Where
 from heed.core.errors import CannotStream, ConfigError, InputError
 from heed.core.laws import LAWS, Case, Law
-from heed.core.state import Spec, State
+from heed.core.spec import Spec
+from heed.core.state import State
 from heed.mixers import Attention, Cross
 from heed.models import Decoder, Encoder, Listener, Seq2seq
 from heed.parts.heads import Tagged

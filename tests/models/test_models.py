@@ -14,7 +14,8 @@ import heed
 from heed.core.config import Config
 from heed.core.contract import Given, Where
 from heed.core.errors import CannotStream, ConfigError
-from heed.core.state import nbytes, price, select
+from heed.core.spec import price
+from heed.core.state import nbytes, select
 from heed.mixers import Attention, Cross
 from heed.models import MODELS, Decoder, Encoder, Seq2seq, transformer
 from heed.models.transformer import ANNOTATED, BASE, BIG, PAPER, TINY, TORCH

@@ -8,7 +8,8 @@ import torch
 from heed.core.contract import Where
 from heed.core.errors import ConfigError
 from heed.core.laws import LAWS, Case
-from heed.core.state import nbytes, price
+from heed.core.spec import price
+from heed.core.state import nbytes
 from heed.mixers import GatedUnit, Retention
 from heed.models import Decoder, Embedded, Flash, RetNet, Shape
 from heed.parts.loss import cross_entropy

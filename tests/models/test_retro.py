@@ -8,7 +8,8 @@ from torch import Tensor
 
 from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError
-from heed.core.state import Seen, nbytes, price, select
+from heed.core.spec import price
+from heed.core.state import Seen, nbytes, select
 from heed.mixers import Chunked
 from heed.models import Retro
 from heed.models.neighbours import NeighbourEncoder

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError
-from heed.core.state import fork, nbytes, price, select
+from heed.core.spec import price
+from heed.core.state import fork, nbytes, select
 from heed.mixers import Attention, Cross, Infini
 from heed.models import RMT
 from heed.parts.fronts import Narrow
@@ -42,7 +43,7 @@ def by_hand(model: RMT, tokens: Tensor) -> Tensor:
         y, _ = model.stack(model.front.place(x, here), here)
         made.append(y[0, count : count + len(piece)])
         memory = y[:, -count:]
-    return model.head(torch.cat(made))  # type: ignore[no-any-return]
+    return model.head(torch.cat(made))
 
 
 @pytest.mark.parametrize("mixer", MIXERS)

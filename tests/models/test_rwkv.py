@@ -9,7 +9,8 @@ from torch import nn
 from heed.core.contract import Where
 from heed.core.errors import ConfigError
 from heed.core.laws import LAWS, Case, Law
-from heed.core.state import nbytes, price
+from heed.core.spec import price
+from heed.core.state import nbytes
 from heed.mixers import Attention, Mamba, Rwkv
 from heed.models import RWKV, Decoder, Embedded, MambaDecoder, Retro, XLNet
 from heed.parts.feedforward import Absent, ChannelMix, FeedForward
@@ -61,7 +62,7 @@ def test_a_long_prompt_costs_no_memory(plan: RWKV | MambaDecoder) -> None:
 
 @torch.no_grad()
 def test_a_stream_is_halved_and_only_norms_notice() -> None:
-    """With norms that have no eps it is as if nothing were halved; what goes through blocks is half as large, and half."""
+    """With norms that have no eps it is as if nothing were halved; between blocks the stream is smaller."""
     torch.manual_seed(0)
     norm = LayerNorm(eps=1e-30)
     config = Decoder.Config(vocabulary=13, width=24, depth=5, norm=norm, wiring=PreNorm())
@@ -101,9 +102,9 @@ def test_a_feedforward_may_remember_or_be_absent_in_any_model() -> None:
 
 
 def test_models_that_need_a_feedforward_say_so() -> None:
-    with pytest.raises(ConfigError, match="needs a feed-forward that looks at one token alone"):
+    with pytest.raises(ConfigError, match="must look at one token alone"):
         XLNet.Config(vocabulary=13, width=24, depth=1, feedforward=Absent.Config()).build()
-    with pytest.raises(ConfigError, match="needs a feed-forward that looks at one token alone"):
+    with pytest.raises(ConfigError, match="must look at one token alone"):
         XLNet.Config(vocabulary=13, width=24, depth=1, feedforward=ChannelMix.Config()).build()
     with pytest.raises(ConfigError, match="a layer that looks at neighbours needs a feed-forward"):
         Retro.Config(vocabulary=13, width=24, depth=1, feedforward=Absent.Config())

@@ -14,7 +14,7 @@ import heed
 from heed.core.contract import Mixer, Where
 from heed.core.errors import ConfigError, InputError
 from heed.core.laws import LAWS, Case, Law
-from heed.core.state import Spec
+from heed.core.spec import Spec
 from heed.mixers import Shifted
 from heed.models import Swin, TextTower, Towers, Viewer
 from heed.models.body import Body

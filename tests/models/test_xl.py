@@ -1,4 +1,4 @@
-"""Transformer-XL as an architecture: what its plan gives, that it trains from a recipe, and that it needs its memory."""
+"""Transformer-XL as an architecture: what its plan gives, that it trains from a recipe, that it needs its memory."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError
-from heed.core.state import Log, leaves, nbytes, price, words
+from heed.core.spec import price, words
+from heed.core.state import Log, leaves, nbytes
 from heed.mixers import Attention, GatedRetention, Retention
 from heed.models import Decoder, Yoco
 from heed.models.yoco import Reader
@@ -67,8 +68,9 @@ def test_upper_layers_look_at_what_the_lower_half_made() -> None:
         middle = model.shared.norm(x)
         key, value = model.shared.key(middle).view(6, 4, 6), model.shared.value(middle).view(6, 4, 6)
         for block in model.stack.layers[2:]:
+            assert isinstance(block.mixer, Reader)
             x = x + by_hand(block.mixer, block.wiring.norms[0](x[0]), key, value)
-            x = x + block.feedforward(block.wiring.norms[1](x), where)[0]  # type: ignore[misc]
+            x = x + block.feedforward(block.wiring.norms[1](x), where)[0]
         scores, _ = model(tokens, where)
         assert torch.allclose(model.head(model.stack.ends.leave(x)), scores, rtol=0, atol=1e-12)
 

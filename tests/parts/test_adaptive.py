@@ -1,4 +1,4 @@
-"""Adaptive vocabularies against their equations: embeddings, log-probabilities, and the loss that looks at few of them."""
+"""Adaptive vocabularies against their equations: embeddings, log-probabilities, the loss that looks at few of them."""
 
 from __future__ import annotations
 
@@ -101,11 +101,15 @@ def test_the_cheap_loss_is_the_loss_of_all_log_probabilities(config: Adaptive, s
     assert len(list(table.parameters())) > 0
 
 
-def test_common_labels_do_not_look_at_rare_words() -> None:
+def test_common_labels_do_not_look_at_rare_words(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = AdaptiveScores(Adaptive(cutoffs=(10,), shrink=1), 10_000, WIDTH, bias=False)
-    rows = list[int]()
-    inner = scores._scores
-    scores._scores = lambda cluster, x: rows.append(len(x) if cluster else 0) or inner(cluster, x)  # type: ignore
+    rows, inner = list[int](), scores._scores
+
+    def counted(cluster: int, x: Tensor) -> Tensor:
+        rows.append(len(x) if cluster else 0)
+        return inner(cluster, x)
+
+    monkeypatch.setattr(scores, "_scores", counted)
     stream = torch.randn(1, 50, WIDTH)
     labels = torch.randint(10, (1, 50))
     labels[0, 3] = 4321

@@ -130,8 +130,8 @@ def test_float32_keeps_its_bound(fade: str) -> None:
     rounded = [x.double() for x in chunked(query, key, value, log, begin)]
     truth = [x.double() for x in (query, key, value)]
     past = None if begin is None else begin.double()
-    wanted = chunked(*truth, log, past)
-    most = chunked(*(x.abs() for x in truth), log, None if past is None else past.abs())
+    wanted = chunked(truth[0], truth[1], truth[2], log, past)
+    most = chunked(*(x.abs() for x in truth), fade=log, past=None if past is None else past.abs())
     for got, want, bound in zip(rounded, wanted, most, strict=True):
         assert ((got - want).abs() <= 512 * 2**-24 * bound).all()
         assert float((got - want).square().mean().sqrt()) <= 512 * 2**-24 * float(bound.square().mean().sqrt()) / 100
@@ -152,7 +152,7 @@ def test_what_is_forgotten_at_once_spoils_nothing(dtype: torch.dtype) -> None:
     (slope,) = torch.autograd.grad(y.square().sum() + state.square().sum(), fade)
     exact = [x.double() for x in (query, key, value)]
     log = fade.detach().double().requires_grad_()
-    wanted, last = recurrent(*exact, log, None if begin is None else begin.double())
+    wanted, last = recurrent(exact[0], exact[1], exact[2], log, None if begin is None else begin.double())
     (truth,) = torch.autograd.grad(wanted.square().sum() + last.square().sum(), log)
     small = 1e-10 if dtype == torch.float64 else 3e-6  # float64 has 11 digits left behind a sum of 10^5
     assert gap([y.double(), state.double()], [wanted, last]) < small
@@ -219,7 +219,12 @@ def test_time_and_memory_are_linear_in_what_is_held() -> None:
     def largest(tokens: int) -> int:
         sizes: list[int] = []
         query, key, value, log, _ = made(tokens, "token", past=False)
-        with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
+
+        def noted(tensor: Tensor) -> Tensor:
+            sizes.append(tensor.numel())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(noted, lambda tensor: tensor):
             chunked(query.requires_grad_(), key, value, log)
         return max(sizes)
 

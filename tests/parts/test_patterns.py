@@ -43,7 +43,9 @@ DRAWN = {
 }
 
 
-def tensors(rows: int = 2, kv_heads: int = HEADS, tokens: int = TOKENS, heads: int = HEADS) -> tuple[Tensor, Tensor, Tensor]:
+def tensors(
+    rows: int = 2, kv_heads: int = HEADS, tokens: int = TOKENS, heads: int = HEADS
+) -> tuple[Tensor, Tensor, Tensor]:
     draw = torch.Generator().manual_seed(0)
 
     def one(heads: int) -> Tensor:

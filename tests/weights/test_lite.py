@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from heed.core.contract import Given, Where
+from heed.core.contract import Where
 from heed.core.errors import WeightsError
 from heed.core.laws import LAWS, Law
 from heed.models import Embedded, familiar
@@ -82,9 +82,9 @@ BASE: Options = {
         "embed_dim": 16, "ffn_embed_dim": 10, "layers": 2, "attention_heads": 4, "normalize_before": False,
         "learned_pos": False, "branch_type": BRANCHES, "kernel_size_list": [3, 7], "glu": True,
     }.items()},
-    **{"activation_fn": "relu", "conv_linear": True, "weight_softmax": True, "padding_idx": PAD},
-    **{"share_all_embeddings": False, "share_decoder_input_output_embed": True},
-    **{"no_token_positional_embeddings": False, "max_source_positions": 20, "max_target_positions": 30},
+    "activation_fn": "relu", "conv_linear": True, "weight_softmax": True, "padding_idx": PAD,
+    "share_all_embeddings": False, "share_decoder_input_output_embed": True,
+    "no_token_positional_embeddings": False, "max_source_positions": 20, "max_target_positions": 30,
 }  # fmt: skip
 
 
@@ -122,7 +122,10 @@ def shapes(c: Options) -> dict[str, tuple[int, ...]]:
                 attention(f"{layer}.self_attn", d)
             for b, branch in enumerate(c[f"{side}_branch_type"] or ()):
                 what, size, width, heads = branch.split(":")
-                kernel, name = kernels(c, side)[i] if size == "default" else int(size), f"{layer}.self_attn.branches.{b}"
+                kernel, name = (
+                    kernels(c, side)[i] if size == "default" else int(size),
+                    f"{layer}.self_attn.branches.{b}",
+                )
                 channels = int(width)
                 if what == "attn":
                     attention(name, channels)
@@ -176,7 +179,7 @@ def convolved(c: Options, w: Tensors, name: str, side: str, branch: str, kernel:
     if c["conv_linear"]:
         x = linear(w, f"{name}.linear1", x)
         x = F.glu(x) if what == "dynamic" and c[f"{side}_glu"] else x
-    rows, length, channels = x.shape
+    rows, length, _ = x.shape
     if what == "dynamic":
         taps = (x @ w[f"{name}.weight_linear.weight"].T).view(rows, length, int(heads), kernel)
     else:
@@ -209,7 +212,10 @@ def mixed(c: Options, w: Tensors, side: str, layer: int, x: Tensor, hidden: Tens
 
 
 ACTIVATIONS = {
-    **{"relu": F.relu, "gelu": F.gelu, "tanh": torch.tanh, "linear": lambda x: x},
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "tanh": torch.tanh,
+    "linear": lambda x: x,
     "gelu_accurate": lambda x: F.gelu(x, approximate="tanh"),
 }
 
@@ -249,9 +255,7 @@ def reference(c: Options, w: Tensors, source: Tensor, target: Tensor) -> Tensors
     made["decoder_inner_states.0"] = x.transpose(0, 1)
 
     def looked(i: int, y: Tensor) -> Tensor:
-        found, weight = attended(
-            w, f"decoder.layers.{i}.encoder_attn", y, memory, c["decoder_attention_heads"], unseen
-        )
+        found, weight = attended(w, f"decoder.layers.{i}.encoder_attn", y, memory, c["decoder_attention_heads"], unseen)
         crossed.append(weight)
         return found
 
@@ -266,7 +270,7 @@ def reference(c: Options, w: Tensors, source: Tensor, target: Tensor) -> Tensors
     x = normed(w, "decoder.layer_norm", x, 1e-5) if "decoder.layer_norm.weight" in w else x
     made["avg_cross_attn"] = crossed[-1].mean(1)
     table = w.get("decoder.embed_out", w["decoder.embed_tokens.weight"])
-    return made | {name: x @ table.T for name in ("logits", "logits_incremental")}
+    return made | dict.fromkeys(("logits", "logits_incremental"), x @ table.T)
 
 
 SOURCES = {
@@ -366,7 +370,7 @@ def test_damaged_folders_are_refused(tmp_path: Path) -> None:
         ({"adaptive_softmax_cutoff": "100,200"}, "adaptive_softmax_cutoff is '100,200'"),
         ({"decoder_embed_dim": 16, "decoder_branch_type": None}, "encoder width 32 and decoder width 16 must be equal"),
         ({"activation_fn": "swish"}, "activation_fn is 'swish'"),
-        ({"encoder_layers": 9000}, "claims 9002 layers"),
+        ({"encoder_layers": 9000, "encoder_kernel_size_list": [3]}, "claims 9002 layers"),
     ):
         with pytest.raises(WeightsError, match=message):
             replay(damaged(config))

@@ -14,7 +14,8 @@ from torch import Tensor
 import heed
 from heed.core.contract import NOTHING, Given, Mixer, Where
 from heed.core.errors import CannotStream
-from heed.core.state import Seen, fork, nbytes, price, select
+from heed.core.spec import price
+from heed.core.state import Seen, fork, nbytes, select
 from heed.models import Encoder, Retro, Seq2seq, XLNetReader
 from heed.models.retro import neighbours
 from heed.weights import Folder, retro

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from torch import Tensor
 
 from heed.core.contract import Where
 from heed.core.errors import WeightsError
-from heed.core.state import nbytes, price
+from heed.core.spec import price
+from heed.core.state import nbytes
 from heed.parts.divisors import Chunkwise, DivisorConfig, Rooted, Summed
 from heed.weights import AUTHORS, Folder, replay, retnet
 from heed.weights.rename import export
@@ -168,15 +170,16 @@ def retention(c: Options, w: Tensors, name: str, x: Tensor, form: str) -> Tensor
         parts = zip(*(part[row].chunk(heads, -1) for part in (q, k, v)), strict=True)
         read = []
         for h, (a, b, values) in enumerate(parts):
-            both = (turned(part, w["retnet_rel_pos.angle"]) for part in (a, b * b.shape[-1] ** -0.5))
-            read.append(rms(forms[form](*both, values, 1 - 2.0 ** (-5 - h), c["recurrent_chunk_size"]), eps))
+            asked, key = (turned(part, w["retnet_rel_pos.angle"]) for part in (a, b * b.shape[-1] ** -0.5))
+            read.append(rms(forms[form](asked, key, values, 1 - 2.0 ** (-5 - h), c["recurrent_chunk_size"]), eps))
         rows.append(torch.cat(read, -1))
     return (F.silu(g) * torch.stack(rows)) @ w[f"{name}.out_proj.weight"].T
 
 
 def reference(c: Options, w: Tensors, tokens: Tensor, form: str) -> Tensor:
     eps, alpha = c["layernorm_eps"], (2 * c["decoder_layers"]) ** 0.25 if c["deepnorm"] else 1.0
-    act = {"gelu": F.gelu, "swish": F.silu, "relu": F.relu}[c["activation_fn"]]
+    acts: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "swish": F.silu, "relu": F.relu}
+    act = acts[c["activation_fn"]]
     x = w["embed_tokens.weight"][tokens] * (1.0 if c["no_scale_embedding"] else math.sqrt(c["decoder_embed_dim"]))
     x = rms(x, eps, w["layernorm_embedding.weight"]) if c["layernorm_embedding"] else x
     for layer in range(c["decoder_layers"]):
@@ -189,7 +192,8 @@ def reference(c: Options, w: Tensors, tokens: Tensor, form: str) -> Tensor:
         def mixed(x: Tensor, name: str = name) -> Tensor:
             return retention(c, w, f"{name}.retention", x, form)
 
-        for part, norm in ((mixed, "retention"), (fed, "final")):
+        parts: tuple[tuple[Callable[[Tensor], Tensor], str], ...] = ((mixed, "retention"), (fed, "final"))
+        for part, norm in parts:
             gain = w[f"{name}.{norm}_layer_norm.weight"]
             before = c["decoder_normalize_before"]
             x = alpha * x + part(rms(x, eps, gain) if before else x)
@@ -299,7 +303,7 @@ def test_what_heed_does_not_hold_is_refused(tmp_path: Path) -> None:
         with pytest.raises(WeightsError, match=message):
             replay(damaged(config))
     with pytest.raises(WeightsError, match="angle .* is not the constant"):
-        replay(damaged(**{"retnet_rel_pos.angle": torch.ones(8)}))
+        replay(damaged(None, **{"retnet_rel_pos.angle": torch.ones(8)}))
     with pytest.raises(WeightsError, match="g_proj.weight .* is missing"):
         replay(damaged(**{"layers.1.retention.g_proj.weight": None}))
     with pytest.raises(WeightsError, match="must be ids of at least one token"):

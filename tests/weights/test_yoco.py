@@ -132,7 +132,7 @@ def fed(c: Options, w: Tensors, name: str, x: Tensor) -> Tensor:
 
 
 def reference(c: Options, w: Tensors, tokens: Tensor) -> Tensors:
-    made, x = {}, math.sqrt(c["dim"]) * w["embed_tokens.weight"][tokens]
+    made, x = dict[str, Tensor](), math.sqrt(c["dim"]) * w["embed_tokens.weight"][tokens]
     for layer in range(c["n_layers"] // 2):
         name = f"self_decoder.layers.{layer}"
         y, held = lower(c, w, f"{name}.mixer", rms(x, c["norm_eps"], w[f"{name}.mixer_layer_norm.weight"]))

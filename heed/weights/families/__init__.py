@@ -11,7 +11,7 @@ from .albert import Albert
 from .bart import Bart, MBart
 from .bert import Bert
 from .big_bird import BigBird
-from .bitnet import Bitnet
+from .bitnet import BitNet
 from .bloom import Bloom
 from .clip import CLIP, ClipText, ClipVision
 from .deberta_v2 import DebertaV2
@@ -61,7 +61,7 @@ FAMILIES: tuple[type[Family], ...] = (
     Bart,
     Bert,
     BigBird,
-    Bitnet,
+    BitNet,
     Bloom,
     CLIP,
     ClipText,

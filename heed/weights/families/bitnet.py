@@ -14,7 +14,7 @@ from ..stored import Tensors
 from .skeleton import Skeleton
 
 
-class Bitnet(Skeleton):
+class BitNet(Skeleton):
     """BitNet b1.58 2B4T and what was trained in its shape; weights plain, rounded in every call, or in two bits."""
 
     types: ClassVar[tuple[str, ...]] = ("bitnet",)

@@ -19,14 +19,10 @@ from ..stored import Tensors
 from .skeleton import must_hold
 
 # What transformers calls it, and what its authors do.
-TRANSFORMERS = {
-    **{"embedding": "embeddings", "first": "pre_ln", "mixer": "attention", "feedforward": "feed_forward"},
-    **{"key": "time_mix_key", "value": "time_mix_value", "receptance": "time_mix_receptance"},
-}
-AUTHORS = {
-    **{"embedding": "emb", "first": "ln0", "mixer": "att", "feedforward": "ffn"},
-    **{"key": "time_mix_k", "value": "time_mix_v", "receptance": "time_mix_r"},
-}
+TRANSFORMERS = {"embedding": "embeddings", "first": "pre_ln", "mixer": "attention", "feedforward": "feed_forward"}
+TRANSFORMERS |= {"key": "time_mix_key", "value": "time_mix_value", "receptance": "time_mix_receptance"}
+AUTHORS = {"embedding": "emb", "first": "ln0", "mixer": "att", "feedforward": "ffn"}
+AUTHORS |= {"key": "time_mix_k", "value": "time_mix_v", "receptance": "time_mix_r"}
 
 
 class Rwkv(Family):

@@ -75,9 +75,7 @@ def _banded(weights: Tensor, marked: Tensor, window: int) -> Tensor:
     near = F.pad(near, (window // 2, window // 2))  # column i + c is token i + c - window / 2
     place = torch.arange(tokens)[:, None] + torch.arange(window + 1)
     near = near.gather(3, place.expand(rows, heads, -1, -1))
-    counts = marked.sum(1)
-    column = (~marked).byte().argsort(dim=1, stable=True)[:, : int(counts.max())]
-    there = torch.arange(column.shape[1]) < counts[:, None]
+    column, there = _columns(marked)
     far = weights.take_along_dim(column[:, None, None], 3).masked_fill(~there[:, None, None], 0)
     return torch.cat((far, near), -1).masked_fill(marked[:, None, :, None], 0)
 
@@ -89,8 +87,13 @@ def _global(weights: Tensor, marked: Tensor, longest: int) -> Tensor:
     """
     tokens = weights.shape[2]
     whole = -(-tokens // longest) * longest
-    counts = marked.sum(1)
-    column = (~marked).byte().argsort(dim=1, stable=True)[:, : int(counts.max())]
-    there = torch.arange(column.shape[1]) < counts[:, None]
+    column, there = _columns(marked)
     asked = F.pad(weights.take_along_dim(column[:, None, :, None], 2), (0, whole - tokens))
     return asked.masked_fill(~there[:, None, :, None], 1 / whole).transpose(2, 3)
+
+
+def _columns(marked: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the marked tokens of every row stand, and which of these there are: some rows have fewer. [B, g] both"""
+    counts = marked.sum(1)
+    column = (~marked).byte().argsort(dim=1, stable=True)[:, : int(counts.max())]
+    return column, torch.arange(column.shape[1]) < counts[:, None]

@@ -110,8 +110,8 @@ def _state(state: States) -> list[Tensor]:
 
 
 def _cut(model: Decoder, folder: Folder, tokens: Tensor) -> int:
-    """Where the reference cut a text in two. That is not recorded, but what the first layer remembers of it is: the token
-    before the cut.
+    """Where the reference cut a text in two. That is not recorded, but what its first layer remembers of it is: the
+    token before the cut.
     """
     length, name = tokens.shape[1], f"{FIRST}.1"
     if folder.wanted is None or name not in folder.wanted:
@@ -121,6 +121,6 @@ def _cut(model: Decoder, folder: Folder, tokens: Tensor) -> int:
     recorded = folder.extra(name)[..., 0]
     if recorded.shape != seen[:, 0].shape:
         raise WeightsError(
-            f"{folder.path}: {name} is of the shape {list(folder.extra(name).shape)}; needed are rows, channels and layers"
+            f"{folder.path}: {name} is of the shape {list(folder.extra(name).shape)}; needed are rows, channels, layers"
         )
     return int((seen - recorded.unsqueeze(1)).abs().amax((0, 2)).argmin()) + 1

@@ -17,7 +17,8 @@ from heed import weights
 from heed.core.contract import Where
 from heed.core.errors import WeightsError
 from heed.models import Encoder
-from tests.weights.families.encoders import ROUNDED
+from tests.weights.families.encoders import ROUNDED, told
+from tests.weights.families.inuse import WORDS, classifies, fills
 from tests.weights.families.unmasked import HEADS, SIZES, VOCABULARY, agrees, build, inputs_for, masks
 from tests.weights.live import close, ids, returns, saved
 
@@ -72,3 +73,10 @@ def test_other_matrices_are_refused(change: Callable[[Tensor], Tensor], tmp_path
     save_file(held | {name: change(held[name]).contiguous()}, path, metadata={"format": "pt"})
     with pytest.raises(WeightsError, match="layer.1.fourier.self.dft_mat_seq .* is not the constant"):
         weights.load(tmp_path)
+
+
+@pytest.mark.parametrize(("head", "uses"), [("ForMaskedLM", fills), ("ForSequenceClassification", classifies)])
+@torch.no_grad()
+def test_in_use(head: str, uses: Any, tmp_path: Path) -> None:
+    sized = {"vocab_size": len(WORDS), "max_position_embeddings": 32, "num_hidden_layers": 2, "intermediate_size": 8}
+    uses(saved(build("FNet" + head, sized | {"num_labels": 3}), tmp_path), tmp_path, told)

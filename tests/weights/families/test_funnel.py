@@ -76,7 +76,7 @@ def said(model: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         return told(model, inputs)
 
 
-@settings(max_examples=20, deadline=None, derandomize=True, phases=[Phase.generate])
+@settings(max_examples=16, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(
     name=st.sampled_from(NAMES),
     drawn=st.fixed_dictionaries(OPTIONS),

@@ -15,7 +15,8 @@ from heed.core.contract import Where
 from heed.core.errors import WeightsError
 from heed.mixers import Nystrom
 from heed.models import Encoder
-from tests.weights.families.encoders import record
+from tests.weights.families.encoders import record, told
+from tests.weights.families.inuse import WORDS, classifies, fills
 from tests.weights.families.unmasked import HEADS, SIZES, agrees, build, inputs_for, masks
 from tests.weights.live import close, saved
 
@@ -98,3 +99,17 @@ def test_a_convolution_without_a_middle_is_refused(tmp_path: Path) -> None:
     folder_of(tmp_path, 9, conv_kernel_size=4)
     with pytest.raises(WeightsError, match="a kernel of 4 tokens has no middle"):
         weights.load(tmp_path)
+
+
+@pytest.mark.parametrize(("head", "uses"), [("ForMaskedLM", fills), ("ForSequenceClassification", classifies)])
+@torch.no_grad()
+def test_in_use(head: str, uses: Any, tmp_path: Path) -> None:
+    sized = {"vocab_size": len(WORDS), "max_position_embeddings": 32, "num_hidden_layers": 2, "intermediate_size": 8}
+    uses(
+        saved(
+            build("Nystromformer" + head, sized | {"num_attention_heads": 2, "num_labels": 3, "conv_kernel_size": 3}),
+            tmp_path,
+        ),
+        tmp_path,
+        told,
+    )

@@ -6,6 +6,7 @@ or not, and is wrong where several rows go on by one token each: there heed is c
 
 from __future__ import annotations
 
+from functools import reduce
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -123,11 +124,7 @@ def test_the_authors_names(tmp_path: Path) -> None:
     words |= {"time_mix_key": "time_mix_k", "time_mix_value": "time_mix_v", "time_mix_receptance": "time_mix_r"}
     model = saved(reference.RwkvForCausalLM(config()), tmp_path / "theirs")
     tensors = load_file(tmp_path / "theirs" / "model.safetensors")
-    renamed = {}
-    for name, tensor in tensors.items():
-        for theirs, authors in words.items():
-            name = name.replace(theirs, authors)
-        renamed[name] = tensor
+    renamed = {reduce(lambda name, word: name.replace(*word), words.items(), name): t for name, t in tensors.items()}
     opened = weights.load(write(tmp_path / "authors", model.config.to_dict(), renamed, {}))
     tokens = ids(1, LENGTH, VOCABULARY)
     close(opened.model(tokens, Where.run(1, LENGTH))[0], model(input_ids=tokens).logits, SINGLE)
@@ -184,7 +181,7 @@ def test_what_is_not_fed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"holds state\.0, which heed does not feed to such a model"):
         replay(write(tmp_path / "a", opened.config, tensors["model"], more))
     odd = {"split_state_after_first.1": torch.zeros(2, 5, 2)}
-    with pytest.raises(WeightsError, match=r"is of the shape \[2, 5, 2\]; needed are rows, channels and layers"):
+    with pytest.raises(WeightsError, match=r"is of the shape \[2, 5, 2\]; needed are rows, channels, layers"):
         replay(write(tmp_path / "b", opened.config, tensors["model"], tensors["inputs"], odd))
     wide = {**opened.config, "attention_hidden_size": 10**9}
     with pytest.raises(WeightsError, match="no tensor is wider"):

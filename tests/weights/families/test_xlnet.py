@@ -23,12 +23,16 @@ from transformers import (
     XLNetModel,
 )
 
+import heed
 from heed import weights
 from heed.core.contract import Where
 from heed.core.errors import WeightsError
 from heed.mixers import TwoStream
 from heed.models import XLNet, XLNetReader
 from heed.parts.masks import Causal, Mask, Whole, Window
+from heed.tasks import Ask
+from tests.runs.test_checkpoint import WORDS, worded
+from tests.weights.families.inuse import LONG, framed
 from tests.weights.live import close, ids, returns, saved
 
 SMALL: dict[str, Any] = {"vocab_size": 31, "d_model": 12, "n_layer": 2, "n_head": 3, "d_inner": 20}
@@ -49,7 +53,7 @@ def _double(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def model_of(kind: type, folder: Path, **changes: Any) -> Any:
     """In float64. The reference loads half of its weights as float32, so they are rounded to that and saved again."""
-    model = saved(kind(XLNetConfig(**SMALL, **changes)), folder).double()
+    model = saved(kind(XLNetConfig(**SMALL | changes)), folder).double()
     model.save_pretrained(folder)
     return model
 
@@ -169,6 +173,22 @@ def test_a_reader_looks_both_ways_and_answers(name: str, tmp_path: Path) -> None
         again(tokens[:, None] if "Multiple" in name else tokens)[0],
         model(tokens[:, None] if "Multiple" in name else tokens)[0],
     )
+
+
+@torch.no_grad()
+def test_in_use(tmp_path: Path) -> None:
+    """Texts of several lengths in one batch are classified, and a text is gone on with."""
+    labelled = tmp_path / "classes"
+    model = model_of(XLNetForSequenceClassification, labelled, vocab_size=len(WORDS), num_labels=3)
+    worded(labelled)
+    texts = [LONG, "the dog ran"]
+    for text, guesses in zip(texts, heed.load(labelled).classify(texts), strict=True):
+        p = model(framed(text)).logits[0].softmax(-1).sort(descending=True).values
+        assert [guess.p for guess in guesses] == pytest.approx(p.tolist(), rel=10 * NEAR)
+    folder = tmp_path / "words"
+    model_of(XLNetLMHeadModel, folder, vocab_size=len(WORDS))
+    worded(folder)
+    assert heed.load(folder).generate("the cat", Ask(limit=3)) != ""
 
 
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -15,7 +15,8 @@ from heed.core.contract import Where
 from heed.core.errors import WeightsError
 from heed.mixers import Yoso
 from heed.models import Encoder
-from tests.weights.families.encoders import record
+from tests.weights.families.encoders import record, told
+from tests.weights.families.inuse import WORDS, classifies, fills
 from tests.weights.families.unmasked import HEADS, SIZES, agrees, build, inputs_for, masks
 from tests.weights.live import returns, saved
 
@@ -66,3 +67,14 @@ def test_their_attentions_are_something_else(tmp_path: Path) -> None:
     record(tmp_path, inputs_for(model, 9, None), {"attentions.0": torch.zeros(1)})
     with pytest.raises(WeightsError, match="holds attentions.0, which heed does not make for yoso"):
         weights.replay(tmp_path)
+
+
+@pytest.mark.parametrize(("head", "uses"), [("ForMaskedLM", fills), ("ForSequenceClassification", classifies)])
+@torch.no_grad()
+def test_in_use(head: str, uses: Any, tmp_path: Path) -> None:
+    sized = {"vocab_size": len(WORDS), "max_position_embeddings": 32, "num_hidden_layers": 2, "intermediate_size": 8}
+    uses(
+        saved(build("Yoso" + head, sized | {"num_attention_heads": 2, "num_labels": 3, "conv_window": 3}), tmp_path),
+        tmp_path,
+        told,
+    )
