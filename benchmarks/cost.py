@@ -56,7 +56,8 @@ class Curve:
         """The power of the length with which this grows."""
         points = [(math.log(n), math.log(y)) for n, y in zip(self.tokens, what, strict=True) if n >= FROM]
         x, y = (sum(values) / len(points) for values in zip(*points, strict=True))
-        return sum((a - x) * (b - y) for a, b in points) / sum((a - x) ** 2 for a, _ in points)
+        slope: float = sum((a - x) * (b - y) for a, b in points) / sum((a - x) ** 2 for a, _ in points)
+        return slope
 
 
 def rows(rounds: int | None) -> Iterator[Row]:
@@ -85,7 +86,9 @@ def record(name: str, curve: Curve) -> None:
     found = {**recorded(), name: {"mixer": repr(CONTENDERS[name].long), **asdict(curve)}}
     listed = {each: found[each] for each in CONTENDERS if each in found}
     with replacing(RESULTS) as path:
-        path.write_text(json.dumps({"machine": machine(), "curves": listed}, indent=1) + "\n", encoding="utf-8")
+        path.write_text(
+            json.dumps({"machine": {**machine(), "threads": "1"}, "curves": listed}, indent=1) + "\n", encoding="utf-8"
+        )
 
 
 def recorded() -> dict[str, Any]:

@@ -104,8 +104,8 @@ def _write(path: Path) -> int:
     family = GPT2.load(CONFIG)
     torch.manual_seed(0)
     names = Held({"transformer.wte.weight": torch.empty(0)})
-    model = family.ours(names).build()
-    weights.write(weights.Opened(family, model, family.names(names), CONFIG, {}), path)
+    shape = family.ours(names)
+    weights.write(weights.Opened(family, shape.build(), family.names(names), CONFIG, {}, shape), path)
     return (path / "model.safetensors").stat().st_size
 
 

@@ -151,7 +151,8 @@ def _mixer(config: type[MixerConfig]) -> Page:
     sample = config.samples()[0]
     lines = [f"# {kind}", "", *_told(mixer), "", f"Paper: {config.paper}", ""]
     lines += [f"Remembers {words(sample.build(WIDTH).spec())}.", ""]
-    lines += ["## Use", "", "```python", *_example(mixer.__name__), "```", ""]
+    if not any(field.is_required() for field in config.model_fields.values()):
+        lines += ["## Use", "", "```python", *_example(mixer.__name__), "```", ""]
     lines += ["## Settings", "", "```toml", *_settings(config), "```", ""]
     drawing = pattern(_pattern(sample), f"who looks at whom in {kind}, {TOKENS} tokens")
     lines += [
@@ -184,7 +185,8 @@ def _example(name: str) -> list[str]:
 
 def _settings(config: type[Config]) -> list[str]:
     """Every field with its default."""
-    return [f"{name} = {_default(field.default)}" for name, field in config.model_fields.items()]
+    fields = config.model_fields.items()
+    return [f"{name} = {'...' if field.is_required() else _default(field.default)}" for name, field in fields]
 
 
 def _default(value: object) -> str:

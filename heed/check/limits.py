@@ -12,6 +12,10 @@ from types import FrameType
 from .target import CannotCheck
 
 
+class _TimeIsUp(BaseException):
+    """Not an Exception: what catches all that foreign code may raise lets it pass."""
+
+
 @contextmanager
 def limited(seconds: float | None, gigabytes: float | None) -> Iterator[None]:
     """Stop with `CannotCheck` after so long; let no more memory be taken than this. In the main thread only."""
@@ -29,12 +33,15 @@ def _time(seconds: float | None) -> Iterator[None]:
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise CannotCheck(f"the target was not done after {seconds:g} s; give it more time with --timeout")
+        raise _TimeIsUp
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
+    except _TimeIsUp:
+        words = f"the target was not done after {seconds:g} s; give it more time with --timeout"
+        raise CannotCheck(words) from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

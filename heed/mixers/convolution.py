@@ -49,7 +49,7 @@ class Convolution(Sliding):
             raise ConfigError(f"width {width} does not divide into {config.groups} groups; use one of {near}")
         self.taps = nn.Conv1d(width, width, config.kernel, 1, 0, config.dilation, config.groups, config.bias)
         nn.init.kaiming_uniform_(self.taps.weight, nonlinearity="linear")  # keeps the variance
-        if config.bias:
+        if self.taps.bias is not None:
             nn.init.zeros_(self.taps.bias)
 
     def forward(self, x: Tensor, where: Where, state: Log | None = None) -> tuple[Tensor, Log | None]:

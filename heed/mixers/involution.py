@@ -34,7 +34,7 @@ class Involution(Sliding):
         kernel: Size = 7
         group: Size | None = None  # channels that share a kernel; None: all
         reduction: Size = 4  # of the channels that kernels are made from
-        norm: AnyNorm | None = LayerNorm()
+        norm: AnyNorm = LayerNorm()
 
         def build(self, width: int) -> Involution:
             return Involution(self, width)
@@ -43,7 +43,7 @@ class Involution(Sliding):
         def samples(cls) -> tuple[MixerConfig, ...]:
             return (
                 *(cls(), cls(kernel=1), cls(kernel=4, group=8, reduction=1), cls(kernel=30, group=1, norm=RMSNorm())),
-                *(cls(kernel=3, causal=False, norm=None), cls(kernel=9, group=4, causal=False)),
+                *(cls(kernel=3, causal=False), cls(kernel=9, group=4, causal=False)),
             )
 
     def __init__(self, config: Config, width: int) -> None:
@@ -55,7 +55,7 @@ class Involution(Sliding):
             raise ConfigError(f"a reduction of {config.reduction} leaves nothing of {width} channels")
         self.groups = width // group
         self.reduce = nn.Linear(width, narrow, bias=False)
-        self.norm = None if config.norm is None else config.norm.build(narrow)
+        self.norm = config.norm.build(narrow)
         self.spread = nn.Linear(narrow, self.groups * config.kernel)
         self.kernels = Look()
 
@@ -63,7 +63,7 @@ class Involution(Sliding):
         x = where.blank(x)
         line, state = self.line(x, where, state)
         narrow = self.reduce(x)
-        narrow = F.relu(narrow if self.norm is None else self.norm(narrow))
+        narrow = F.relu(self.norm(narrow))
         kernels = self.spread(narrow).unflatten(2, (self.groups, self.kernel))  # [B, T, G, K]
         self.kernels(lambda: kernels)
         return line.take(dynamic(line.values, line.spread(kernels))), state

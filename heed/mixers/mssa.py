@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from ..core.config import Flag, Positive, Share, Size
@@ -88,8 +89,7 @@ class Mssa(Mixer[Log]):
 
     def projected(self, x: Tensor) -> Tensor:
         """Tokens in their subspaces: u. [B, T, D] -> [B, T, heads, head_size]"""
-        subspaces: Tensor = self.subspaces(x)
-        return subspaces.unflatten(-1, (self.heads, self.head_size))
+        return torch.unflatten(self.subspaces(x), -1, (self.heads, self.head_size))
 
     def _back(self, y: Tensor) -> Tensor:
         if self.out is not None:

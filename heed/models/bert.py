@@ -39,7 +39,7 @@ class Bert(Plan):
     hidden: Size | None = None  # of the feed-forward; 4 · width
     length: Size = 512  # positions
     segments: Size = 2
-    labels: Size | None = 2  # None: the pooled vector itself is the answer
+    labels: Size = 2  # answers of the pooled head
     activation: Activation = "gelu"
     dropout: Share = 0.1
     wiring: AnyWiring = PostNorm()

@@ -16,7 +16,6 @@ from ..core.errors import ConfigError, InputError
 from ..core.stamps import Span
 from ..core.state import Log, Seen, remember
 from ..mixers import SomeMixers, TwoStream
-from ..parts.feedforward import Absent
 from ..parts.fronts import Tokens
 from ..parts.masks import Whole
 from ..parts.wiring import AnyWiring, Part, PostNorm
@@ -289,8 +288,8 @@ def two_streams(config: Trunk.Config) -> list[TwoStream.Config]:
 
 
 def must_forget(stack: Stack) -> None:
-    """Raise if a feed-forward remembers something (which of the two streams would it be of?), or if there is none."""
-    if any(block.feedforward.spec() != () or isinstance(block.feedforward, Absent) for block in stack.layers):
+    """Raise if a feed-forward remembers something: which of the two streams would it be of?"""
+    if any(block.feedforward.spec() != () for block in stack.layers):
         raise ConfigError(
             "the feed-forward of a model of two streams must look at one token alone; use feedforward, gated or experts"
         )

@@ -18,9 +18,10 @@ def coding_rate(x: Tensor, real: Tensor | None = None, *, precision: float = PRE
     if real is not None:
         x = x.masked_fill(~real[..., None], 0)
     count = torch.full(x.shape[:-2], x.shape[-2], device=x.device) if real is None else real.sum(-1)
-    share = size / (count.clamp(min=1) * precision**2)
-    spread = x.mT @ x * share[..., None, None].to(x.dtype)
-    return 0.5 * torch.linalg.slogdet(torch.eye(size, dtype=x.dtype, device=x.device) + spread).logabsdet
+    share = size / (count.clamp(min=1).to(x.dtype) * precision**2)
+    spread = x.mT @ x * share[..., None, None]
+    rate: Tensor = 0.5 * torch.linalg.slogdet(torch.eye(size, dtype=x.dtype, device=x.device) + spread).logabsdet
+    return rate
 
 
 def unit(x: Tensor) -> Tensor:

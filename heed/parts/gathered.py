@@ -25,8 +25,8 @@ def gathered(query: Tensor, key: Tensor, value: Tensor, index: Tensor, pairs: Pa
     """
     learnt = pairs.added is not None and pairs.added.requires_grad
     if how.cap is not None or how.dropout or learnt or query.device.type != "cpu":
-        near = (x[index].flatten(1, 2).unsqueeze(2) for x in (key, value))
-        return kernel(query.unsqueeze(2), *near, pairs, how).squeeze(2)
+        keys, values = (x[index].flatten(1, 2).unsqueeze(2) for x in (key, value))
+        return kernel(query.unsqueeze(2), keys, values, pairs, how).squeeze(2)
     size = value.shape[2]
     widest = max(size, key.shape[2])
     three = (widened(x, widest) for x in (query, key, value))
@@ -48,7 +48,7 @@ class _Gathered(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, index, offset, y, total = ctx.saved_tensors
         total = total.masked_fill(~total.isfinite(), 0)  # who sees nothing has no scores either
         asked, found = torch.empty_like(query), [torch.zeros_like(x) for x in (key, value)]

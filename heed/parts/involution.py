@@ -6,6 +6,7 @@ is no mixer of a sequence: a network of images is made of it.
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -58,7 +59,7 @@ class Involution2d(nn.Module):
             )
         rows, channels, height, width = x.shape
         height, width = height // stride, width // stride
-        weight = self.kernels(x).unflatten(1, (self.groups, 1, kernel**2))  # [B, G, 1, K², h, w]
+        weight = torch.unflatten(self.kernels(x), 1, (self.groups, 1, kernel**2))  # [B, G, 1, K², h, w]
         near = F.unfold(x, kernel, padding=(kernel - 1) // 2, stride=stride)  # [B, C·K², h·w]
         near = near.view(rows, self.groups, -1, kernel**2, height, width)
         return (weight * near).sum(3).view(rows, channels, height, width)

@@ -19,5 +19,5 @@ def in_passes(form: Callable[..., Tensor], numbers: int, *given: Tensor) -> Tens
     rows, some = given[0].shape[0], max(1, HELD // max(1, numbers))
     if some >= rows:
         return form(*given)
-    again, parts = torch.is_grad_enabled(), zip(*(x.split(some) for x in given), strict=True)
+    again, parts = torch.is_grad_enabled(), zip(*(torch.split(x, some) for x in given), strict=True)
     return torch.cat([checkpoint(form, *part, use_reentrant=False) if again else form(*part) for part in parts])

@@ -140,7 +140,8 @@ def dynamic(line: Tensor, kernels: Tensor) -> Tensor:
     rows, tokens, heads, kernel = kernels.shape
     block = min(BLOCK, tokens)
     lacking = -tokens % block
-    kernels = F.pad(kernels, (0, 0, 0, 0, 0, lacking)).unflatten(1, (-1, block)).transpose(2, 3)  # [B, n, H, block, K]
+    kernels = F.pad(kernels, (0, 0, 0, 0, 0, lacking))
+    kernels = torch.unflatten(kernels, 1, (-1, block)).transpose(2, 3)  # [B, n, H, block, K]
     y = _band(kernels) @ _blocks(line, kernel, block, heads).mT  # [B, n, H, block, R]
     return y.transpose(2, 3).reshape(rows, tokens + lacking, -1)[:, :tokens]
 
@@ -148,7 +149,7 @@ def dynamic(line: Tensor, kernels: Tensor) -> Tensor:
 def _blocks(line: Tensor, kernel: int, block: int, heads: int) -> Tensor:
     """What each block of tokens sees, by heads. [B, L, C] -> [B, n, H, C / H, block + K - 1]"""
     lacking = -(line.shape[1] - kernel + 1) % block
-    return F.pad(line, (0, 0, 0, lacking)).unfold(1, block + kernel - 1, block).unflatten(2, (heads, -1))
+    return torch.unflatten(F.pad(line, (0, 0, 0, lacking)).unfold(1, block + kernel - 1, block), 2, (heads, -1))
 
 
 def _band(kernels: Tensor) -> Tensor:
@@ -158,7 +159,7 @@ def _band(kernels: Tensor) -> Tensor:
     """
     block, kernel = kernels.shape[-2:]
     wide = block + kernel - 1
-    return F.pad(kernels, (0, block)).flatten(-2)[..., : block * wide].unflatten(-1, (block, wide))
+    return torch.unflatten(F.pad(kernels, (0, block)).flatten(-2)[..., : block * wide], -1, (block, wide))
 
 
 def _placed(x: Tensor, stamps: Stamps, first: Tensor, length: int) -> Tensor:

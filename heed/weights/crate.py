@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
+import torch
 from pydantic import BeforeValidator
 from torch import Tensor
 
@@ -114,11 +115,11 @@ class Pixels(Rule):
         return (self.ours,)
 
     def split(self, theirs: Tensor) -> Sequence[Tensor]:
-        pixels = theirs.unflatten(-1, (self.height, self.width, -1)).movedim(-1, -3)
+        pixels = torch.unflatten(theirs, -1, (self.height, self.width, -1)).movedim(-1, -3)
         return (pixels if self.plane else pixels.flatten(-3),)
 
     def join(self, ours: Sequence[Tensor]) -> Tensor:
-        pixels = ours[0] if self.plane else ours[0].unflatten(-1, (-1, self.height, self.width))
+        pixels = ours[0] if self.plane else torch.unflatten(ours[0], -1, (-1, self.height, self.width))
         return pixels.movedim(-3, -1).flatten(-3).contiguous()
 
 

@@ -10,6 +10,7 @@ import transformers
 
 from heed.check import check
 
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit, in their code
 FAMILIES = (
     *("bert.BertLayer", "roberta.RobertaSelfAttention", "albert.AlbertAttention", "electra.ElectraLayer"),
     *("gpt2.GPT2Attention", "gptj.GPTJAttention", "gpt_neox.GPTNeoXAttention", "gpt_bigcode.GPTBigCodeAttention"),
@@ -22,7 +23,7 @@ FAMILIES = (
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_transformers(name: str) -> None:
-    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers.logging.set_verbosity_error()
     family, kind = name.split(".")
     report = check(getattr(import_module(f"transformers.models.{family}.modeling_{family}"), kind))
     assert report.ok, str(report)

@@ -88,4 +88,4 @@ def test_it_learns_to_fill_in_masks() -> None:
         loss.backward()
         optimizer.step()
     assert sum(losses[-10:]) < 0.3 * sum(losses[:10])
-    assert model.heads["pooled"](model(ids, where)[0], where).shape == (16, 2)
+    assert model.heads["pooled"](model(batch(draw)[0], where)[0], where).shape == (16, 2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,7 +14,7 @@ from heed.models import Decoder, DeepNet, DeepNetDecoder, Embedded, ResiDualTran
 from heed.models.shape import Plan
 from heed.parts.wiring import DeepNorm, PostNorm, ResiDual
 
-SMALL = {"width": 16, "heads": 2, "hidden": 12, "dropout": 0.0}
+SMALL: dict[str, Any] = {"width": 16, "heads": 2, "hidden": 12, "dropout": 0.0}
 PLANS = (
     DeepNet(**SMALL, depth=3, decoder_depth=2),
     DeepNetDecoder(**SMALL, depth=5),

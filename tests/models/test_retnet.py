@@ -68,7 +68,7 @@ def test_it_learns_to_repeat_what_it_saw_long_ago(plan: str) -> None:
     model = plans[plan].build()
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     losses = []
-    for _ in range(100):
+    for _ in range(140):
         half = torch.randint(8, (32, 8))
         tokens = torch.cat((half, half), 1)
         scores, _ = model(tokens[:, :-1], Where.run(32, 15))

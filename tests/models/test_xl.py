@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -32,7 +33,7 @@ def test_a_plan_is_the_papers_decoder() -> None:
     model = config.build()
     assert model.front.scale == 24**0.5
     assert model.head.weight is model.front.table.weight
-    mixers = [block.mixer for block in model.stack.layers]
+    mixers: list[Any] = [block.mixer for block in model.stack.layers]
     assert all(isinstance(mixer, Recurrent) and (mixer.length, mixer.memory) == (5, 7) for mixer in mixers)
     assert mixers[2].position.u is mixers[0].position.u
     assert model.reach.back == 3 * 11  # the memory of a memory of a memory

@@ -131,7 +131,8 @@ def test_float32_keeps_its_bound(fade: str) -> None:
     truth = [x.double() for x in (query, key, value)]
     past = None if begin is None else begin.double()
     wanted = chunked(truth[0], truth[1], truth[2], log, past)
-    most = chunked(*(x.abs() for x in truth), fade=log, past=None if past is None else past.abs())
+    sizes = [x.abs() for x in truth]
+    most = chunked(sizes[0], sizes[1], sizes[2], log, None if past is None else past.abs())
     for got, want, bound in zip(rounded, wanted, most, strict=True):
         assert ((got - want).abs() <= 512 * 2**-24 * bound).all()
         assert float((got - want).square().mean().sqrt()) <= 512 * 2**-24 * float(bound.square().mean().sqrt()) / 100

@@ -14,6 +14,8 @@ from heed.parts.involution import Involution2d
 def built(width: int, **options: int) -> Involution2d:
     torch.manual_seed(0)
     layer = Involution2d.Config(**options).build(width).double().eval()
+    assert layer.norm.running_mean is not None
+    assert layer.norm.running_var is not None
     layer.norm.running_mean.normal_()
     layer.norm.running_var.uniform_(0.5, 2)
     return layer
@@ -28,6 +30,9 @@ def by_hand(layer: Involution2d, x: Tensor, kernel: int, stride: int, group: int
             block = x[:, a * stride : (a + 1) * stride, b * stride : (b + 1) * stride].mean((1, 2))
             narrow = layer.reduce.weight[:, :, 0, 0] @ block
             norm = layer.norm
+            assert norm.running_mean is not None
+            assert norm.running_var is not None
+            assert layer.spread.bias is not None
             narrow = (narrow - norm.running_mean) / (norm.running_var + norm.eps).sqrt() * norm.weight + norm.bias
             taps = layer.spread.weight[:, :, 0, 0] @ F.relu(narrow) + layer.spread.bias
             taps = taps.view(-1, kernel, kernel)

@@ -9,7 +9,7 @@ from torch import Tensor
 from heed.core.contract import Where
 from heed.parts import patterns
 from heed.parts.attend import attend, written_out
-from heed.parts.fused import How
+from heed.parts.fused import How, pays
 from heed.parts.masks import Atrous, Blocks, Causal, Fixed, Mask, Segments, Sight, Sparse, Strided, Whole, Window
 from heed.parts.positions import Alibi, Buckets
 
@@ -129,7 +129,7 @@ def test_a_union_whose_classes_are_bands(biased: bool) -> None:
     mask, where = Window(back=3) | (Window(back=480) & Atrous(step=8)), Where.ragged([2100])
     thinned = patterns.Residues.of(Sight(mask.terms[1], where, where)).sight(Sight(mask.terms[1], where, where))
     assert form(mask, where) == "union"
-    assert patterns.pays(thinned, PLAIN)
+    assert pays(thinned, PLAIN)
     same(mask, where, 1, 1, bias=Alibi.Config().build(1, SIZE).double().bias if biased else None)
 
 

@@ -68,7 +68,10 @@ def test_gradients_in_training_are_those_of_plain_calls() -> None:
     def slopes() -> list[Tensor]:
         return list(torch.autograd.grad(model(x, where)[0][where.real].square().sum(), list(model.parameters())))
 
-    again, plain = model.train() and slopes(), model.eval() and slopes()
+    model.train()
+    again = slopes()
+    model.eval()
+    plain = slopes()
     assert all(torch.allclose(a, b, rtol=0, atol=1e-11) for a, b in zip(again, plain, strict=True))
 
 

@@ -33,7 +33,9 @@ def write(path: Path, config: Options, weights: Tensors, inputs: Tensors, output
     held = weights or {"_empty": torch.zeros(1)}
     for name, tensors in {"model": held, "inputs": inputs, "outputs": outputs}.items():
         if tensors is not None:
-            save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, path / f"{name}.safetensors")
+            save_file(
+                {key: tensor.contiguous().clone() for key, tensor in tensors.items()}, path / f"{name}.safetensors"
+            )
     return path
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -89,7 +90,7 @@ def test_every_mixer_takes_edited_layers(config: Any, change: Edit) -> None:
         assert heard(mixer, case, learnt) == before
 
 
-def heard(mixer: Any, case: Case, weights: dict[str, Tensor]) -> set[str]:
+def heard(mixer: Any, case: Case, weights: Mapping[str, Tensor]) -> set[str]:
     """The layers whose weights have a part in the output."""
     y, _ = mixer(case.x, case.where(0, case.x.shape[1]))
     found = slopes(y.square().sum(), list(weights.values()))
@@ -114,6 +115,7 @@ def test_a_layer_that_stands_in_two_places_stays_one() -> None:
     model = nn.ModuleDict({"one": first, "two": nn.Sequential(first)})
     edit(model, BitLinear(on="*"))
     assert isinstance(model["one"], Ternary)
+    assert isinstance(model["two"], nn.Sequential)
     assert model["one"] is model["two"][0]
 
 

@@ -185,7 +185,7 @@ def test_without_outputs_everything_is_made(tmp_path: Path) -> None:
 
 
 def test_damaged_folders_are_refused(tmp_path: Path) -> None:
-    def damaged(config: Options | None = None, **changes: Tensor | None) -> Path:
+    def damaged(config: Options | None = None, /, **changes: Tensor | None) -> Path:
         folder = tmp_path / "copy"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(GOLDEN / CASES[0], folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -211,7 +212,7 @@ def mixed(c: Options, w: Tensors, side: str, layer: int, x: Tensor, hidden: Tens
     return torch.cat(made, -1)
 
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "tanh": torch.tanh,
@@ -343,7 +344,7 @@ def test_a_padded_target_is_what_its_tokens_are(tmp_path: Path) -> None:
 
 
 def test_damaged_folders_are_refused(tmp_path: Path) -> None:
-    def damaged(config: Options | None = None, **changes: Tensor | None) -> Path:
+    def damaged(config: Options | None = None, /, **changes: Tensor | None) -> Path:
         folder = tmp_path / "copy"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(GOLDEN / CASES[1], folder)

@@ -12,7 +12,7 @@ from torch import nn
 
 from ..calls import Signature
 from ..outcome import Outcome
-from ..words import Role
+from ..words import Role, role_of
 from . import masking, model, norms, places, rotary
 
 
@@ -91,4 +91,9 @@ def _roles(found: Any) -> list[Role]:
         if not issubclass(found, nn.Module):
             return []
         return list(Signature.of(found.forward).roles.values())[1:]
-    return list(Signature.of(found).roles.values())
+    if isinstance(found, nn.Module):
+        return list(Signature.of(found).roles.values())
+    try:
+        return [role_of(name) for name in inspect.signature(found).parameters]
+    except (TypeError, ValueError):  # built in
+        return list(Signature.of(found).roles.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ..adapt import Ours
 from ..calls import Axes, Face
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
@@ -123,8 +124,8 @@ def order(subject: Subject) -> Outcome:
 
 def has_positions(subject: Subject) -> bool:
     """Whether equal tokens at different places are told apart: by learned places, or by a scramble of the tokens."""
-    if subject.module is None:
-        return False
+    if subject.module is None or isinstance(subject.module, Ours):
+        return subject.module is not None  # a mixer may know places, and the contract says how
     tables = [name for name, _ in (*subject.module.named_parameters(), *subject.module.named_buffers())]
     words = ("pos", "rope", "rotary", "freq", "alibi", "rel", "time", "bias_table", "inv_")
     named = any(word in name.lower() for name in tables for word in words)

@@ -68,7 +68,7 @@ def quantised(form: str, seed: int, **changes: Any) -> tuple[Any, dict[str, Any]
     The master weights of every ternary layer are drawn; what is stored of them depends on the form.
     """
     told = {"quant_method": "bitnet", "use_rms_norm": False, **FORMS[form], **changes.pop("quantization", {})}
-    kind = reference.LlamaForCausalLM if changes.pop("llama", False) else reference.BitNetForCausalLM
+    kind: Any = reference.LlamaForCausalLM if changes.pop("llama", False) else reference.BitNetForCausalLM
     config = kind.config_class(**SMALL, **changes)
     model = kind(config)
     kept = told.get("modules_to_not_convert")
@@ -99,16 +99,17 @@ def quantised(form: str, seed: int, **changes: Any) -> tuple[Any, dict[str, Any]
 
 def _store(layer: nn.Module, draw: torch.Generator) -> None:
     """Ternary weights and their scale in the place of what was drawn, where the form stores them so."""
+    stored: Any = layer
     if isinstance(layer, theirs.BitLinear):
         master = torch.randn(layer.out_features, layer.in_features, generator=draw, dtype=torch.float64)
         layer.dtype = torch.float64
         scale = 1 / master.abs().mean()
-        layer.weight = theirs.pack_weights((master * scale).round().clamp(-1, 1))
-        layer.weight_scale = scale.reshape(1)
+        stored.weight = theirs.pack_weights((master * scale).round().clamp(-1, 1))
+        stored.weight_scale = scale.reshape(1)
     elif isinstance(layer, theirs.AutoBitLinear) and not layer.online_quant:
         mean = layer.weight.abs().mean()
         layer.weight.data = (layer.weight / mean).round().clamp(-1, 1)
-        layer.weight_scale = mean.reshape(1)
+        stored.weight_scale = mean.reshape(1)
 
 
 def written(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> Path:

@@ -17,8 +17,9 @@ from heed import weights
 from heed.core.contract import Where
 from heed.core.errors import WeightsError
 from heed.models import Encoder
+from tests.runs.test_checkpoint import WORDS
 from tests.weights.families.encoders import ROUNDED, told
-from tests.weights.families.inuse import WORDS, classifies, fills
+from tests.weights.families.inuse import classifies, fills
 from tests.weights.families.unmasked import HEADS, SIZES, VOCABULARY, agrees, build, inputs_for, masks
 from tests.weights.live import close, ids, returns, saved
 

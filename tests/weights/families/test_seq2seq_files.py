@@ -178,7 +178,8 @@ def test_what_was_recorded_is_replayed(kind: str, tmp_path: Path) -> None:
         if name.startswith("encoder_attentions"):
             shown = (tensor.transpose(1, 2), outputs[name].transpose(1, 2))
         real = mask.bool() if name.startswith("encoder_") else ...  # what padding becomes means nothing
-        close(shown[0][real], shown[1][real], tolerance(kind))
+        rounded = kind == "longt5" and "attentions" in name  # the reference takes this softmax in float32
+        close(shown[0][real], shown[1][real], SINGLE if rounded else tolerance(kind))
 
 
 HUGE = 10**9
