@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from heed.catalogue import owner
 from heed.core.config import Config, kind_of
 from heed.core.contract import Mixer, MixerConfig
+from heed.core.errors import InputError
 from heed.core.spec import words
 from heed.core.trials import Case, influence
 from heed.mixers import MIXERS
@@ -95,7 +97,8 @@ def _overview() -> dict[str, str]:
     if not COST.exists():
         return {}
     curves = json.loads(COST.read_text(encoding="utf-8"))["curves"]
-    shown = ("full", "local", "atrous", "longformer", "bigbird", "longnet", "transformer-xl", "infini")
+    wanted = ("full", "local", "atrous", "longformer", "bigbird", "longnet", "transformer-xl", "infini")
+    shown = [name for name in wanted if name in curves]
     drawings = {}
     for what, field, unit, scale in (("time", "backward", "ms", 1e3), ("memory", "memory", "MiB", 2.0**-20)):
         drawn = {name: _points(curves[name], field, scale) for name in shown}
@@ -212,9 +215,19 @@ def _pattern(config: MixerConfig) -> list[list[float]]:
 
 
 def _influence(mixer: Mixer[Any]) -> list[list[float]]:
-    strength = influence(mixer.double().eval(), Case.make(WIDTH, rows=1, tokens=TOKENS, source=TOKENS))
+    strength = _moved(mixer.double().eval())
     shown = (strength / strength.max().clamp(min=1e-300)) ** 0.25  # faint ones are to be seen, too
     return [[round(float(weight), 2) if weight > 1e-3 else 0.0 for weight in row] for row in shown]
+
+
+def _moved(mixer: Mixer[Any]) -> Tensor:
+    """Who is influenced by whom, over as many tokens as the mixer has places for."""
+    for tokens in (TOKENS, TOKENS * 3 // 4):
+        try:
+            return influence(mixer, Case.make(WIDTH, rows=1, tokens=tokens, source=tokens))
+        except InputError:  # it has places for fewer
+            continue
+    raise InputError(f"{type(mixer).__name__} takes fewer than {TOKENS * 3 // 4} tokens; draw it over fewer")
 
 
 def _masks() -> Page:
