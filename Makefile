@@ -42,8 +42,9 @@ demo: $(READY) ## train a small Transformer to read dates, look into it and prov
 bench: $(READY) ## measure speed and memory
 	$(BIN)/python -m benchmarks
 
-docs: $(READY) ## make docs/mechanisms anew from the docstrings and the figures of the last measurement
+docs: $(READY) ## make docs/mechanisms and docs/bugs anew from docstrings and the figures of the last measurement
 	$(BIN)/python -m benchmarks.mechanisms
+	$(BIN)/python -m benchmarks.bugs
 
 clean: ## remove caches and build output (not .venv)
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov

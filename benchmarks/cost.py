@@ -14,7 +14,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from time import process_time
 from typing import Annotated, Any
@@ -36,21 +37,21 @@ from .report import Report, Row, Target, machine
 LENGTHS = (1024, 2048, 4096, 8192, 16_384, LONGEST)
 FROM = 4096  # from here on growth is measured: below it, what is fixed still counts
 QUADRATIC = 8192  # what grows with the square is measured up to here
-PROMPT, STEPS = 5000, 20  # tokens after which a state is weighed: some at once, then one by one
-ROUNDS = 4
+PROMPT, STEPS = 5099, 20  # tokens after which a state is weighed, the last ones one by one: a segment is almost over
+ROUNDS = 3
 LINEAR = Target(1.15, of="heed")
 RESULTS = Path(__file__).with_name("cost.json")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Curve:
     """What was measured of one mechanism, length by length."""
 
-    tokens: list[int] = field(default_factory=list)
-    forward: list[float] = field(default_factory=list)  # seconds of one processor
-    backward: list[float] = field(default_factory=list)  # the same, forward included
-    memory: list[int] = field(default_factory=list)  # bytes at the peak of forward and backward, beyond the inputs
-    state: list[int] = field(default_factory=list)  # bytes that are remembered of one row; 0 if it cannot stream
+    tokens: list[int]
+    forward: list[float]  # seconds of one processor
+    backward: list[float]  # the same, forward included
+    memory: list[int]  # bytes at the peak of forward and backward, beyond the inputs
+    state: list[int]  # bytes that are remembered of one row; 0 if it cannot stream
 
     def exponent(self, what: Sequence[float]) -> float:
         """The power of the length with which this grows."""
@@ -105,26 +106,24 @@ def lengths(contender: Contender) -> list[int]:
 def _measured(name: str, rounds: int) -> Curve:
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    mixer, curve = CONTENDERS[name].long.build(WIDTH), Curve()
-    for n in lengths(CONTENDERS[name]):
-        x = torch.randn(1, n, WIDTH)
-        curve.tokens.append(n)
-        curve.forward.append(_quickest(lambda x=x: _forward(mixer, x), rounds))  # type: ignore[misc]
-        curve.backward.append(_quickest(lambda x=x: _backward(mixer, x), rounds))  # type: ignore[misc]
-        curve.memory.append(growth(lambda x=x: _backward(mixer, x)))  # type: ignore[misc]
-        curve.state.append(price(mixer.spec(), n) if mixer.streams else 0)
-    return curve
+    mixer, known = CONTENDERS[name].long.build(WIDTH), lengths(CONTENDERS[name])
+    texts = [torch.randn(1, n, WIDTH) for n in known]
+    forward, backward = ([math.inf] * len(known) for _ in range(2))
+    for _ in range(rounds):  # all lengths in turns, so that a disturbance hits none of them every time
+        for place, x in enumerate(texts):
+            forward[place] = min(forward[place], _seconds(partial(_forward, mixer, x)))
+            backward[place] = min(backward[place], _seconds(partial(_backward, mixer, x)))
+    memory = [growth(partial(_backward, mixer, x)) for x in texts]
+    state = [price(mixer.spec(), n) if mixer.streams else 0 for n in known]
+    return Curve(known, forward, backward, memory, state)
 
 
-def _quickest(run: Runner, rounds: int) -> float:
-    """Seconds of one processor. The first call warms up; two others are enough if they take long."""
+def _seconds(run: Runner) -> float:
+    """Of one processor, for the second of two calls: the first finds the memory that the second has."""
     run()
-    found: list[float] = []
-    while len(found) < rounds and (len(found) < 2 or sum(found) < 1):
-        begun = process_time()
-        run()
-        found.append(process_time() - begun)
-    return min(found)
+    begun = process_time()
+    run()
+    return process_time() - begun
 
 
 def _forward(mixer: Mixer[Any], x: Tensor) -> Tensor:

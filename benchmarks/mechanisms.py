@@ -35,7 +35,7 @@ from .cost import RESULTS as COST
 from .recall import RESULTS as RECALL
 
 FOLDER = Path(__file__).parents[1] / "docs" / "mechanisms"
-WIDTH, TOKENS = 24, 32  # of the stream that a pattern is measured on
+WIDTH, TOKENS = 24, 20  # of the stream that a pattern is measured on
 LENGTH = 48  # tokens that a mixer with a longest text is shown at most
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import bugs, mechanisms
 from heed.catalogue import entries
 
 ROOT = Path(__file__).parents[1]
@@ -49,3 +50,16 @@ def test_links_lead_somewhere(name: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / name).read_text()):
         if "://" not in target:
             assert ((ROOT / name).parent / target).exists(), f"{name} links to {target}, which is not there"
+
+
+def test_the_pages_of_bugs_are_made_anew_when_bugs_change() -> None:
+    """`make docs` writes them from heed/check/bugs.toml."""
+    for name, text in bugs.pages().items():
+        assert (bugs.FOLDER / name).read_text(encoding="utf-8") == text, f"docs/bugs/{name} is old; run: make docs"
+
+
+def test_the_pages_of_mechanisms_are_made_anew_when_docstrings_change() -> None:
+    """`make docs` writes them; the drawings beside them are measured, and so left out here."""
+    for page in mechanisms.pages():
+        written = (mechanisms.FOLDER / page.name).read_text(encoding="utf-8")
+        assert written == page.text, f"docs/mechanisms/{page.name} is old; run: make docs"
