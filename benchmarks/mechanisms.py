@@ -181,7 +181,8 @@ def _example(name: str) -> list[str]:
     lines.append(f"mixer = {name}.Config().build(width={WIDTH * 2})")
     where = f"heed.Where.run(2, {LENGTH})"
     if beside:
-        lines.append(f"source = heed.Seen.of(heed.Where.run(2, 9), torch.randn(2, 9, {WIDTH * 2}))")
+        lines.insert(3, "from heed.core.state import Seen")
+        lines.append(f"source = Seen.of(heed.Where.run(2, 9), torch.randn(2, 9, {WIDTH * 2}))")
         where += ".give(memory=source)"
     return [*lines, f"y, _ = mixer(torch.randn(2, {LENGTH}, {WIDTH * 2}), {where})"]
 

@@ -103,8 +103,6 @@ def test_a_feedforward_may_remember_or_be_absent_in_any_model() -> None:
 
 def test_models_that_need_a_feedforward_say_so() -> None:
     with pytest.raises(ConfigError, match="must look at one token alone"):
-        XLNet.Config(vocabulary=13, width=24, depth=1, feedforward=Absent.Config()).build()
-    with pytest.raises(ConfigError, match="must look at one token alone"):
         XLNet.Config(vocabulary=13, width=24, depth=1, feedforward=ChannelMix.Config()).build()
     with pytest.raises(ConfigError, match="a layer that looks at neighbours needs a feed-forward"):
         Retro.Config(vocabulary=13, width=24, depth=1, feedforward=Absent.Config())
