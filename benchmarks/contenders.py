@@ -66,7 +66,7 @@ CONTENDERS: dict[str, Contender] = {
         aim=True,
     ),
     "atrous": Contender(
-        Attention.Config(heads=HEADS, mask=Window(back=4095) & Atrous(step=16)),
+        Attention.Config(heads=HEADS, mask=Window(back=1023) & Atrous(step=8)),
         Attention.Config(heads=FEW, mask=Window(back=127) & Atrous(step=4)),
         aim=True,
     ),
