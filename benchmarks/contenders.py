@@ -10,25 +10,32 @@ from heed.mixers import (
     S4,
     Attention,
     BigBird,
+    Branches,
     Clustered,
     Compressed,
+    Convolution,
     Dilated,
+    DynamicConv,
     Fourier,
     GatedRetention,
     GatedUnit,
     Gru,
     Hashed,
     Infini,
+    Involution,
+    LightConv,
     LinearAttention,
     Linformer,
     Longformer,
     Lstm,
     Mamba,
+    Mssa,
     Nystrom,
     Performer,
     Recurrent,
     Retention,
     Rwkv,
+    Separable,
     Transient,
     Yoso,
 )
@@ -149,6 +156,7 @@ CONTENDERS: dict[str, Contender] = {
         Infini.Config(heads=FEW, segment=16, update="delta"),
         aim=True,
     ),
+    "subspace attention": Contender(Mssa.Config(heads=HEADS), Mssa.Config(heads=FEW), "square"),
     "retention": Contender(Retention.Config(heads=HEADS), Retention.Config(heads=FEW), aim=True),
     "gated retention": Contender(GatedRetention.Config(heads=HEADS), GatedRetention.Config(heads=FEW), aim=True),
     "linear attention": Contender(LinearAttention.Config(heads=HEADS), LinearAttention.Config(heads=FEW), aim=True),
@@ -164,4 +172,24 @@ CONTENDERS: dict[str, Contender] = {
     "s4": Contender(S4.Config(), S4.Config(), aim=True),
     "lstm": Contender(Lstm.Config(), Lstm.Config(), aim=True),
     "gru": Contender(Gru.Config(), Gru.Config(), aim=True),
+    "convolution": Contender(Convolution.Config(kernel=7), Convolution.Config(kernel=7), aim=True),
+    "dilated convolution": Contender(
+        Convolution.Config(kernel=7, dilation=4), Convolution.Config(kernel=7, dilation=4), aim=True
+    ),
+    "grouped convolution": Contender(
+        Convolution.Config(kernel=7, groups=4), Convolution.Config(kernel=7, groups=4), aim=True
+    ),
+    "separable convolution": Contender(Separable.Config(kernel=31), Separable.Config(kernel=31), aim=True),
+    "light convolution": Contender(
+        LightConv.Config(heads=HEADS, kernel=31), LightConv.Config(heads=FEW, kernel=31), aim=True
+    ),
+    "dynamic convolution": Contender(
+        DynamicConv.Config(heads=HEADS, kernel=31), DynamicConv.Config(heads=FEW, kernel=31), aim=True
+    ),
+    "involution": Contender(Involution.Config(group=16), Involution.Config(group=16), aim=True),
+    "long-short range": Contender(
+        Branches.Config(mixers=(Attention.Config(heads=1), LightConv.Config(heads=1, kernel=31))),
+        Branches.Config(mixers=(Attention.Config(heads=1), LightConv.Config(heads=1, kernel=15))),
+        "square",
+    ),
 }
