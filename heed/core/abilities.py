@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from .contract import Where
-from .state import Seen
+from .state import Seen, State
 
 
 class Reads(ABC):
@@ -36,6 +36,26 @@ class Writes(ABC):
     @abstractmethod
     def vocabulary(self) -> int:
         """How many tokens have a score: as many as the tokenizer has, or some more."""
+
+
+class Stepper(ABC):
+    """A state in the hands of somebody who writes one token per row after the other, faster than calls do."""
+
+    @abstractmethod
+    def step(self, tokens: Tensor, where: Where) -> Tensor:
+        """One more token in every row; scores of the token after it, which hold until the next step. [R] -> [R, V]"""
+
+    @abstractmethod
+    def state(self) -> State:
+        """What is remembered by now. The stepper is of no use after that."""
+
+
+class Steps(ABC):
+    """A model that may know a faster way to write one token after the other."""
+
+    @abstractmethod
+    def stepper(self, state: State) -> Stepper | None:
+        """Somebody who goes on from this state, which is used up; or None, and the state is left alone."""
 
 
 class Aside(NamedTuple):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Self, TypeAlias, TypeVar, cast
 
 import torch
@@ -94,6 +94,43 @@ class Cell(Leaf):
         return type(self)(*tensors)
 
 
+@dataclass
+class Lent:
+    """The storage of a log, in the hands of somebody who writes entries into it himself.
+
+    Entries go to column `free` where there is one, else behind the last; see `Log`.
+    """
+
+    held: tuple[Tensor, ...]  # order, position and parts, each [B, room, ...]
+    length: int
+    cap: int | None
+    free: int | None
+    span: Span
+
+    @property
+    def room(self) -> int:
+        """Columns that there are."""
+        return self.held[0].shape[1]
+
+    def grow(self, more: int) -> None:
+        """Make room for so many entries more, or for as many as are ever kept."""
+        wanted = self.length + more if self.cap is None else min(self.length + more, self.cap + 1)
+        held = (_grown(t, self.length, wanted) for t in self.held) if wanted > self.room else self.held
+        self.held = tuple(t.contiguous() for t in held)
+
+    def written(self, steps: Span, count: int) -> None:
+        """So many tokens were added to every row, stamped within `steps`."""
+        wrapped = self.cap is not None and self.length + count > self.cap
+        if not wrapped:
+            self.span = _joined(self.span, steps, self.length)
+            self.length += count
+            return
+        alike = steps.run and not self.span.padded
+        self.length = self.cap or 0
+        first = steps.last - self.length + 1 if alike else min(self.span.first, steps.first)
+        self.span = Span(first, steps.last, run=False, padded=self.span.padded)
+
+
 class Log(Leaf):
     """Entries stamped with the order in which they were revealed; at most `cap` of them, the newest, if it has one.
 
@@ -139,6 +176,20 @@ class Log(Leaf):
         """Look without adding."""
         self.spend()
         return _seen(self.tensors(), self._span), self._carry(self._held, self._length, self._free, self._span)
+
+    def lend(self, more: int) -> Lent:
+        """Hand the storage out, with room for so many entries more. `Lent` becomes a log again by `returned`."""
+        self.spend()
+        lent = Lent(self._held, self._length, self.cap, self._free, self._span)
+        lent.grow(more)
+        return lent
+
+    @classmethod
+    def returned(cls, lent: Lent) -> Self:
+        """The log whose storage was handed out, with what was added to it."""
+        log = cls.__new__(cls)
+        log._held, log._length, log._free, log.cap, log._span = lent.held, lent.length, lent.free, lent.cap, lent.span
+        return log
 
     def append(self, where: Stamps, *parts: Tensor) -> tuple[Seen, Log]:
         """What this call may look at, and what is kept for the next call."""

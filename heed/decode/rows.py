@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..core.abilities import Stepper, Steps
 from ..core.contract import NOTHING, Given, Mixer, Where
 from ..core.errors import InputError
 from ..core.stamps import Span
@@ -34,6 +35,7 @@ class Rows:
         self._training = [module for module in model.modules() if module.training]
         self._steps = 0  # tokens written in every row
         self._state: Any = None
+        self._stepper: Stepper | None = None  # holds the state while there is one
         self.owner = list(range(len(prompts)))
         self._place()
 
@@ -55,16 +57,22 @@ class Rows:
 
     @torch.no_grad()
     def write(self, tokens: Tensor) -> Tensor:
-        """One more token in every row; scores of the token after it. [R] -> [R, V]"""
+        """One more token in every row; scores of the token after it, which hold until the next call. [R] -> [R, V]"""
         where = self._next()
         self._steps += 1
         with _resting(self._training):
+            if self._stepper is None and isinstance(self._model, Steps):
+                self._stepper = self._model.stepper(self._state)
+            if self._stepper is not None:
+                return self._stepper.step(tokens, where)
             scores, self._state = self._model(tokens[:, None], where, self._state)
         return _wide(scores[:, -1])
 
     @torch.no_grad()
     def select(self, index: Tensor, owner: list[int]) -> None:
         """These rows, in this order, repeated if named twice; `owner` says to which prompts they belong."""
+        if self._stepper is not None:
+            self._state, self._stepper = self._stepper.state(), None
         self._state = select(self._state, index)
         if owner != self.owner:
             self.owner = owner

@@ -6,16 +6,18 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from ..core.abilities import Writes
+from ..core.abilities import Stepper, Steps, Writes
 from ..core.config import Flag, Positive
 from ..core.contract import Where
 from ..core.errors import ConfigError
+from ..core.state import State
 from ..parts.heads import Scores
 from .block import States
+from .stepping import stepper
 from .trunk import Trunk
 
 
-class Decoder(Trunk, Writes):
+class Decoder(Trunk, Writes, Steps):
     """A trunk with a head: scores over the vocabulary for the token after each token."""
 
     class Config(Trunk.Config):
@@ -49,6 +51,9 @@ class Decoder(Trunk, Writes):
     def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Linear]:
         stream, _ = super().mix(self.front.embed(tokens, where), where)
         return stream if self.narrow is None else self.narrow(stream), self.head
+
+    def stepper(self, state: State) -> Stepper | None:
+        return stepper(self, state) if type(self) is Decoder else None
 
     @property
     def longest(self) -> int | None:

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .. import kernels
+from ..core.errors import ConfigError
 from .dropout import Dropout
 
 SMALLEST = 1e-5  # the least that is divided by
@@ -99,8 +101,13 @@ class Packed(Edited):
         self.norm = layer.norm if isinstance(layer, Ternary) else norm
 
     def forward(self, x: Tensor) -> Tensor:
-        bias = self.bias * self.scale if self.scaled_bias and self.bias is not None else self.bias
-        return product(x if self.norm is None else self.norm(x), self._weights, bias)
+        x = x if self.norm is None else self.norm(x)
+        return kernels.two_bits(x, self.codes, self.scale, self.shift, self.out_features)
+
+    @property
+    def shift(self) -> Tensor | None:
+        """What is added: the bias, perhaps times β."""
+        return self.bias * self.scale if self.scaled_bias and self.bias is not None else self.bias
 
     @property
     def matrix(self) -> Tensor:
@@ -113,6 +120,79 @@ class Packed(Edited):
     @property
     def _weights(self) -> Whole:
         return Whole(unpacked(self.codes, self.out_features).to(self.scale), self.scale)
+
+
+class Int8(Edited):
+    """y = s ⊙ t · (W' x') + b: weights are whole numbers of 8 bits times one step per row, channels of 16 per token.
+
+        W' = round(W / s),  s = max|W_n| / 127;     x' = round(x / t),  t = max|x| / R
+
+    R is as large as 32 bits allow for the sum (`kernels/linear.py`): rounding x costs next to nothing, and products
+    are exact, however tokens are batched. A quarter of float32's bytes. Dettmers et al. 2022 round by rows, too.
+    """
+
+    codes: Tensor  # [out, in]
+    scale: Tensor  # [out]
+
+    def __init__(self, layer: nn.Linear | Edited) -> None:
+        super().__init__(layer)
+        weight = matrix_of(layer).detach()
+        if weight.is_meta:  # to be loaded
+            codes, scale = weight.new_empty(weight.shape, dtype=torch.int8), weight.new_empty(len(weight))
+        else:
+            codes, scale = by_rows(weight)
+        self.register_buffer("codes", codes)
+        self.register_buffer("scale", scale)
+        self.bias = layer.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        return kernels.int8(x, self.codes, self.scale, self.bias)
+
+    @property
+    def matrix(self) -> Tensor:
+        return self.codes.to(self.scale) * self.scale[:, None]
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]  # there is none to set
+        return _unreadable(self, self.scale)
+
+
+class Grouped(Edited):
+    """y = t · Σ_g s_g (W'_g x'_g) + b: weights are whole numbers of 8 or 4 bits, times one step for 32 inputs.
+
+    The formats q8_0 and q4_0 of GGUF. Steps are half precision: 8.5 or 4.5 bits per weight. Channels of a token are
+    whole numbers of 16 bits, as in `Int8`.
+    """
+
+    codes: Tensor  # [out, in] of 8 bits, or [out, in / 2]
+    scale: Tensor  # [out, in / 32]
+
+    def __init__(self, layer: nn.Linear | Edited, bits: int) -> None:
+        super().__init__(layer)
+        if self.in_features % kernels.GROUP:
+            raise ConfigError(f"{self.in_features} inputs do not divide into groups of {kernels.GROUP}; use int8")
+        weight, self.bits = matrix_of(layer).detach(), bits
+        if weight.is_meta:  # to be loaded
+            narrow = self.in_features if bits == 8 else self.in_features // 2
+            codes = weight.new_empty(len(weight), narrow, dtype=torch.int8 if bits == 8 else torch.uint8)
+            scale = weight.new_empty(len(weight), self.in_features // kernels.GROUP, dtype=torch.float16)
+        else:
+            codes, scale = by_groups(weight, bits)
+        self.register_buffer("codes", codes)
+        self.register_buffer("scale", scale)
+        self.bias = layer.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        return kernels.grouped(x, self.codes, self.scale, self.bias)
+
+    @property
+    def matrix(self) -> Tensor:
+        numbers = kernels.ungrouped(self.codes).unflatten(-1, (-1, kernels.GROUP)).float()
+        return (numbers * self.scale.float().unsqueeze(-1)).flatten(-2)
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]  # there is none to set
+        return _unreadable(self, self.scale.float())
 
 
 class Binary(Edited):
@@ -181,6 +261,34 @@ def ternary(weight: Tensor) -> Whole:
     exact = weight.to(torch.promote_types(weight.dtype, torch.float32))
     mean = exact.detach().abs().mean().clamp(min=SMALLEST)
     return Whole(_rounded(exact * (1.0 / mean), -1, 1), mean)
+
+
+def by_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights as whole numbers of 8 bits, and what each row of them is times. [N, K] -> [N, K], [N]"""
+    exact = weight.float()
+    scale = (exact.abs().amax(1) / LARGEST).clamp(min=torch.finfo(torch.float32).tiny)
+    return (exact / scale[:, None]).round().to(torch.int8), scale
+
+
+def by_groups(weight: Tensor, bits: int) -> tuple[Tensor, Tensor]:
+    """Weights as whole numbers of 8 or 4 bits, and what each 32 of them are times. [N, K] -> codes, [N, K / 32]
+
+    With four bits the largest in magnitude becomes -8, the end that reaches farther, as in GGUF's q4_0.
+    """
+    groups = weight.float().unflatten(-1, (-1, kernels.GROUP))
+    if bits == 8:
+        scale = (groups.abs().amax(-1) / LARGEST).half()
+        return _divided(groups, scale).round().clamp(-LARGEST, LARGEST).to(torch.int8).flatten(-2), scale
+    extreme = groups.gather(-1, groups.abs().argmax(-1, keepdim=True)).squeeze(-1)
+    scale = (extreme / -8).half()
+    codes = (_divided(groups, scale).round().clamp(-8, 7) + 8).to(torch.uint8)
+    low, high = codes.chunk(2, -1)
+    return (low | (high << 4)).flatten(-2), scale
+
+
+def _divided(groups: Tensor, scale: Tensor) -> Tensor:
+    exact = scale.float().unsqueeze(-1)
+    return torch.where(exact == 0, 0.0, groups / exact)
 
 
 def binary(weight: Tensor) -> Whole:

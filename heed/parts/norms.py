@@ -48,11 +48,13 @@ class RMSNorm(NormConfig):
 
     def build(self, width: int) -> nn.Module:
         if self.from_one:
-            return _FromOne(width, self.eps)
+            return FromOne(width, self.eps)
         return nn.RMSNorm(width, eps=self.eps, elementwise_affine=self.gain)
 
 
-class _FromOne(nn.Module):
+class FromOne(nn.Module):
+    """An RMSNorm whose gain is one more than its weight."""
+
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
         self.eps = eps

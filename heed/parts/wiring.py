@@ -83,7 +83,7 @@ class PostNorm(WiringConfig):
     final: Flag = False
 
     def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
-        return _Post([norm.build(width) for _ in range(parts)], dropout)
+        return PostWired([norm.build(width) for _ in range(parts)], dropout)
 
     def ends(self, width: int, norm: NormConfig) -> Ends:
         return Ends(norm.build(width) if self.final else None)
@@ -97,7 +97,7 @@ class PreNorm(WiringConfig):
     alpha: Positive = 1.0  # else only in torchscale's decoders, where DeepNorm does not exclude pre-norm
 
     def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
-        return _Pre([norm.build(width) for _ in range(parts)], dropout, self.alpha)
+        return PreWired([norm.build(width) for _ in range(parts)], dropout, self.alpha)
 
     def ends(self, width: int, norm: NormConfig) -> Ends:
         return Ends(norm.build(width) if self.final else None)
@@ -109,7 +109,7 @@ class Normed(WiringConfig):
     kind: Literal["normed"] = "normed"
 
     def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
-        return _Normed([norm.build(width) for _ in range(parts)], dropout)
+        return NormedWired([norm.build(width) for _ in range(parts)], dropout)
 
     def ends(self, width: int, norm: NormConfig) -> Ends:
         return Ends(norm.build(width))
@@ -121,7 +121,7 @@ class Sandwich(WiringConfig):
     kind: Literal["sandwich"] = "sandwich"
 
     def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
-        return _Sandwich([norm.build(width) for _ in range(2 * parts)], dropout)
+        return SandwichWired([norm.build(width) for _ in range(2 * parts)], dropout)
 
     def ends(self, width: int, norm: NormConfig) -> Ends:
         return Ends(norm.build(width))
@@ -134,7 +134,7 @@ class Parallel(WiringConfig):
     own_norms: Flag = False
 
     def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
-        return _Parallel([norm.build(width) for _ in range(parts if self.own_norms else 1)], dropout)
+        return ParallelWired([norm.build(width) for _ in range(parts if self.own_norms else 1)], dropout)
 
     def ends(self, width: int, norm: NormConfig) -> Ends:
         return Ends(norm.build(width))
@@ -167,7 +167,7 @@ class DeepNorm(WiringConfig):
         return cls(alpha=(3 * depth) ** 0.25, beta=(12 * depth) ** -0.25)
 
     def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
-        return _Post([norm.build(width) for _ in range(parts)], dropout, self.alpha)
+        return PostWired([norm.build(width) for _ in range(parts)], dropout, self.alpha)
 
     def temper(self, part: nn.Module) -> None:
         for name, layer in part.named_modules():
@@ -250,14 +250,16 @@ class Rescaled(WiringConfig):
     def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
         norms = [norm.build(width) for _ in range(parts)]
         if self.every is None:
-            return _Pre(norms, dropout)
-        return _Rescaled(norms, dropout, 0.5 ** (self.block // self.every), halves=(self.block + 1) % self.every == 0)
+            return PreWired(norms, dropout)
+        return RescaledWired(norms, dropout, 0.5 ** (self.block // self.every), halves=(self.block + 1) % self.every == 0)
 
     def ends(self, width: int, norm: NormConfig) -> Ends:
         return Ends(LayerNorm(eps=self.eps).build(width))
 
 
-class _Post(Wiring):
+class PostWired(Wiring):
+    """x ← norm(alpha · x + part(x))."""
+
     def __init__(self, norms: Sequence[nn.Module], dropout: float, alpha: float = 1.0) -> None:
         super().__init__(norms, dropout)
         self.alpha = alpha
@@ -268,7 +270,9 @@ class _Post(Wiring):
         return x
 
 
-class _Pre(Wiring):
+class PreWired(Wiring):
+    """x ← alpha · x + part(norm(x))."""
+
     def __init__(self, norms: Sequence[nn.Module], dropout: float, alpha: float = 1.0) -> None:
         super().__init__(norms, dropout)
         self.alpha = alpha
@@ -279,7 +283,9 @@ class _Pre(Wiring):
         return x
 
 
-class _Rescaled(Wiring):
+class RescaledWired(Wiring):
+    """x ← (x + share · part(norm(x))) · last."""
+
     def __init__(self, norms: Sequence[nn.Module], dropout: float, share: float, *, halves: bool) -> None:
         super().__init__(norms, dropout)
         self.share, self.last = share, 0.5 if halves else 1.0
@@ -290,7 +296,9 @@ class _Rescaled(Wiring):
         return x * self.last
 
 
-class _Normed(Wiring):
+class NormedWired(Wiring):
+    """x ← norm(x); x ← x + part(x)."""
+
     def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
         for norm, part in zip(self.norms, parts, strict=True):
             x = norm(x)
@@ -298,7 +306,9 @@ class _Normed(Wiring):
         return x
 
 
-class _Sandwich(Wiring):
+class SandwichWired(Wiring):
+    """x ← x + after(part(before(x)))."""
+
     def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
         norms = iter(self.norms)
         for before, after, part in zip(norms, norms, parts, strict=True):
@@ -306,7 +316,9 @@ class _Sandwich(Wiring):
         return x
 
 
-class _Parallel(Wiring):
+class ParallelWired(Wiring):
+    """x ← x + Σ part(norm(x))."""
+
     def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
         normed = [norm(x) for norm in self.norms]
         for index, part in enumerate(parts):

@@ -1,0 +1,15 @@
+"""Kernels in C++, compiled on this machine at first use; each with a form written out in torch, which it must equal.
+
+`library()` gives the compiled kernels or None: without a compiler, after a failed build, or with HEED_KERNELS=off
+everything is computed by the written-out forms, and one line says so.
+"""
+
+from __future__ import annotations
+
+from .build import Unavailable as Unavailable
+from .build import library as library
+from .linear import GROUP as GROUP
+from .linear import grouped as grouped
+from .linear import int8 as int8
+from .linear import two_bits as two_bits
+from .linear import ungrouped as ungrouped

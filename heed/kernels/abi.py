@@ -1,0 +1,100 @@
+"""The structures that the kernels read, as `source/linear.h` and `source/step.h` declare them."""
+
+from __future__ import annotations
+
+from ctypes import CDLL, POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
+from enum import IntEnum
+
+
+class Weights(IntEnum):
+    """How weights are held."""
+
+    FLOAT32 = 0
+    INT8 = 1  # whole numbers times a float per row
+    GROUPS8 = 2  # whole numbers times a half-precision float per group of 32
+    GROUPS4 = 3  # the same in four bits
+    TERNARY = 4  # two bits, four rows to a row of bytes
+
+
+class Operation(IntEnum):
+    """What an instruction does."""
+
+    EMBED = 0
+    PLACE = 1
+    NORM = 2
+    LINEAR = 3
+    WAVES = 4
+    TURN = 5
+    ATTEND = 6
+    CLAMP = 7
+    ADD = 8
+
+
+class Mode(IntEnum):
+    """What becomes of a product: it is the new value, it is added to the old one, or multiplied with it."""
+
+    SET = 0
+    PLUS = 1
+    TIMES = 2
+
+
+class Matrix(Structure):
+    """y = x Wᵀ + b."""
+
+    _fields_ = (
+        *(("kind", c_int32), ("rows", c_int32), ("columns", c_int32), ("reserved", c_int32)),
+        *(("weights", c_void_p), ("scales", c_void_p), ("bias", c_void_p)),
+    )
+
+
+class Rounded(Structure):
+    """Room for tokens as whole numbers."""
+
+    _fields_ = (("shorts", c_void_p), ("bytes", c_void_p), ("steps", c_void_p), ("sums", c_void_p))
+
+
+class Register(Structure):
+    """Numbers of every row, side by side."""
+
+    _fields_ = (("data", c_void_p), ("width", c_int64))
+
+
+class Memory(Structure):
+    """What one layer remembers."""
+
+    _fields_ = (
+        *(("order", c_void_p), ("position", c_void_p), ("key", c_void_p), ("value", c_void_p)),
+        *(("room", c_int64), ("length", c_int64), ("cap", c_int64), ("free", c_int64)),
+        *(("holes", c_int32), ("source", c_int32)),
+    )
+
+
+class Instruction(Structure):
+    """One operation on registers."""
+
+    _fields_ = (
+        *(("operation", c_int32), ("to", c_int32), ("from_", c_int32), ("key", c_int32), ("value", c_int32)),
+        *(("number", c_int32 * 6), ("real", c_float * 2), ("table", c_void_p * 2), ("matrix", Matrix)),
+    )
+
+
+class Step(Structure):
+    """A call: a program, what it works on, and the tokens."""
+
+    _fields_ = (
+        *(("program", POINTER(Instruction)), ("instructions", c_int64)),
+        *(("registers", POINTER(Register)), ("memories", POINTER(Memory)), ("memory_count", c_int64)),
+        *(("tokens", c_void_p), ("order", c_void_p), ("position", c_void_p), ("rows", c_int64)),
+        *(("rounded", Rounded), ("scratch", c_void_p), ("threads", c_int32)),
+    )
+
+
+def declare(library: CDLL) -> CDLL:
+    """Tell a library what its functions take and give."""
+    library.heed_linear.argtypes = (POINTER(Matrix), c_void_p, c_int64, POINTER(Rounded), c_void_p, c_int32)
+    library.heed_linear.restype = None
+    library.heed_step.argtypes = (POINTER(Step),)
+    library.heed_step.restype = c_int32
+    library.heed_instructions.restype = c_char_p
+    library.heed_threads.restype = c_int32
+    return library

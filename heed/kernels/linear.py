@@ -1,0 +1,162 @@
+"""y = x Wᵀ + b with weights of few bits, as operators of torch: `heed::int8`, `heed::grouped`, `heed::two_bits`.
+
+Each operator has a form written out in torch, which says what it computes; the kernel gives the same. Tokens are
+rounded, too, each by a step of its own, so that products are sums of whole numbers: exact, in whatever order, and the
+same for a token alone as for a token among others. No sum overflows 32 bits: with K inputs and weights up to 127 the
+rounded channels reach to R = (2³¹ - 1) / 127·K at most, and never beyond 16 bits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from .abi import Matrix, Rounded, Weights
+from .build import library
+
+GROUP = 32  # weights that share a scale
+LARGEST = 127
+SMALLEST = 1e-30  # the least that is divided by
+
+_DEFINED = torch.library.Library("heed", "DEF")
+_DEFINED.define("int8(Tensor x, Tensor weights, Tensor scales, Tensor? bias) -> Tensor")
+_DEFINED.define("grouped(Tensor x, Tensor weights, Tensor scales, Tensor? bias) -> Tensor")
+_DEFINED.define("two_bits(Tensor x, Tensor codes, Tensor scale, Tensor? bias, int rows) -> Tensor")
+
+
+def int8(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Weights [N, K] of 8 bits, times one scale per row [N]."""
+    y: Tensor = torch.ops.heed.int8(x, weights, scales, bias)
+    return y
+
+
+def grouped(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Weights of 8 bits [N, K] or of 4 bits [N, K / 2], times one half-precision scale per 32 of them [N, K / 32]."""
+    y: Tensor = torch.ops.heed.grouped(x, weights, scales, bias)
+    return y
+
+
+def two_bits(x: Tensor, codes: Tensor, scale: Tensor, bias: Tensor | None, rows: int) -> Tensor:
+    """Weights -1, 0 and 1, four rows to a row of bytes [⌈N / 4⌉, K], times one scale [1]; channels of 8 bits."""
+    y: Tensor = torch.ops.heed.two_bits(x, codes, scale, bias, rows)
+    return y
+
+
+def reach(inputs: int) -> int:
+    """R: how far rounded channels reach where so many products are added up."""
+    return min(2**15 - 1, (2**31 - 1) // (LARGEST * inputs))
+
+
+def rounded(x: Tensor, inputs: int) -> tuple[Tensor, Tensor]:
+    """Tokens as whole numbers of at most R, and the step that these are times."""
+    exact = x.to(torch.promote_types(x.dtype, torch.float32))
+    top = exact.abs().amax(-1, keepdim=True).clamp(min=SMALLEST)
+    return (exact * (reach(inputs) / top)).round(), top / reach(inputs)
+
+
+def int8_written_out(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
+    """y = s ⊙ t · (W x'), x' = round(x / t), t = max|x| / R."""
+    whole, step = rounded(x, weights.shape[1])
+    sums = whole.double() @ weights.double().T  # below 2³¹, which float64 holds exactly
+    y = sums.to(step.dtype) * (scales * step)
+    return (y if bias is None else y + bias).to(x.dtype)
+
+
+def grouped_written_out(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
+    """y = t · Σ_g s_g (W_g x'_g), a sum over groups of 32 inputs."""
+    numbers = ungrouped(weights)
+    whole, step = rounded(x, GROUP)
+    parts = whole.unflatten(-1, (-1, GROUP)).double()
+    sums = torch.einsum("...gk,ngk->...ng", parts, numbers.unflatten(-1, (-1, GROUP)).double())
+    y = (sums * scales.double()).sum(-1).to(step.dtype) * step
+    return (y if bias is None else y + bias).to(x.dtype)
+
+
+def ungrouped(weights: Tensor) -> Tensor:
+    """The whole numbers of groups, of which four bits hold 8 more than they mean, low halves first. [N, K]"""
+    if weights.dtype == torch.int8:
+        return weights
+    pairs = weights.unflatten(-1, (-1, GROUP // 2))
+    return torch.cat((pairs & 15, pairs >> 4), -1).flatten(-2).to(torch.int8) - 8
+
+
+def two_bits_written_out(x: Tensor, codes: Tensor, scale: Tensor, bias: Tensor | None, rows: int) -> Tensor:
+    """y = β·γ · (W x'), x' = clip( round(x / γ), -128, 127 ), γ = max|x| / 127 (Ma et al. 2024)."""
+    exact = x.to(torch.promote_types(x.dtype, torch.float32))
+    factor = LARGEST / exact.abs().amax(-1, keepdim=True).clamp(min=1e-5)
+    whole = (exact * factor).round().clamp(-LARGEST - 1, LARGEST)
+    shifts = torch.arange(0, 8, 2, dtype=torch.uint8, device=codes.device)[:, None, None]
+    numbers = ((codes >> shifts) & 3).flatten(0, 1)[:rows].to(whole) - 1
+    y = (whole @ numbers.T) * (scale * (1.0 / factor))
+    return (y if bias is None else y + bias).to(x.dtype)
+
+
+def product(kind: Weights, x: Tensor, weights: Tensor, scales: Tensor | None, bias: Tensor | None, rows: int) -> Tensor:
+    """The kernel: tokens [..., K] in float32 give [..., rows]."""
+    compiled = library()
+    assert compiled is not None
+    tokens = x.reshape(-1, x.shape[-1]).contiguous()
+    count, inputs = tokens.shape
+    y = tokens.new_empty(count, rows)
+    if count and rows:
+        shorts = torch.empty(count, inputs, dtype=torch.int8 if kind is Weights.TERNARY else torch.int16)
+        steps, sums = tokens.new_empty(count), torch.empty(count, dtype=torch.int32)
+        pointer = shorts.data_ptr()
+        scratch = Rounded(pointer, pointer, steps.data_ptr(), sums.data_ptr())
+        made = matrix(kind, weights, scales, bias, rows, inputs)
+        given = (tokens.data_ptr(), count, ctypes.byref(scratch), y.data_ptr(), torch.get_num_threads())
+        compiled.heed_linear(ctypes.byref(made), *given)
+    return y.view(*x.shape[:-1], rows)
+
+
+def matrix(
+    kind: Weights, weights: Tensor, scales: Tensor | None, bias: Tensor | None, rows: int, inputs: int
+) -> Matrix:
+    """A matrix as kernels read it. Whoever calls them keeps the tensors."""
+    at = (None if tensor is None else tensor.data_ptr() for tensor in (weights, scales, bias))
+    return Matrix(int(kind), rows, inputs, 0, *at)
+
+
+def served(x: Tensor, *given: Tensor | None) -> bool:
+    """Whether the kernel may be used: it is there, and numbers are float32 and lie in one piece."""
+    plain = x.dtype == torch.float32 and all(t is None or t.is_contiguous() for t in given)
+    return plain and library() is not None
+
+
+def _int8(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
+    if served(x, weights, scales, bias) and scales.dtype == torch.float32:
+        return product(Weights.INT8, x, weights, scales, bias, len(weights))
+    return int8_written_out(x, weights, scales, bias)
+
+
+def _grouped(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
+    if served(x, weights, scales, bias) and scales.dtype == torch.float16:
+        kind = Weights.GROUPS8 if weights.dtype == torch.int8 else Weights.GROUPS4
+        return product(kind, x, weights, scales, bias, len(weights))
+    return grouped_written_out(x, weights, scales, bias)
+
+
+def _two_bits(x: Tensor, codes: Tensor, scale: Tensor, bias: Tensor | None, rows: int) -> Tensor:
+    if served(x, codes, scale, bias) and scale.dtype == torch.float32:
+        return product(Weights.TERNARY, x, codes, scale, bias, rows)
+    return two_bits_written_out(x, codes, scale, bias, rows)
+
+
+def _like(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
+    return x.new_empty(*x.shape[:-1], weights.shape[0])
+
+
+def _like_rows(x: Tensor, codes: Tensor, scale: Tensor, bias: Tensor | None, rows: int) -> Tensor:
+    return x.new_empty(*x.shape[:-1], rows)
+
+
+for _name, _form, _written, _fake in (
+    ("int8", _int8, int8_written_out, _like),
+    ("grouped", _grouped, grouped_written_out, _like),
+    ("two_bits", _two_bits, two_bits_written_out, _like_rows),
+):
+    _DEFINED.impl(_name, _form, "CPU")
+    _DEFINED.impl(_name, _written, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"heed::{_name}", _fake, lib=_DEFINED)

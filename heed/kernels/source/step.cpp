@@ -1,0 +1,367 @@
+#include "step.h"
+
+#include <vector>
+
+static float half(uint16_t h) {
+#if defined(__F16C__)
+  return _cvtsh_ss(h);
+#else
+  const int exponent = (h >> 10) & 31, fraction = h & 1023;
+  const float size = exponent ? std::ldexp(1.0f + fraction / 1024.0f, exponent - 15) : std::ldexp((float)fraction, -24);
+  return h & 0x8000 ? -size : size;
+#endif
+}
+
+static void embed(const Instruction& in, const Step& s, const Team& team) {
+  const Register to = s.registers[in.to];
+  const Matrix& m = in.matrix;
+  const Share mine = team.of(s.rows);
+  for (int64_t b = mine.begin; b < mine.end; ++b) {
+    float* y = to.data + b * to.width;
+    const int64_t row = s.tokens[b], width = m.columns;
+    if (m.kind == FLOAT32) {
+      const float* w = (const float*)m.weights + row * width;
+      for (int64_t k = 0; k < width; ++k) y[k] = w[k] * in.real[0];
+    } else if (m.kind == INT8) {
+      const int8_t* w = (const int8_t*)m.weights + row * width;
+      const float scale = ((const float*)m.scales)[row];
+      for (int64_t k = 0; k < width; ++k) y[k] = (float)w[k] * scale * in.real[0];
+    } else {
+      const uint16_t* scales = (const uint16_t*)m.scales + row * (width / 32);
+      for (int64_t k = 0; k < width; ++k) {
+        const int64_t g = k / 32, i = k % 32;
+        const int w = m.kind == GROUPS8 ? ((const int8_t*)m.weights)[row * width + k]
+                                        : ((((const uint8_t*)m.weights)[(row * (width / 32) + g) * 16 + i % 16] >> (i / 16 * 4)) & 15) - 8;
+        y[k] = (float)w * half(scales[g]) * in.real[0];
+      }
+    }
+  }
+}
+
+static void place(const Instruction& in, const Step& s, const Team& team) {
+  const Register to = s.registers[in.to];
+  const Share mine = team.of(s.rows);
+  for (int64_t b = mine.begin; b < mine.end; ++b) {
+    const float* code = (const float*)in.table[0] + (s.position[b] + in.number[0]) * to.width;
+    float* y = to.data + b * to.width;
+    for (int64_t k = 0; k < to.width; ++k) y[k] += code[k];
+  }
+}
+
+static void norm_one(const float* x, float* y, int64_t width, bool centred, float eps, const float* gain, const float* shift) {
+  float mean = 0.0f;
+  int64_t k = 0;
+  if (centred) {
+    Float total = spread(0.0f);
+    for (; k + LANES <= width; k += LANES) total = add(total, load(x + k));
+    mean = sum(total);
+    for (; k < width; ++k) mean += x[k];
+    mean /= (float)width;
+  }
+  Float squares = spread(0.0f);
+  for (k = 0; k + LANES <= width; k += LANES) {
+    const Float away = sub(load(x + k), spread(mean));
+    squares = fma(away, away, squares);
+  }
+  float variance = sum(squares);
+  for (; k < width; ++k) variance += (x[k] - mean) * (x[k] - mean);
+  const float factor = 1.0f / std::sqrt(variance / (float)width + eps);
+  for (k = 0; k < width; ++k) {
+    const float value = (x[k] - mean) * factor;
+    y[k] = (gain ? value * gain[k] : value) + (shift ? shift[k] : 0.0f);
+  }
+}
+
+static void norm(const Instruction& in, const Step& s, const Team& team) {
+  const Register to = s.registers[in.to], from = s.registers[in.from];
+  const int64_t groups = in.number[0], width = in.number[1];
+  const Share mine = team.of(s.rows * groups);
+  for (int64_t piece = mine.begin; piece < mine.end; ++piece) {
+    const int64_t b = piece / groups, g = piece % groups;
+    norm_one(from.data + b * from.width + g * width, to.data + b * to.width + g * width, width, in.number[2] == 0,
+             in.real[0], (const float*)in.table[0], (const float*)in.table[1]);
+  }
+}
+
+// The error function, off by 1.5e-7 at most (Abramowitz & Stegun 1964, 7.1.26).
+static inline Float error_function(Float x) {
+  const Float size = magnitude(x), t = div(spread(1.0f), fma(size, spread(0.3275911f), spread(1.0f)));
+  Float p = spread(1.061405429f);
+  for (float c : {-1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f}) p = fma(p, t, spread(c));
+  const Float y = sub(spread(1.0f), mul(mul(p, t), exponential(sub(spread(0.0f), mul(size, size)))));
+  return mul(y, div(x, larger(size, spread(1e-30f))));
+}
+
+static inline Float sigmoid(Float x) { return div(spread(1.0f), add(spread(1.0f), exponential(sub(spread(0.0f), x)))); }
+
+static inline Float activated(int32_t kind, Float x) {
+  const Float zero = spread(0.0f);
+  switch (kind) {
+    case RELU: return larger(x, zero);
+    case GELU: return mul(mul(x, spread(0.5f)), add(spread(1.0f), error_function(mul(x, spread(0.70710678f)))));
+    case GELU_TANH: {
+      const Float inner = mul(spread(1.5957691216f), fma(mul(mul(x, x), x), spread(0.044715f), x));
+      return mul(x, sigmoid(inner));
+    }
+    case GELU_SIGMOID: return mul(x, sigmoid(mul(x, spread(1.702f))));
+    case SILU: return mul(x, sigmoid(x));
+    case RELU_SQUARED: {
+      const Float up = larger(x, zero);
+      return mul(up, up);
+    }
+    default: return x;
+  }
+}
+
+static void activate(int32_t kind, float* x, int64_t count) {
+  if (kind == IDENTITY) return;
+  int64_t k = 0;
+  for (; k + LANES <= count; k += LANES) store(x + k, activated(kind, load(x + k)));
+  if (k < count) {
+    float rest[LANES] = {};
+    std::memcpy(rest, x + k, (count - k) * sizeof(float));
+    store(rest, activated(kind, load(rest)));
+    std::memcpy(x + k, rest, (count - k) * sizeof(float));
+  }
+}
+
+// What to do with the outputs begin .. end-1 of every row.
+static void settle(const Instruction& in, const Step& s, const float* made, int64_t stride, Share outputs) {
+  const Register to = s.registers[in.to];
+  const float old = in.real[0];
+  for (int64_t b = 0; b < s.rows; ++b) {
+    float* y = to.data + b * to.width;
+    const float* x = made + b * stride;
+    if (in.number[1] == PLUS)
+      for (int64_t k = outputs.begin; k < outputs.end; ++k) y[k] = old * y[k] + x[k];
+    else if (in.number[1] == TIMES)
+      for (int64_t k = outputs.begin; k < outputs.end; ++k) y[k] *= x[k];
+  }
+}
+
+static void linear(const Instruction& in, const Step& s, const Team& team) {
+  const Register to = s.registers[in.to], from = s.registers[in.from];
+  const Matrix& m = in.matrix;
+  if (m.kind != FLOAT32 && !in.number[2]) {
+    if (s.rows == 1) {  // every thread for itself would write the same place; one row is quick
+      if (team.me == 0) round_tokens(m, from.data, 1, from.width, s.rounded, Team{0, 1});
+    } else {
+      round_tokens(m, from.data, s.rows, from.width, s.rounded, team);
+    }
+    wait_for_all();
+  }
+  const Share mine = team.of(row_count(m), row_block(m));
+  const bool direct = in.number[1] == SET;
+  float* y = direct ? to.data : s.scratch;
+  const int64_t stride = direct ? to.width : m.rows;
+  multiply(m, from.data, from.width, s.rounded, s.rows, y, stride, mine);
+  Share parts[4] = {mine, {0, 0}, {0, 0}, {0, 0}};
+  if (m.kind == TERNARY)  // one of its rows is four outputs, a quarter of them apart
+    for (int64_t f = 0, quarter = row_count(m); f < 4; ++f)
+      parts[f] = {std::min<int64_t>(m.rows, mine.begin + f * quarter), std::min<int64_t>(m.rows, mine.end + f * quarter)};
+  for (const Share& part : parts) {
+    if (part.begin >= part.end) continue;
+    for (int64_t b = 0; b < s.rows; ++b) activate(in.number[0], y + b * stride + part.begin, part.end - part.begin);
+    if (!direct) settle(in, s, y, stride, part);
+  }
+}
+
+static void waves(const Instruction& in, const Step& s, const Team& team) {
+  const Register to = s.registers[in.to];
+  const double* frequency = (const double*)in.table[0];
+  const int64_t half = in.number[0];
+  const Share mine = team.of(s.rows);
+  for (int64_t b = mine.begin; b < mine.end; ++b)
+    for (int64_t c = 0; c < half; ++c) {
+      const double angle = (double)s.position[b] * frequency[c];
+      to.data[b * to.width + c] = (float)(std::cos(angle) * in.real[0]);
+      to.data[b * to.width + half + c] = (float)(std::sin(angle) * in.real[0]);
+    }
+}
+
+static void turn(const Instruction& in, const Step& s, const Team& team) {
+  const Register x = s.registers[in.to], wave = s.registers[in.from];
+  const int64_t heads = in.number[0], size = in.number[1], half = in.number[2];
+  const bool pairs = in.number[3];
+  const Share mine = team.of(s.rows * heads);
+  for (int64_t piece = mine.begin; piece < mine.end; ++piece) {
+    const int64_t b = piece / heads;
+    float* y = x.data + b * x.width + piece % heads * size;
+    const float *cos = wave.data + b * wave.width, *sin = cos + half;
+    for (int64_t c = 0; c < half; ++c) {
+      float& first = y[pairs ? 2 * c : c];
+      float& second = y[pairs ? 2 * c + 1 : c + half];
+      const float a = first, b2 = second;
+      first = a * cos[c] - b2 * sin[c];
+      second = b2 * cos[c] + a * sin[c];
+    }
+  }
+}
+
+static inline float product(const float* a, const float* b, int64_t size) {
+  Float one = spread(0.0f), two = one;
+  int64_t k = 0;
+  for (; k + 2 * LANES <= size; k += 2 * LANES) {
+    one = fma(load(a + k), load(b + k), one);
+    two = fma(load(a + k + LANES), load(b + k + LANES), two);
+  }
+  for (; k + LANES <= size; k += LANES) one = fma(load(a + k), load(b + k), one);
+  float total = sum(add(one, two));
+  for (; k < size; ++k) total += a[k] * b[k];
+  return total;
+}
+
+static inline void accumulate(float* y, float weight, const float* x, int64_t size) {
+  int64_t k = 0;
+  const Float w = spread(weight);
+  for (; k + LANES <= size; k += LANES) store(y + k, fma(w, load(x + k), load(y + k)));
+  for (; k < size; ++k) y[k] += weight * x[k];
+}
+
+// Weights of so many scores, in place; gives what they sum to before they are divided by it.
+static float soften(float* score, int64_t count) {
+  float top = -INFINITY;
+  for (int64_t j = 0; j < count; ++j) top = std::max(top, score[j]);
+  if (top == -INFINITY) {
+    std::memset(score, 0, count * sizeof(float));
+    return 1.0f;
+  }
+  Float total = spread(0.0f);
+  int64_t j = 0;
+  for (; j + LANES <= count; j += LANES) {
+    const Float w = exponential(sub(load(score + j), spread(top)));
+    store(score + j, w);
+    total = add(total, w);
+  }
+  float all = sum(total);
+  for (; j < count; ++j) all += score[j] = std::exp(score[j] - top);
+  return all;
+}
+
+struct Glance {  // one row of a batch, some of its heads
+  const Memory& memory;
+  const Instruction& in;
+  int64_t row, first, last, seen;
+};
+
+static void attend_row(const Glance& g, const float* query, float* out, int64_t here, int64_t now, int64_t at) {
+  constexpr int64_t BLOCK = 64;  // entries whose heads are read one after the other while they are near
+  static thread_local std::vector<float> scores;
+  const Memory& m = g.memory;
+  const int64_t heads = g.in.number[1], kv = g.in.number[2], size = g.in.number[3], wide = g.in.number[4];
+  const int64_t back = g.in.number[5], group = heads / kv, lines = (g.last - g.first) * group;
+  if ((int64_t)scores.size() < lines * g.seen) scores.resize(lines * g.seen);
+  const float *key = m.key + g.row * m.room * kv * size, *value = m.value + g.row * m.room * kv * wide;
+  const int64_t *order = m.order + g.row * m.room, *position = m.position + g.row * m.room;
+  const float scale = g.in.real[0], cap = g.in.real[1], *slope = (const float*)g.in.table[0];
+  for (int64_t begin = 0; begin < g.seen; begin += BLOCK) {
+    const int64_t end = std::min(g.seen, begin + BLOCK);
+    for (int64_t h = g.first; h < g.last; ++h)
+      for (int64_t j = begin; j < end; ++j) {
+        const bool hidden = m.holes && j != here && (order[j] < 0 || (back >= 0 && now - order[j] > back));
+        const float* k = key + (j * kv + h) * size;
+        for (int64_t q = 0; q < group; ++q) {
+          float& score = scores[((h - g.first) * group + q) * g.seen + j];
+          score = hidden ? -INFINITY : scale * product(query + (h * group + q) * size, k, size);
+          if (cap > 0.0f && !hidden) score = cap * std::tanh(score / cap);
+          if (slope && !hidden && j != here) score -= slope[h * group + q] * (float)(at - position[j]);
+        }
+      }
+  }
+  for (int64_t line = 0; line < lines; ++line) {
+    const float total = soften(&scores[line * g.seen], g.seen);
+    for (int64_t j = 0; j < g.seen; ++j) scores[line * g.seen + j] /= total;
+  }
+  float* y = out + g.first * group * wide;
+  std::memset(y, 0, lines * wide * sizeof(float));
+  for (int64_t begin = 0; begin < g.seen; begin += BLOCK) {
+    const int64_t end = std::min(g.seen, begin + BLOCK);
+    for (int64_t h = g.first; h < g.last; ++h)
+      for (int64_t q = 0; q < group; ++q) {
+        const int64_t line = (h - g.first) * group + q;
+        for (int64_t j = begin; j < end; ++j) {
+          const float weight = scores[line * g.seen + j];
+          if (weight != 0.0f) accumulate(y + line * wide, weight, value + (j * kv + h) * wide, wide);
+        }
+      }
+  }
+}
+
+static int64_t column_of(const Memory& m) { return m.free >= 0 ? m.free : m.length; }
+static int64_t columns_seen(const Memory& m) {
+  if (m.source) return m.length;
+  return m.length + 1;  // a full log still has the entry which it will not keep, beside the one that comes
+}
+
+static void attend(const Instruction& in, const Step& s, const Team& team) {
+  const Register to = s.registers[in.to], query = s.registers[in.from];
+  Memory& m = s.memories[in.number[0]];
+  const int64_t kv = in.number[2], size = in.number[3], wide = in.number[4];
+  const int64_t here = m.source ? -1 : column_of(m), seen = columns_seen(m);
+  const Share mine = team.of(s.rows * kv);
+  for (int64_t b = mine.begin / kv; b * kv < mine.end; ++b) {
+    const int64_t first = std::max(mine.begin, b * kv) - b * kv, last = std::min(mine.end, (b + 1) * kv) - b * kv;
+    if (!m.source) {
+      const Register key = s.registers[in.key], value = s.registers[in.value];
+      const int64_t at = b * m.room + here;
+      std::memcpy(m.key + (at * kv + first) * size, key.data + b * key.width + first * size, (last - first) * size * sizeof(float));
+      std::memcpy(m.value + (at * kv + first) * wide, value.data + b * value.width + first * wide, (last - first) * wide * sizeof(float));
+    }
+    attend_row(Glance{m, in, b, first, last, seen}, query.data + b * query.width, to.data + b * to.width, here,
+               s.order[b], s.position[b]);
+  }
+}
+
+static void clamp(const Instruction& in, const Step& s, const Team& team) {
+  const Register to = s.registers[in.to];
+  const Share mine = team.of(s.rows * to.width);
+  for (int64_t k = mine.begin; k < mine.end; ++k) to.data[k] = std::min(in.real[0], std::max(-in.real[0], to.data[k]));
+}
+
+static void plus(const Instruction& in, const Step& s, const Team& team) {
+  const Register to = s.registers[in.to], from = s.registers[in.from];
+  const Share mine = team.of(s.rows * to.width);
+  for (int64_t k = mine.begin; k < mine.end; ++k) to.data[k] = in.real[0] * to.data[k] + in.real[1] * from.data[k];
+}
+
+using Perform = void (*)(const Instruction&, const Step&, const Team&);
+static const Perform PERFORM[] = {embed, place, norm, linear, waves, turn, attend, clamp, plus};
+
+// What was written is remembered: stamps, and how far the log is filled.
+static void remember(Memory& m, const Step& s) {
+  if (m.source) return;
+  const int64_t here = column_of(m);
+  for (int64_t b = 0; b < s.rows; ++b) {
+    m.order[b * m.room + here] = s.order[b];
+    m.position[b * m.room + here] = s.position[b];
+  }
+  if (m.cap >= 0 && m.length == m.cap)
+    m.free = (here + 1) % (m.cap + 1);
+  else
+    ++m.length;
+}
+
+// Gives 1, having done nothing, if there is no such token; else 0.
+extern "C" int32_t heed_step(Step* s) {
+  for (int64_t i = 0; i < s->instructions; ++i)
+    if (s->program[i].operation == EMBED)
+      for (int64_t b = 0; b < s->rows; ++b)
+        if (s->tokens[b] < 0 || s->tokens[b] >= s->program[i].matrix.rows) return 1;
+  together(s->threads, [&](Team team) {
+    for (int64_t i = 0; i < s->instructions; ++i) {
+      PERFORM[s->program[i].operation](s->program[i], *s, team);
+      wait_for_all();
+    }
+  });
+  for (int64_t i = 0; i < s->memory_count; ++i) remember(s->memories[i], *s);
+  return 0;
+}
+
+extern "C" const char* heed_instructions() { return INSTRUCTIONS; }
+extern "C" int32_t heed_threads() {
+#ifdef _OPENMP
+  return 1;
+#else
+  return 0;
+#endif
+}

@@ -1,0 +1,319 @@
+"""A decoder as a program: one token per row through all of its layers in one call of a kernel.
+
+A model with a part that no instruction is known for is none for this: it writes its tokens by plain calls, which say
+what is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor, nn
+
+from ..core.abilities import Stepper
+from ..core.contract import Mixer, Where
+from ..core.state import Leaf, Log, State, leaves
+from ..kernels.abi import Matrix, Mode, Operation, Weights
+from ..kernels.build import library
+from ..kernels.linear import matrix
+from ..kernels.program import SPARE, Draft, Running, Unknown
+from ..mixers import Attention, Cross
+from ..parts.fronts import Tokens
+from ..parts.heads import Scores
+from ..parts.linears import Edited, Grouped, Int8, Packed
+from ..parts.masks import Causal, Window
+from ..parts.norms import FromOne
+from ..parts.positions import Adds, Alibi, NoPosition, Rope
+from ..parts.positionwise import FeedForward, Gated
+from ..parts.wiring import (
+    Ends,
+    NormedWired,
+    ParallelWired,
+    PostWired,
+    PreWired,
+    RescaledWired,
+    SandwichWired,
+)
+
+if TYPE_CHECKING:
+    from .block import Block
+    from .decoder import Decoder
+
+FIRST = 512  # places of a code that is added to tokens that are held ready at first
+
+
+def stepper(model: Decoder, state: State) -> Stepper | None:
+    """Somebody who writes one token after the other from this state on; None if plain calls must do it."""
+    held = list(leaves(state))
+    if library() is None or not held or not all(isinstance(leaf, Log) for leaf in held):
+        return None
+    try:
+        script = Script(model)
+    except Unknown:
+        return None
+    return Walk(script, state, held)
+
+
+class Walk(Stepper):
+    """A program that has taken over a state."""
+
+    def __init__(self, script: Script, state: State, held: list[Leaf]) -> None:
+        self._script, self._tree = script, state
+        lent = [cast(Log, leaf).lend(0 if source else SPARE) for leaf, source in zip(held, script.sources, strict=True)]
+        self._running = Running(script.draft, lent[0].held[0].shape[0], lent)
+        self._places = 0
+
+    def step(self, tokens: Tensor, where: Where) -> Tensor:
+        if self._script.position is not None and where.span.last >= self._places:
+            self._reach(where)
+        self._running.step(tokens, where)
+        return self._script.finish(self._running.value(self._script.scores))
+
+    def state(self) -> State:
+        return _refilled(self._tree, iter([Log.returned(lent) for lent in self._running.returned()]))
+
+    def _reach(self, where: Where) -> None:
+        """Codes of more places, as far as there are; the code itself complains about one that it has not."""
+        code = cast(Adds, self._script.position)
+        wanted = max(FIRST, 2 * (where.span.last + 1))
+        self._places = wanted if code.longest is None else min(wanted, code.longest)
+        code.code(where.position)
+        table = code.code(torch.arange(self._places)).float().contiguous()
+        self._running.point(Operation.PLACE, table)
+
+
+class Script:
+    """Writes the program of a model; raises `Unknown` at what it has no instruction for."""
+
+    def __init__(self, model: Decoder) -> None:
+        self.draft = Draft()
+        self.position = model.front.position
+        self._head = model.head
+        if next(model.parameters()).dtype != torch.float32 or model.training:
+            raise Unknown("other than float32 at rest")
+        stream = self._front(model.front, model.config.width)
+        ends = model.stack.ends
+        _known(type(ends) is Ends, ends)
+        for block in model.stack.layers:
+            self._block(block, stream)
+        if ends.final is not None:
+            self._norm(ends.final, stream, stream)
+        last = stream if model.narrow is None else self._product(model.narrow, stream, "narrowed")
+        if isinstance(model.head, Scores) and model.head.scale != 1.0:
+            self.draft.add(Operation.ADD, last, last, real=(model.head.scale, 0.0))
+        self.scores = self._product(model.head, last, "scores")
+
+    @property
+    def sources(self) -> list[bool]:
+        """Of every memory: whether it is only read."""
+        return self.draft.sources
+
+    def finish(self, scores: Tensor) -> Tensor:
+        """What is left to do with scores."""
+        cap = self._head.cap if isinstance(self._head, Scores) else None
+        return scores if cap is None else cap * torch.tanh(scores / cap)
+
+    def _front(self, front: Tokens, width: int) -> int:
+        _known(front.narrow is None and front.segment is None and front.box is None, front)
+        stream = self.draft.register("stream", width)
+        table = front.table.weight
+        at = self.draft.keep(table)
+        made = Matrix(int(Weights.FLOAT32), table.shape[0], table.shape[1], 0, at, None, None)
+        _known(table.dtype == torch.float32, table)
+        self.draft.add(Operation.EMBED, stream, real=(front.scale,), matrix=made)
+        if front.position is not None:
+            self.draft.add(Operation.PLACE, stream)
+        if front.norm is not None:
+            self._norm(front.norm, stream, stream)
+        return stream
+
+    def _block(self, block: Block, stream: int) -> None:
+        """As the wiring has it: what each part reads, and how what it gives is added to the stream."""
+        wiring, width = block.wiring, self.draft.widths[stream]
+        normed, beside = self.draft.register("normed", width), self.draft.register("beside", width)
+        norms = list(wiring.norms)
+        kind = type(wiring)
+        if kind is ParallelWired:
+            for norm, target in zip(norms, (normed, self.draft.register("second", width)), strict=False):
+                self._norm(norm, stream, target)
+        for place, part in enumerate(block.parts):
+            if isinstance(wiring, PostWired):
+                self._part(part, stream, stream, wiring.alpha)
+                self._norm(norms[place], stream, stream)
+            elif isinstance(wiring, PreWired):
+                self._norm(norms[place], stream, normed)
+                self._part(part, normed, stream, wiring.alpha)
+            elif kind is NormedWired:
+                self._norm(norms[place], stream, stream)
+                self._part(part, stream, stream)
+            elif kind is SandwichWired:
+                self._norm(norms[2 * place], stream, normed)
+                self._part(part, normed, beside, 0.0)
+                self._norm(norms[2 * place + 1], beside, beside)
+                self.draft.add(Operation.ADD, stream, beside, real=(1.0, 1.0))
+            elif kind is ParallelWired:
+                second = self.draft.register("second", width)
+                self._part(part, (normed, second)[place % len(norms)], stream)
+            elif isinstance(wiring, RescaledWired):
+                self._norm(norms[place], stream, normed)
+                self._part(part, normed, beside, 0.0)
+                self.draft.add(Operation.ADD, stream, beside, real=(1.0, wiring.share))
+            else:
+                raise Unknown(kind.__name__)
+        if isinstance(wiring, RescaledWired) and wiring.last != 1.0:
+            self.draft.add(Operation.ADD, stream, stream, real=(wiring.last, 0.0))
+
+    def _part(self, part: Mixer[object], source: int, target: int, old: float = 1.0) -> None:  # type: ignore[type-var]
+        """target = old · target + part(source)."""
+        kind = type(part)
+        if isinstance(part, Attention) and kind is Attention:
+            self._attention(part, source, target, old)
+        elif isinstance(part, Cross) and kind is Cross:
+            self._cross(part, source, target, old)
+        elif isinstance(part, FeedForward) and kind is FeedForward:
+            hidden = self._product(part.up, source, "hidden", activation=part.activation)
+            self._down(part, hidden, target, old)
+        elif isinstance(part, Gated) and kind is Gated:
+            hidden = self._product(part.gate, source, "hidden", activation=part.activation)
+            self._multiply(part.up, source, hidden, Mode.TIMES)
+            self._down(part, hidden, target, old)
+        else:
+            raise Unknown(kind.__name__)
+
+    def _down(self, part: FeedForward | Gated, hidden: int, target: int, old: float) -> None:
+        if part.norm is not None:
+            self._norm(part.norm, hidden, hidden)
+        self._settle(part.down, hidden, target, old)
+
+    def _attention(self, part: Attention, source: int, target: int, old: float) -> None:
+        back = _window(part)
+        query, key = (self._product(layer, source, name) for layer, name in ((part.query, "query"), (part.key, "key")))
+        value = self._product(part.value, source, "value")
+        if part.clip is not None:
+            for register in (query, key, value):
+                self.draft.add(Operation.CLAMP, register, real=(part.clip,))
+        for norm, register, heads in ((part.query_norm, query, part.heads), (part.key_norm, key, part.kv_heads)):
+            if norm is not None:
+                self._norm(norm, register, register, groups=int(heads))
+        slopes = self._position(part, query, key)
+        self._attend(part, (query, key, value), target, old, back=back, slopes=slopes)
+
+    def _position(self, part: Attention, query: int, key: int) -> Tensor | None:
+        """Queries and keys are turned, or scores fall: then by these slopes."""
+        code = part.position
+        if type(code) is NoPosition:
+            return None
+        if isinstance(code, Alibi) and not code.rounded:
+            return torch.tensor(code.slope) * code.scale
+        _known(isinstance(code, Rope) and not code.values and code.covers is None, code)
+        rotation = cast(Rope, code).rotation
+        waves = self.draft.waves(rotation.frequency, rotation.amplitude)
+        for register, heads in ((query, part.heads), (key, part.kv_heads)):
+            number = (int(heads), int(part.head_size), len(rotation.frequency), int(rotation.layout == "pairs"))
+            self.draft.add(Operation.TURN, register, waves, number=number)
+        return None
+
+    def _cross(self, part: Cross, source: int, target: int, old: float) -> None:
+        _known(part.clip is None and part.query_norm is None, part)
+        query = self._product(part.query, source, "query")
+        self._attend(part, (query, -1, -1), target, old)
+
+    def _attend(
+        self,
+        part: Attention | Cross,
+        three: tuple[int, int, int],
+        target: int,
+        old: float,
+        *,
+        back: int = -1,
+        slopes: Tensor | None = None,
+    ) -> None:
+        query, key, value = three
+        heads, shared, size = int(part.heads), int(part.kv_heads), int(part.head_size)
+        memory, mixed = self.draft.memory(source=key < 0), self.draft.register("mixed", heads * size)
+        cap = part.cap if isinstance(part, Attention) else None
+        number = (memory, heads, shared, size, size, back)
+        made = self.draft.add(
+            Operation.ATTEND, mixed, query, number=number, real=(part.scale, cap or 0.0), table=(slopes,)
+        )
+        made.key, made.value = key, value
+        if part.norm is not None:
+            self._norm(part.norm, mixed, mixed)
+        self._settle(part.out, mixed, target, old)
+
+    def _norm(self, norm: nn.Module, source: int, target: int, groups: int = 1) -> None:
+        gain: Tensor | None
+        shift: Tensor | None = None
+        if type(norm) is nn.LayerNorm:
+            gain, shift, eps, plain = norm.weight, norm.bias, norm.eps, 0
+        elif type(norm) is nn.RMSNorm and norm.eps is not None:
+            gain, eps, plain = norm.weight, norm.eps, 1
+        elif isinstance(norm, FromOne):
+            gain, eps, plain = 1.0 + norm.weight.detach(), norm.eps, 1
+        else:
+            raise Unknown(type(norm).__name__)
+        width = self.draft.widths[source] // groups
+        number = (groups, width, plain)
+        self.draft.add(Operation.NORM, target, source, number=number, real=(eps,), table=(gain, shift))
+
+    def _product(self, layer: nn.Linear | Edited, source: int, name: str, activation: str = "identity") -> int:
+        target = self.draft.register(name, layer.out_features)
+        self._multiply(layer, source, target, activation=activation)
+        return target
+
+    def _settle(self, layer: nn.Linear | Edited, source: int, target: int, old: float) -> None:
+        """target = old · target + layer(source)."""
+        self._multiply(layer, source, target, Mode.PLUS if old else Mode.SET, old=old)
+
+    def _multiply(
+        self,
+        layer: nn.Linear | Edited,
+        source: int,
+        target: int,
+        mode: Mode = Mode.SET,
+        activation: str = "identity",
+        old: float = 1.0,
+    ) -> None:
+        if isinstance(layer, Packed) and layer.norm is not None:
+            normed = self.draft.register("rounded", layer.in_features)
+            self._norm(layer.norm, source, normed)
+            source = normed
+        self.draft.linear(self._matrix(layer), target, source, mode, activation, old)
+
+    def _matrix(self, layer: nn.Linear | Edited) -> Matrix:
+        sizes = layer.out_features, layer.in_features
+        if isinstance(layer, Packed):
+            three, kind = (layer.codes, layer.scale, layer.shift), Weights.TERNARY
+        elif isinstance(layer, Int8):
+            three, kind = (layer.codes, layer.scale, layer.bias), Weights.INT8
+        elif isinstance(layer, Grouped):
+            three = (layer.codes, layer.scale, layer.bias)
+            kind = Weights.GROUPS8 if layer.bits == 8 else Weights.GROUPS4
+        else:
+            _known(type(layer) in (nn.Linear, Scores), layer)
+            three, kind = (layer.weight, None, layer.bias), Weights.FLOAT32  # type: ignore[assignment]
+        for tensor in three:
+            self.draft.keep(tensor)
+        return matrix(kind, *three, *sizes)
+
+
+def _window(part: Attention) -> int:
+    """How far back a token sees; -1: any distance."""
+    if type(part.mask) is Causal:
+        return -1
+    _known(type(part.mask) is Window and part.mask.ahead == 0, part.mask)
+    return cast(Window, part.mask).back
+
+
+def _known(condition: bool, what: object) -> None:
+    if not condition:
+        raise Unknown(type(what).__name__)
+
+
+def _refilled(tree: State, logs: Iterator[Log]) -> State:
+    """The same tree with these leaves."""
+    if isinstance(tree, tuple):
+        return tuple(_refilled(part, logs) for part in tree)
+    return next(logs)
