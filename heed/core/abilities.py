@@ -54,6 +54,10 @@ class Steps(ABC):
     """A model that may know a faster way to write one token after the other."""
 
     @abstractmethod
+    def after(self, tokens: Tensor, where: Where, state: State, last: Tensor) -> tuple[Tensor, State | None]:
+        """A call which gives no scores but those after column last[i] of row i. [R, T], [R] -> [R, V]"""
+
+    @abstractmethod
     def stepper(self, state: State) -> Stepper | None:
         """Somebody who goes on from this state, which is used up; or None, and the state is left alone."""
 

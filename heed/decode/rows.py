@@ -52,7 +52,11 @@ class Rows:
         where = Where.run(len(self), longest, device=self._device) if same else Where.ragged(self._lengths)
         with _resting(self._training):
             state = self._model.start(len(self), self._given)
-            scores, self._state = self._model(tokens.to(self._device), where.beside(self._given), state)
+            given = (tokens.to(self._device), where.beside(self._given), state)
+            if isinstance(self._model, Steps):
+                scores, self._state = self._model.after(*given, self._lengths - 1)
+                return _wide(scores)
+            scores, self._state = self._model(*given)
         return _wide(scores[torch.arange(len(self), device=scores.device), self._lengths - 1])
 
     @torch.no_grad()

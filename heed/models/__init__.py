@@ -14,6 +14,7 @@ from ..core.contract import Mixer
 from .adaptive import AdaptiveDecoder as AdaptiveDecoder
 from .bert import Bert as Bert
 from .block import Block as Block
+from .crate import Crate as Crate
 from .decoder import Decoder as Decoder
 from .decoder_only import TransformerDecoder as TransformerDecoder
 from .deep import Deep as Deep
@@ -29,6 +30,7 @@ from .encoder import Encoder as Encoder
 from .flash import Flash as Flash
 from .funnel import Funnel as Funnel
 from .listener import Listener as Listener
+from .lite import LiteTransformer as LiteTransformer
 from .mamba import MambaDecoder as MambaDecoder
 from .overlapped import Overlapped as Overlapped
 from .retnet import RetNet as RetNet
@@ -61,6 +63,7 @@ ARCHITECTURES: tuple[type[Plan], ...] = (TransformerDecoder, Transformer, Transf
 ARCHITECTURES += (Bert, DeepNet, DeepNetDecoder, ResiDualTransformer)
 ARCHITECTURES += (RetNet, Flash)
 ARCHITECTURES += (RWKV, MambaDecoder)
+ARCHITECTURES += (LiteTransformer, Crate)
 
 AnyPlan: TypeAlias = Annotated[Plan, OneOf(lambda: (*MODELS, *ARCHITECTURES))]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, cast
 
+import torch
 from torch import Tensor, nn
 
 from ..core.abilities import Stepper, Steps, Writes
@@ -51,6 +52,15 @@ class Decoder(Trunk, Writes, Steps):
     def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Linear]:
         stream, _ = super().mix(self.front.embed(tokens, where), where)
         return stream if self.narrow is None else self.narrow(stream), self.head
+
+    def after(self, tokens: Tensor, where: Where, state: State, last: Tensor) -> tuple[Tensor, State | None]:
+        rows = torch.arange(len(last), device=last.device)
+        if type(self).mix is not Decoder.mix:  # whose scores are more than a head's
+            scores, kept = self(tokens, where, state)
+            return scores[rows, last], kept
+        stream, kept = super().mix(self.front.embed(tokens, where), where, cast(States, state))
+        wanted = stream[rows, last]
+        return self.head(wanted if self.narrow is None else self.narrow(wanted)), kept
 
     def stepper(self, state: State) -> Stepper | None:
         return stepper(self, state) if type(self) is Decoder else None

@@ -13,16 +13,15 @@ from ..core.abilities import Aside, Rehearses
 from ..core.contract import Reach, Where
 from ..core.errors import ConfigError
 from ..core.spec import Spec
-from ..mixers import Attention, SomeMixers
+from ..mixers import Lstm, SomeMixers
 from ..parts.heads import heads_of
-from ..parts.positions import Rope
 from ..parts.wiring import ResiDual, Reversible
 from .block import States
 from .decoder import Decoder
 from .encoder import Encoder
 from .stack import Stack
 
-BACK = (Attention.Config(position=Rope.Config()),)  # any mixer that looks back; the paper's is an LSTM
+BACK = (Lstm.Config(),)  # the paper's; any mixer that looks back will do
 
 
 class Elmo(Decoder, Rehearses):

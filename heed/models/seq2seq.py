@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 from pydantic import field_validator, model_validator
 from torch import Tensor, nn
 
-from ..core.abilities import Reads, Writes
+from ..core.abilities import Reads, Stepper, Steps, Writes
 from ..core.config import Flag, OneOf
 from ..core.contract import NOTHING, Given, Mixer, Where
 from ..core.spec import Spec
-from ..core.state import Seen
+from ..core.state import Seen, State
 from .block import States
 from .decoder import Decoder
 from .encoder import Encoder
@@ -23,7 +23,7 @@ ENCODERS: tuple[type[Shape], ...] = (Encoder.Config, Overlapped.Config, Listener
 AnyEncoder: TypeAlias = Annotated[Encoder.Config | Listener.Config, OneOf(lambda: ENCODERS)]
 
 
-class Seq2seq(Mixer[States], Reads, Writes):
+class Seq2seq(Mixer[States], Reads, Writes, Steps):
     """A Mixer over target tokens that is given the encoded source.
 
     memory = model.read(source, where_source)
@@ -85,6 +85,12 @@ class Seq2seq(Mixer[States], Reads, Writes):
 
     def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Module]:
         return self.decoder.apart(tokens, where)
+
+    def after(self, tokens: Tensor, where: Where, state: State, last: Tensor) -> tuple[Tensor, State | None]:
+        return self.decoder.after(tokens, where, state, last)
+
+    def stepper(self, state: State) -> Stepper | None:
+        return self.decoder.stepper(state)
 
     @property
     def longest(self) -> int | None:

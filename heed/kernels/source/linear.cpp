@@ -258,7 +258,7 @@ extern "C" void heed_linear(const Matrix* m, const float* x, int64_t tokens, con
   together(threads, [&](Team team) {
     if (m->kind != FLOAT32) {
       round_tokens(*m, x, tokens, m->columns, *r, team);
-      wait_for_all();
+      team.wait();
     }
     multiply(*m, x, m->columns, *r, tokens, y, m->rows, team.of(row_count(*m), row_block(*m)));
   });

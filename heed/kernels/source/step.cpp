@@ -144,11 +144,11 @@ static void linear(const Instruction& in, const Step& s, const Team& team) {
   const Matrix& m = in.matrix;
   if (m.kind != FLOAT32 && !in.number[2]) {
     if (s.rows == 1) {  // every thread for itself would write the same place; one row is quick
-      if (team.me == 0) round_tokens(m, from.data, 1, from.width, s.rounded, Team{0, 1});
+      if (team.me == 0) round_tokens(m, from.data, 1, from.width, s.rounded, Team{0, 1, nullptr});
     } else {
       round_tokens(m, from.data, s.rows, from.width, s.rounded, team);
     }
-    wait_for_all();
+    team.wait();
   }
   const Share mine = team.of(row_count(m), row_block(m));
   const bool direct = in.number[1] == SET;
@@ -350,7 +350,7 @@ extern "C" int32_t heed_step(Step* s) {
   together(s->threads, [&](Team team) {
     for (int64_t i = 0; i < s->instructions; ++i) {
       PERFORM[s->program[i].operation](s->program[i], *s, team);
-      wait_for_all();
+      team.wait();
     }
   });
   for (int64_t i = 0; i < s->memory_count; ++i) remember(s->memories[i], *s);

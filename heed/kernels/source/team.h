@@ -1,19 +1,52 @@
 // Threads that walk through the same work together: each takes its share, then all wait for one another.
 #pragma once
+#include <atomic>
 #include <cstdint>
+#include <thread>
 #ifdef _OPENMP
 #include <omp.h>
-static inline void wait_for_all() {
-#pragma omp barrier
-}
-#else
-static inline void wait_for_all() {}
+#endif
+#if defined(__x86_64__)
+#include <immintrin.h>
 #endif
 
 struct Share { int64_t begin, end; };
 
+// Where threads meet. Waiting is short: who waits looks again and again, and lets others run after a while. (OpenMP's
+// own barrier would look for long; on a busy machine it then waits for a thread whose place it takes.)
+class Meeting {
+ public:
+  explicit Meeting(int size) : size_(size), left_(size) {}
+  void wait() {
+    if (size_ == 1) return;
+    const int64_t now = round_.load(std::memory_order_acquire);
+    if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+      left_.store(size_, std::memory_order_relaxed);
+      round_.store(now + 1, std::memory_order_release);
+      return;
+    }
+    for (int looks = 0; round_.load(std::memory_order_acquire) == now; ++looks)
+      if (looks < 2000)
+        pause();
+      else
+        std::this_thread::yield();
+  }
+
+ private:
+  static void pause() {
+#if defined(__x86_64__)
+    _mm_pause();
+#endif
+  }
+  const int size_;
+  alignas(64) std::atomic<int> left_;
+  alignas(64) std::atomic<int64_t> round_{0};
+};
+
 struct Team {
   int me, size;
+  Meeting* meeting;
+  void wait() const { meeting->wait(); }
   // My part of so many pieces, in whole blocks.
   Share of(int64_t pieces, int64_t block = 1) const {
     const int64_t blocks = (pieces + block - 1) / block;
@@ -26,11 +59,17 @@ struct Team {
 template <class Work> static inline void together(int threads, const Work& work) {
 #ifdef _OPENMP
   if (threads > 1) {
+    Meeting meeting(threads);
+    int given = 0;
 #pragma omp parallel num_threads(threads)
-    work(Team{omp_get_thread_num(), omp_get_num_threads()});
-    return;
+    {
+#pragma omp single
+      given = omp_get_num_threads();
+      if (given == threads) work(Team{omp_get_thread_num(), threads, &meeting});
+    }
+    if (given == threads) return;  // a system may give fewer than were asked for
   }
 #endif
-  (void)threads;
-  work(Team{0, 1});
+  Meeting alone(1);
+  work(Team{0, 1, &alone});
 }

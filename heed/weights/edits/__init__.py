@@ -25,9 +25,10 @@ from .lora import load_adapters as load_adapters
 from .lora import merge as merge
 from .lora import save_adapters as save_adapters
 from .lora import unmerge as unmerge
+from .quantised import Quantised as Quantised
 from .share import Share as Share
 
-EDITS: tuple[type[Edit], ...] = (LoRA, BitLinear, BitLinearV1, Packed, Share)
+EDITS: tuple[type[Edit], ...] = (LoRA, BitLinear, BitLinearV1, Packed, Quantised, Share)
 
 AnyEdit: TypeAlias = Annotated[Edit, OneOf(lambda: EDITS)]
 

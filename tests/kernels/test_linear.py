@@ -1,0 +1,129 @@
+"""Every kernel gives what its written-out form gives: over odd sizes, large and small numbers, on any processor."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from heed.kernels import build, grouped, int8, linear, two_bits
+from heed.kernels.abi import Weights, declare
+from heed.parts.linears import Int8, by_groups, by_rows, packed, product, ternary
+
+SIZES = [(1, 1, 1), (1, 7, 5), (2, 64, 4), (3, 33, 17), (5, 129, 66), (6, 96, 9), (13, 770, 50), (200, 40, 3)]  # M, K, N
+PLAIN = {"portable": (), "native": ("-march=native",)}  # portable: what other processors run, compiled for this one
+
+
+@pytest.fixture(scope="module", params=PLAIN)
+def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    place = tmp_path_factory.mktemp("kernels") / f"{request.param}.so"
+    sources = [str(path) for path in build.SOURCES.glob("*.cpp")]
+    flags = [flag.replace("-O3", "-O1") for flag in build.FLAGS]
+    subprocess.run(["c++", *flags, *PLAIN[request.param], "-fopenmp", *sources, "-o", str(place)], check=True)
+    return declare(ctypes.CDLL(str(place)))
+
+
+@pytest.fixture(autouse=True)
+def _this_one(compiled: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "library", lambda: compiled)
+
+
+def _given(tokens: int, inputs: int, outputs: int) -> tuple[Tensor, Tensor, Tensor]:
+    draw = torch.Generator().manual_seed(tokens + inputs + outputs)
+    x = torch.randn(tokens, inputs, generator=draw) * torch.logspace(-6, 6, tokens)[:, None]
+    return x, torch.randn(outputs, inputs, generator=draw), torch.randn(outputs, generator=draw)
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("biased", [True, False])
+def test_eight_bits_to_the_last_one(sizes: tuple[int, int, int], biased: bool) -> None:
+    x, weight, bias = _given(*sizes)
+    codes, scale = by_rows(weight)
+    shift = bias if biased else None
+    assert torch.equal(int8(x, codes, scale, shift), linear.int8_written_out(x, codes, scale, shift))
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_two_bits_to_the_last_one(sizes: tuple[int, int, int]) -> None:
+    x, weight, bias = _given(*sizes)
+    whole = ternary(weight)
+    codes, scale = packed(whole.numbers), whole.step.reshape(1)
+    mine = two_bits(x, codes, scale, bias, len(weight))
+    assert torch.equal(mine, linear.two_bits_written_out(x, codes, scale, bias, len(weight)))
+    assert torch.equal(mine, product(x, whole, bias))
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("sizes", [(1, 32, 1), (3, 64, 7), (6, 96, 5), (7, 1024, 9)])
+def test_groups_up_to_the_order_of_a_sum(sizes: tuple[int, int, int], bits: int) -> None:
+    x, weight, bias = _given(*sizes)
+    codes, scale = by_groups(weight, bits)
+    mine, wanted = grouped(x, codes, scale, bias), linear.grouped_written_out(x.double(), codes, scale, bias.double())
+    # Each of K / 32 sums is rounded to float32 on its way: that many units of what is summed, at most.
+    most = (x.abs() @ weight.abs().T + bias.abs()) * 2.0**-23 * (sizes[1] // 32 + 4)
+    assert bool(((mine.double() - wanted).abs() <= most).all())
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_float32_up_to_the_order_of_a_sum(sizes: tuple[int, int, int]) -> None:
+    x, weight, bias = _given(*sizes)
+    mine = linear.product(Weights.FLOAT32, x, weight, None, bias, len(weight))
+    wanted = x.double() @ weight.double().T + bias.double()
+    most = (x.abs() @ weight.abs().T + bias.abs()).double() * 2.0**-23 * (sizes[1] // 8 + 4)
+    assert bool(((mine.double() - wanted).abs() <= most).all())
+
+
+@pytest.mark.parametrize("inputs", [1, 516, 517, 4096, 40_000])
+def test_no_sum_overflows(inputs: int) -> None:
+    """All weights and all channels at their largest: the sum is as large as it can be."""
+    assert 127 * linear.reach(inputs) * inputs < 2**31
+    codes, scale = torch.full((4, inputs), 127, dtype=torch.int8), torch.ones(4)
+    codes[1] = -127
+    x = torch.ones(2, inputs)
+    x[1] = -1
+    y = int8(x, codes, scale)
+    assert torch.equal(y, linear.int8_written_out(x, codes, scale, None))
+    assert bool((y[0, 0] > 0) & (y[0, 1] < 0) & (y[1, 0] < 0))
+    ones = packed(torch.ones(4, inputs))
+    for sign in (1, -1):
+        many = two_bits(torch.full((1, inputs), float(sign)), ones, torch.ones(1), None, 4)
+        torch.testing.assert_close(many, torch.full((1, 4), float(sign * inputs)), rtol=1e-6, atol=0)
+
+
+def test_a_token_alone_is_a_token_among_others() -> None:
+    x, weight, bias = _given(9, 50, 11)
+    codes, scale = by_rows(weight)
+    together = int8(x, codes, scale, bias)
+    assert torch.equal(together, torch.cat([int8(row[None], codes, scale, bias) for row in x]))
+
+
+def test_zeros_and_nothing() -> None:
+    codes, scale = by_rows(torch.zeros(3, 4))
+    assert torch.equal(int8(torch.zeros(2, 4), codes, scale), torch.zeros(2, 3))
+    assert int8(torch.zeros(0, 4), codes, scale).shape == (0, 3)
+    assert torch.equal(int8(torch.full((1, 4), 1e-38), codes, scale), torch.zeros(1, 3))
+
+
+def test_it_is_an_operator_that_compilers_see_through() -> None:
+    x, weight, bias = _given(3, 8, 5)
+    layer = Int8(torch.nn.Linear(8, 5))
+    compiled = torch.compile(lambda x: layer(x) * 2, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        assert torch.equal(compiled(x), layer(x) * 2)
+    torch.library.opcheck(torch.ops.heed.int8, (x, *by_rows(weight), bias))
+
+
+def test_other_precisions_take_the_written_out_form() -> None:
+    x, weight, bias = _given(3, 8, 5)
+    codes, scale = by_rows(weight)
+    y = int8(x.double(), codes, scale, bias)
+    assert y.dtype == torch.float64
+    torch.testing.assert_close(y.float(), x @ weight.T + bias, rtol=0.05, atol=0.05 * float(x.abs().max()))
+
+
+def test_folder_of_sources_is_part_of_the_package() -> None:
+    assert {path.name for path in Path(build.SOURCES).iterdir()} >= {"linear.cpp", "step.cpp", "vector.h", "team.h"}

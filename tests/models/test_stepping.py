@@ -1,0 +1,231 @@
+"""A decoder's program writes what its plain calls write: any wiring, mask, code and layer that it has instructions for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from heed.core.contract import Given, Where
+from heed.core.errors import InputError
+from heed.core.state import leaves, nbytes
+from heed.decode import Beam, generate
+from heed.decode.rows import Rows
+from heed.kernels import library
+from heed.kernels.program import Unknown
+from heed.mixers import Attention, Cross, Retention
+from heed.models import Decoder, Encoder, Seq2seq, stepping
+from heed.models.stepping import Script
+from heed.parts.feedforward import FeedForward, Gated
+from heed.parts.masks import Causal, Sparse, Window
+from heed.parts.norms import LayerNorm, RMSNorm
+from heed.parts.positions import Alibi, Learned, Rope, Sinusoid
+from heed.parts.positions.scaling import Llama3
+from heed.parts.wiring import DeepNorm, Normed, Parallel, PostNorm, Rescaled, Sandwich
+from heed.verify.samples import samples
+from heed.weights.edits import BitLinear, Packed, Quantised, edit
+
+SIZES = {"vocabulary": 37, "width": 24, "depth": 2}
+WINDOWED = (Attention.Config(heads=2), Attention.Config(heads=2, mask=Window(back=3)))
+PLANS = {
+    "gpt-2": Decoder.Config(
+        **SIZES, position=Learned.Config(length=64), feedforward=FeedForward.Config(activation="gelu_tanh")
+    ),
+    "llama": Decoder.Config(
+        **SIZES,
+        mixer=Attention.Config(kv_heads=2, bias=False, position=Rope.Config(scaling=Llama3(factor=8.0, original=32))),
+        feedforward=Gated.Config(hidden=40),
+        norm=RMSNorm(),
+        tied=False,
+    ),
+    "mistral": Decoder.Config(
+        **SIZES,
+        mixer=Attention.Config(kv_heads=2, mask=Window(back=5), position=Rope.Config(layout="pairs", share=2 / 3)),
+        feedforward=Gated.Config(hidden=31),
+        norm=RMSNorm(),
+    ),
+    "bloom": Decoder.Config(**SIZES, mixer=Attention.Config(position=Alibi.Config()), front_norm=LayerNorm()),
+    "falcon": Decoder.Config(
+        **SIZES, mixer=Attention.Config(kv_heads=1, position=Alibi.Config(scaled=True)), wiring=Normed()
+    ),
+    "gpt-neox": Decoder.Config(
+        **SIZES,
+        mixer=Attention.Config(heads=3, position=Rope.Config(share=0.5)),
+        wiring=Parallel(own_norms=True),
+        feedforward=FeedForward.Config(activation="gelu"),
+    ),
+    "gpt-j": Decoder.Config(**SIZES, wiring=Parallel(), mixer=Attention.Config(position=Rope.Config(layout="pairs"))),
+    "gemma 2": Decoder.Config(
+        **SIZES, mixer=WINDOWED, wiring=Sandwich(), norm=RMSNorm(from_one=True), cap=3.0, head_scale=0.5, scaled=True
+    ),
+    "qwen 3": Decoder.Config(**SIZES, mixer=Attention.Config(head_norm=RMSNorm(), clip=0.5, cap=1.0)),
+    "original": Decoder.Config(**SIZES, wiring=PostNorm(), position=Sinusoid.Config(), scaled=True, head_bias=True),
+    "deepnorm": Decoder.Config(**SIZES, wiring=DeepNorm.alone(2), mixer=Attention.Config(norm=LayerNorm())),
+    "rescaled": Decoder.Config(**SIZES, wiring=Rescaled(every=1), feedforward=FeedForward.Config(norm=LayerNorm())),
+    "shared": Decoder.Config(**{**SIZES, "depth": 3}, order=(0, 0, 0)),
+}
+PROMPTS = {"even": (6, 6, 6), "ragged": (3, 7, 1)}
+EDITS = {"float32": (), "int8": (Quantised(),), "int4": (Quantised(bits="int4"),), "ternary": (BitLinear(), Packed())}
+
+
+@pytest.fixture(autouse=True)
+def _compiled() -> None:
+    assert library() is not None, "this machine has no kernels; the rest of the tests shows that it does without"
+
+
+def _built(config: Decoder.Config, *edits: object) -> Decoder:
+    torch.manual_seed(0)
+    return edit(config.build().eval(), *edits)  # type: ignore[arg-type]
+
+
+def _written(model: Decoder, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, *, quick: bool) -> Tensor:
+    """Scores of some steps; in the middle rows are dropped and doubled."""
+    used: list[object] = []
+    form = stepping.stepper
+
+    def choose(model: Decoder, state: tuple[object, ...]) -> object:
+        made = form(model, state) if quick else None  # type: ignore[arg-type]
+        used.append(made)
+        return made
+
+    draw = torch.Generator().manual_seed(1)
+    prompts = [torch.randint(37, (length,), generator=draw).tolist() for length in lengths]
+    with monkeypatch.context() as patched:
+        patched.setattr("heed.models.decoder.stepper", choose)
+        rows = Rows(model, prompts)
+        made = [rows.read()]
+        for step in range(14):
+            tokens = torch.randint(37, (3,), generator=draw)
+            made.append(rows.write(tokens).clone())
+            if step == 6:
+                rows.select(torch.tensor([2, 0, 0]), [2, 0, 0])
+    assert len(used) > 0
+    assert all((one is not None) == quick for one in used)
+    return torch.cat(made)
+
+
+@pytest.mark.parametrize("lengths", PROMPTS)
+@pytest.mark.parametrize("name", PLANS)
+def test_the_program_is_the_model(name: str, lengths: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = _built(PLANS[name])
+    quick, plain = (_written(model, PROMPTS[lengths], monkeypatch, quick=quick) for quick in (True, False))
+    # Float32, and sums in another order: some hundred roundings of numbers of about this size.
+    assert float((quick - plain).abs().max()) <= 2e-6 * max(1.0, float(plain.abs().max())) * 10
+
+
+@pytest.mark.parametrize("kind", EDITS)
+@pytest.mark.parametrize("name", ["gpt-2", "llama"])
+def test_layers_of_few_bits(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = PLANS[name].model_copy(update={"width": 64})
+    model = _built(wide, *EDITS[kind])
+    quick, plain = (_written(model, (6, 6, 6), monkeypatch, quick=quick) for quick in (True, False))
+    # What is rounded may fall to the other side of a half: one step of 127 (ternary) or 32,767, in few of 64 channels.
+    apart = (quick - plain).abs()
+    assert float(apart.max()) <= (0.1 if kind == "ternary" else 1e-3)
+    assert float(apart.median()) <= 1e-4
+
+
+@pytest.mark.parametrize("config", [c for c in samples(Decoder.Config) if c.cross is None], ids=repr)
+def test_every_sample_or_none(config: Decoder.Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model is written by a program that is right, or by none."""
+    model = _built(config.model_copy(update={"vocabulary": 37}))
+    try:
+        Script(model)
+    except Unknown:
+        _written(model, (3, 7, 1), monkeypatch, quick=False)
+        return
+    quick, plain = (_written(model, (3, 7, 1), monkeypatch, quick=quick) for quick in (True, False))
+    assert float((quick - plain).abs().max()) <= 1e-4 * max(1.0, float(plain.abs().max()))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Decoder.Config(**SIZES, mixer=Retention.Config(heads=2)),
+        Decoder.Config(**SIZES, mixer=Attention.Config(mask=Causal() & Sparse(step=2))),
+        Decoder.Config(**SIZES, feedforward=FeedForward.Config(activation="mish")),
+    ],
+)
+def test_what_it_does_not_know_it_leaves_alone(config: Decoder.Config) -> None:
+    model = _built(config)
+    where = Where.run(1, 3)
+    _, state = model(torch.tensor([[1, 2, 3]]), where, model.start(1))
+    assert model.stepper(state) is None
+    assert not any(leaf.spent for leaf in leaves(state))
+
+
+def _seq2seq() -> Iterator[Seq2seq]:
+    torch.manual_seed(0)
+    encoder = Encoder.Config(**SIZES, position=Sinusoid.Config())
+    for wiring in (PostNorm(), PostNorm(final=True)):
+        cross = Cross.Config(kv_heads=2)
+        decoder = Decoder.Config(**SIZES, cross=cross, position=Sinusoid.Config(), wiring=wiring)
+        yield Seq2seq.Config(encoder=encoder, decoder=decoder, shared=True).build().eval()
+
+
+@pytest.mark.parametrize("model", list(_seq2seq()))
+def test_a_beam_search_over_a_source(model: Seq2seq, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = torch.randint(37, (3, 8))
+    where = Where.ragged(torch.tensor([8, 3, 5]))
+    memory = model.read(source, where)
+    found = []
+    for quick in (True, False):
+        with monkeypatch.context() as patched:
+            if not quick:
+                patched.setattr("heed.models.decoder.stepper", lambda model, state: None)
+            how = Beam(beams=4, best=4)
+            found.append(generate(model, [[1], [1], [1]], limit=9, end=0, how=how, given=Given(memory=memory)))
+    for mine, theirs in zip(*found, strict=True):
+        assert [one.tokens for one in mine] == [one.tokens for one in theirs]
+        for one, other in zip(mine, theirs, strict=True):
+            assert abs(one.score - other.score) < 1e-4
+
+
+def test_the_state_that_it_gives_back_is_that_of_plain_calls() -> None:
+    model = _built(PLANS["gemma 2"])
+    tokens = torch.randint(37, (2, 12))
+    with torch.no_grad():
+        _, state = model(tokens[:, :2], Where.run(2, 2), model.start(2))
+        quick = model.stepper(state)
+        assert quick is not None
+        for at in range(2, 12):
+            quick.step(tokens[:, at], Where.run(2, 1, start=at))
+        mine = quick.state()
+        _, theirs = model(tokens, Where.run(2, 12), model.start(2))
+        assert nbytes(mine) == nbytes(theirs)
+        for one, other in zip(leaves(mine), leaves(theirs), strict=True):
+            places = [held.tensors()[0].argsort(1) for held in (one, other)]  # rings lie in another order
+            for a, b in zip(one.tensors(), other.tensors(), strict=True):
+                first, second = (
+                    t.gather(1, p.reshape(*p.shape, *(1,) * (t.dim() - 2)).expand_as(t))
+                    for t, p in zip((a, b), places, strict=True)
+                )
+                torch.testing.assert_close(first, second, rtol=0, atol=1e-5)
+        after = [model(tokens[:, :1], Where.run(2, 1, start=12), kept)[0] for kept in (mine, theirs)]
+    torch.testing.assert_close(*after, rtol=0, atol=1e-5)
+
+
+def test_errors_are_those_of_the_model() -> None:
+    model = _built(PLANS["gpt-2"])
+    with torch.no_grad():
+        _, state = model(torch.tensor([[1]]), Where.run(1, 1), model.start(1))
+        quick = model.stepper(state)
+        assert quick is not None
+        with pytest.raises(InputError, match="not in the vocabulary"):
+            quick.step(torch.tensor([37]), Where.run(1, 1, start=1))
+        quick.step(torch.tensor([3]), Where.run(1, 1, start=1))  # nothing was done before
+        with pytest.raises(InputError, match="64"):
+            quick.step(torch.tensor([3]), Where.run(1, 1, start=64))
+
+
+def test_only_the_scores_that_are_wanted_are_computed() -> None:
+    model = _built(PLANS["llama"])
+    counted: list[int] = []
+    model.head.register_forward_hook(lambda layer, given, made: counted.append(made.shape[:-1].numel()))
+    scores = Rows(model, [[1, 2, 3, 4], [5, 6]]).read()
+    assert counted == [2]
+    with torch.no_grad():
+        alone = model(torch.tensor([[5, 6]]), Where.run(1, 2))[0][:, -1]
+    torch.testing.assert_close(scores[1:], alone, rtol=0, atol=1e-5)
