@@ -28,6 +28,10 @@ class Operation(IntEnum):
     ATTEND = 6
     CLAMP = 7
     ADD = 8
+    SHIFT = 9
+    KEEP = 10
+    WKV = 11
+    RETAIN = 12
 
 
 class Mode(IntEnum):
@@ -84,6 +88,7 @@ class Step(Structure):
     _fields_ = (
         *(("program", POINTER(Instruction)), ("instructions", c_int64)),
         *(("registers", POINTER(Register)), ("memories", POINTER(Memory)), ("memory_count", c_int64)),
+        ("cells", POINTER(c_void_p)),
         *(("tokens", c_void_p), ("order", c_void_p), ("position", c_void_p), ("rows", c_int64)),
         *(("rounded", Rounded), ("scratch", c_void_p), ("threads", c_int32)),
     )

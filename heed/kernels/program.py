@@ -20,7 +20,7 @@ from ..core.state import Lent
 from .abi import Instruction, Matrix, Memory, Mode, Operation, Register, Rounded, Step
 from .build import library
 
-ACTIVATIONS = ("identity", "relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu", "relu_squared")  # as step.h counts them
+ACTIVATIONS = ("identity", "relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu", "relu_squared", "sigmoid")  # as in step.h
 SPARE = 64  # entries that a growing memory gets at least
 
 
@@ -36,6 +36,7 @@ class Draft:
     widths: list[int] = field(default_factory=list)
     kept: list[Tensor] = field(default_factory=list)  # what instructions point to
     sources: list[bool] = field(default_factory=list)  # of every memory: whether it is only read
+    cells: int = 0  # memories of a fixed size
     widest: int = 1  # outputs of a matrix
     inputs: int = 1
     _turning: dict[tuple[tuple[float, ...], float], int] = field(default_factory=dict)
@@ -52,6 +53,11 @@ class Draft:
         """The next memory of the state."""
         self.sources.append(source)
         return len(self.sources) - 1
+
+    def cell(self) -> int:
+        """The next memory of a fixed size."""
+        self.cells += 1
+        return self.cells - 1
 
     def keep(self, tensor: Tensor | None) -> int | None:
         """Where a tensor is; it stays there as long as the program."""
@@ -121,9 +127,10 @@ class Draft:
 class Running:
     """A program at work on some rows."""
 
-    def __init__(self, draft: Draft, rows: int, lent: Sequence[Lent]) -> None:
-        if len(lent) != len(draft.sources):
-            raise InputError(f"the state remembers {len(lent)} things, the model {len(draft.sources)}")
+    def __init__(self, draft: Draft, rows: int, lent: Sequence[Lent], cells: Sequence[Tensor] = ()) -> None:
+        if (len(lent), len(cells)) != (len(draft.sources), draft.cells):
+            raise InputError(f"the state holds {len(lent)} logs and {len(cells)} cells, the program others")
+        self.cells = [cell.clone(memory_format=torch.contiguous_format) for cell in cells]  # written to by every step
         self._draft, self._lent, self._rows = draft, list(lent), rows
         self._steps = 0
         self._span: Span | None = None
@@ -151,6 +158,7 @@ class Running:
             registers=registers,
             memories=self._memories,
             memory_count=len(lent),
+            cells=(ctypes.c_void_p * max(1, len(self.cells)))(*(cell.data_ptr() for cell in self.cells)),
             rows=rows,
             rounded=Rounded(at, at, steps.data_ptr(), sums.data_ptr()),
             scratch=scratch.data_ptr(),

@@ -6,7 +6,7 @@ what is right.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -14,12 +14,14 @@ from torch import Tensor, nn
 
 from ..core.abilities import Stepper
 from ..core.contract import Mixer, Where
-from ..core.state import Leaf, Log, State, leaves
+from ..core.state import Cell, Leaf, Log, State, leaves
 from ..kernels.abi import Matrix, Mode, Operation, Weights
 from ..kernels.build import library
 from ..kernels.linear import matrix
 from ..kernels.program import SPARE, Draft, Running, Unknown
-from ..mixers import Attention, Cross
+from ..mixers import Attention, Cross, Retention, Rwkv
+from ..parts.channelmix import ChannelMix
+from ..parts.divisors import Undivided
 from ..parts.fronts import Tokens
 from ..parts.heads import Scores
 from ..parts.linears import Edited, Grouped, Int8, Packed
@@ -47,7 +49,7 @@ FIRST = 512  # places of a code that is added to tokens that are held ready at f
 def stepper(model: Decoder, state: State) -> Stepper | None:
     """Somebody who writes one token after the other from this state on; None if plain calls must do it."""
     held = list(leaves(state))
-    if library() is None or not held or not all(isinstance(leaf, Log) for leaf in held):
+    if library() is None or not held:
         return None
     try:
         script = Script(model)
@@ -61,8 +63,10 @@ class Walk(Stepper):
 
     def __init__(self, script: Script, state: State, held: list[Leaf]) -> None:
         self._script, self._tree = script, state
-        lent = [cast(Log, leaf).lend(0 if source else SPARE) for leaf, source in zip(held, script.sources, strict=True)]
-        self._running = Running(script.draft, lent[0].held[0].shape[0], lent)
+        logs, rows = [leaf for leaf in held if isinstance(leaf, Log)], len(held[0].storage()[0])
+        lent = [log.lend(0 if source else SPARE) for log, source in zip(logs, script.sources, strict=True)]
+        cells = [tensor for leaf in held if isinstance(leaf, Cell) for tensor in leaf.take()]
+        self._running = Running(script.draft, rows, lent, cells)
         self._places = 0
 
     def step(self, tokens: Tensor, where: Where) -> Tensor:
@@ -72,7 +76,8 @@ class Walk(Stepper):
         return self._script.finish(self._running.value(self._script.scores))
 
     def state(self) -> State:
-        return _refilled(self._tree, iter([Log.returned(lent) for lent in self._running.returned()]))
+        logs, cells = iter([Log.returned(lent) for lent in self._running.returned()]), iter(self._running.cells)
+        return _refilled(self._tree, logs, cells)
 
     def _reach(self, where: Where) -> None:
         """Codes of more places, as far as there are; the code itself complains about one that it has not."""
@@ -179,8 +184,61 @@ class Script:
             hidden = self._product(part.gate, source, "hidden", activation=part.activation)
             self._multiply(part.up, source, hidden, Mode.TIMES)
             self._down(part, hidden, target, old)
+        elif isinstance(part, Retention) and kind is Retention:
+            self._retention(part, source, target, old)
+        elif isinstance(part, Rwkv) and kind is Rwkv:
+            self._rwkv(part, source, target, old)
+        elif isinstance(part, ChannelMix) and kind is ChannelMix:
+            self._channels(part, source, target, old)
         else:
             raise Unknown(kind.__name__)
+
+    def _retention(self, part: Retention, source: int, target: int, old: float) -> None:
+        _known(isinstance(part.divisor, Undivided), part.divisor)
+        query, key = (self._product(layer, source, name) for layer, name in ((part.query, "query"), (part.key, "key")))
+        value = self._product(part.value, source, "value")
+        heads, size, wide = int(part.heads), int(part.head_size), int(part.value_size)
+        self._turn(part.position, size, ((query, heads), (key, heads)))
+        mixed = self.draft.register("mixed", heads * wide)
+        number, gamma = (self.draft.cell(), heads, size, wide), torch.tensor(part.fade, dtype=torch.float64).exp()
+        made = self.draft.add(
+            Operation.RETAIN, mixed, query, number=number, real=(part.scale,), table=(gamma.float(),)
+        )
+        made.key, made.value = key, value
+        self._norm(part.norm, mixed, mixed, groups=heads)
+        self._multiply(part.gate, source, mixed, Mode.TIMES, "silu")
+        self._settle(part.out, mixed, target, old)
+
+    def _rwkv(self, part: Rwkv, source: int, target: int, old: float) -> None:
+        last, above, below, level = (self.draft.cell() for _ in range(4))
+        shifted = [self._shifted(mix, source, last, name) for mix, name in ((part.mix_key, "a"), (part.mix_value, "b"))]
+        key, value = (
+            self._product(layer, register, name)
+            for layer, register, name in zip((part.key, part.value), shifted, ("key", "value"), strict=True)
+        )
+        mixed = self.draft.register("mixed", int(part.hidden))
+        table = (-part.decay.detach().exp(), part.bonus)
+        made = self.draft.add(Operation.WKV, mixed, number=(above, below, level), table=table)
+        made.key, made.value = key, value
+        gate = self._shifted(part.mix_receptance, source, last, "a")
+        self._multiply(part.receptance, gate, mixed, Mode.TIMES, "sigmoid")
+        self.draft.add(Operation.KEEP, -1, source, number=(last,))
+        self._settle(part.out, mixed, target, old)
+
+    def _channels(self, part: ChannelMix, source: int, target: int, old: float) -> None:
+        last = self.draft.cell()
+        hidden = self._product(part.key, self._shifted(part.mix_key, source, last, "a"), "hidden", "relu_squared")
+        made = self._product(part.value, hidden, "channels")
+        gate = self._shifted(part.mix_receptance, source, last, "a")
+        self._multiply(part.receptance, gate, made, Mode.TIMES, "sigmoid")
+        self.draft.add(Operation.KEEP, -1, source, number=(last,))
+        self.draft.add(Operation.ADD, target, made, real=(old, 1.0))
+
+    def _shifted(self, share: Tensor, source: int, last: int, name: str) -> int:
+        """The token and the one before it, mixed."""
+        to = self.draft.register(f"shifted {name}", self.draft.widths[source])
+        self.draft.add(Operation.SHIFT, to, source, number=(last,), table=(share,))
+        return to
 
     def _down(self, part: FeedForward | Gated, hidden: int, target: int, old: float) -> None:
         if part.norm is not None:
@@ -207,13 +265,19 @@ class Script:
             return None
         if isinstance(code, Alibi) and not code.rounded:
             return torch.tensor(code.slope) * code.scale
+        self._turn(code, int(part.head_size), ((query, int(part.heads)), (key, int(part.kv_heads))))
+        return None
+
+    def _turn(self, code: nn.Module, size: int, registers: Iterable[tuple[int, int]]) -> None:
+        """Registers of so many heads are turned by their position."""
+        if type(code) is NoPosition:
+            return
         _known(isinstance(code, Rope) and not code.values and code.covers is None, code)
         rotation = cast(Rope, code).rotation
         waves = self.draft.waves(rotation.frequency, rotation.amplitude)
-        for register, heads in ((query, part.heads), (key, part.kv_heads)):
-            number = (int(heads), int(part.head_size), len(rotation.frequency), int(rotation.layout == "pairs"))
+        for register, heads in registers:
+            number = (heads, size, len(rotation.frequency), int(rotation.layout == "pairs"))
             self.draft.add(Operation.TURN, register, waves, number=number)
-        return None
 
     def _cross(self, part: Cross, source: int, target: int, old: float) -> None:
         _known(part.clip is None and part.query_norm is None, part)
@@ -312,8 +376,8 @@ def _known(condition: bool, what: object) -> None:
         raise Unknown(type(what).__name__)
 
 
-def _refilled(tree: State, logs: Iterator[Log]) -> State:
+def _refilled(tree: State, logs: Iterator[Log], cells: Iterator[Tensor]) -> State:
     """The same tree with these leaves."""
     if isinstance(tree, tuple):
-        return tuple(_refilled(part, logs) for part in tree)
-    return next(logs)
+        return tuple(_refilled(part, logs, cells) for part in tree)
+    return next(logs) if isinstance(tree, Log) else Cell(*(next(cells) for _ in tree.tensors()))

@@ -9,7 +9,8 @@ import torch
 
 from heed.core.contract import Where
 from heed.core.errors import ConfigError
-from heed.mixers import Attention, Infini
+from heed.core.spec import price
+from heed.mixers import Attention, Infini, Lstm
 from heed.models import Elmo, ElmoReader
 from heed.models.elmo import Turned, depths
 from heed.parts.heads import Tagged
@@ -107,8 +108,28 @@ def test_a_reader_takes_the_weights_of_a_language_model() -> None:
     assert reader.heads["tagged"](reader(TOKENS, where)[0], where).shape == (2, 6, 3)
 
 
-@pytest.mark.parametrize("mixer", [Attention.Config(heads=2, mask=Window(back=1)), Infini.Config(heads=2, segment=3)])
-def test_any_mixer_will_do(mixer: Attention.Config | Infini.Config) -> None:
+@torch.no_grad()
+def test_by_default_each_direction_is_an_lstm() -> None:
+    """Peters et al. 2018, sec. 3.1. What it remembers does not grow; both halves read a text as torch's cell does."""
+    torch.manual_seed(0)
+    model = Elmo.Config(vocabulary=11, width=12, depth=2).build().double().eval()
+    assert price(model.spec(), 1) == price(model.spec(), 10**6) == 2 * 2 * 12 * 8
+    reader = ElmoReader.of(model, ElmoReader.Config(vocabulary=11, width=12, depth=2)).double().eval()
+    for stack in (model.stack, model.backward, reader.stack, reader.backward):
+        assert all(isinstance(block.mixer, Lstm) for block in stack.layers)
+    made, where = reader(TOKENS, Where.ragged([6, 4]))[0], Where.run(1, 4)
+    x, share = reader.front(TOKENS[1:, :4], where), reader.share.softmax(0)
+    ahead, back = depths(model.stack, x, where), depths(model.backward, x.flip(1), where)
+    pairs = zip(share, ahead, back, strict=True)
+    wanted = sum(part * torch.cat((one, other.flip(1)), -1) for part, one, other in pairs)
+    assert float((made[1, :4] - wanted[0]).abs().max()) < EXACT
+
+
+OTHERS = (Attention.Config(heads=2, mask=Window(back=1)), Infini.Config(heads=2, segment=3), Lstm.Config(hidden=5))
+
+
+@pytest.mark.parametrize("mixer", OTHERS, ids=lambda mixer: mixer.kind)
+def test_any_mixer_will_do(mixer: Attention.Config | Infini.Config | Lstm.Config) -> None:
     model = CONFIG.model_copy(update={"mixer": (mixer,)}).build().double().train()
     batch = Batch.shifted([TOKENS[0].int().numpy()])
     loss = Causal().loss(model, batch).total

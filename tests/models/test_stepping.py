@@ -16,8 +16,9 @@ from heed.decode.rows import Rows
 from heed.kernels import library
 from heed.kernels.program import Unknown
 from heed.mixers import Attention, Cross, Retention
-from heed.models import Decoder, Encoder, Seq2seq, stepping
+from heed.models import RWKV, Decoder, Encoder, RetNet, Seq2seq, stepping
 from heed.models.stepping import Script
+from heed.parts.divisors import Rooted
 from heed.parts.feedforward import FeedForward, Gated
 from heed.parts.masks import Causal, Sparse, Window
 from heed.parts.norms import LayerNorm, RMSNorm
@@ -64,6 +65,9 @@ PLANS = {
     "original": Decoder.Config(**SIZES, wiring=PostNorm(), position=Sinusoid.Config(), scaled=True, head_bias=True),
     "deepnorm": Decoder.Config(**SIZES, wiring=DeepNorm.alone(2), mixer=Attention.Config(norm=LayerNorm())),
     "rescaled": Decoder.Config(**SIZES, wiring=Rescaled(every=1), feedforward=FeedForward.Config(norm=LayerNorm())),
+    "rwkv": RWKV(width=24, depth=3, hidden=16).sized(37),
+    "retnet": RetNet(width=24, depth=2, heads=3, value_width=27).sized(37),
+    "hybrid": Decoder.Config(**SIZES, mixer=(Retention.Config(heads=2), Attention.Config(heads=2))),
     "shared": Decoder.Config(**{**SIZES, "depth": 3}, order=(0, 0, 0)),
 }
 PROMPTS = {"even": (6, 6, 6), "ragged": (3, 7, 1)}
@@ -143,7 +147,7 @@ def test_every_sample_or_none(config: Decoder.Config, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     "config",
     [
-        Decoder.Config(**SIZES, mixer=Retention.Config(heads=2)),
+        Decoder.Config(**SIZES, mixer=Retention.Config(heads=2, divisor=Rooted())),
         Decoder.Config(**SIZES, mixer=Attention.Config(mask=Causal() & Sparse(step=2))),
         Decoder.Config(**SIZES, feedforward=FeedForward.Config(activation="mish")),
     ],

@@ -105,6 +105,7 @@ static inline Float activated(int32_t kind, Float x) {
     }
     case GELU_SIGMOID: return mul(x, sigmoid(mul(x, spread(1.702f))));
     case SILU: return mul(x, sigmoid(x));
+    case SIGMOID: return sigmoid(x);
     case RELU_SQUARED: {
       const Float up = larger(x, zero);
       return mul(up, up);
@@ -198,24 +199,38 @@ static void turn(const Instruction& in, const Step& s, const Team& team) {
   }
 }
 
-static inline float product(const float* a, const float* b, int64_t size) {
-  Float one = spread(0.0f), two = one;
-  int64_t k = 0;
-  for (; k + 2 * LANES <= size; k += 2 * LANES) {
-    one = fma(load(a + k), load(b + k), one);
-    two = fma(load(a + k + LANES), load(b + k + LANES), two);
+constexpr int64_t FEW = 4;  // entries that are read at a time, all heads of each: memory is read in order
+
+// q·k of so many entries, `apart` from one to the next.
+template <int COUNT>
+static inline void products(const float* query, const float* key, int64_t apart, int64_t size, float* to) {
+  Float sums[FEW];
+  for (auto& each : sums) each = spread(0.0f);
+  int64_t c = 0;
+  for (; c + LANES <= size; c += LANES) {
+    const Float q = load(query + c);
+    for (int j = 0; j < COUNT; ++j) sums[j] = fma(q, load(key + j * apart + c), sums[j]);
   }
-  for (; k + LANES <= size; k += LANES) one = fma(load(a + k), load(b + k), one);
-  float total = sum(add(one, two));
-  for (; k < size; ++k) total += a[k] * b[k];
-  return total;
+  float found[FEW];
+  four_sums(sums, found);
+  for (; c < size; ++c)
+    for (int j = 0; j < COUNT; ++j) found[j] += query[c] * key[j * apart + c];
+  for (int j = 0; j < COUNT; ++j) to[j] = found[j];
 }
 
-static inline void accumulate(float* y, float weight, const float* x, int64_t size) {
-  int64_t k = 0;
-  const Float w = spread(weight);
-  for (; k + LANES <= size; k += LANES) store(y + k, fma(w, load(x + k), load(y + k)));
-  for (; k < size; ++k) y[k] += weight * x[k];
+// y += Σ weight · value over so many entries.
+template <int COUNT>
+static inline void accumulate(float* y, const float* weight, const float* value, int64_t apart, int64_t size) {
+  Float times[COUNT];
+  for (int j = 0; j < COUNT; ++j) times[j] = spread(weight[j]);
+  int64_t c = 0;
+  for (; c + LANES <= size; c += LANES) {
+    Float total = load(y + c);
+    for (int j = 0; j < COUNT; ++j) total = fma(times[j], load(value + j * apart + c), total);
+    store(y + c, total);
+  }
+  for (; c < size; ++c)
+    for (int j = 0; j < COUNT; ++j) y[c] += weight[j] * value[j * apart + c];
 }
 
 // Weights of so many scores, in place; gives what they sum to before they are divided by it.
@@ -245,46 +260,57 @@ struct Glance {  // one row of a batch, some of its heads
 };
 
 static void attend_row(const Glance& g, const float* query, float* out, int64_t here, int64_t now, int64_t at) {
-  constexpr int64_t BLOCK = 64;  // entries whose heads are read one after the other while they are near
-  static thread_local std::vector<float> scores;
+  static thread_local std::vector<float> scores, totals;
   const Memory& m = g.memory;
   const int64_t heads = g.in.number[1], kv = g.in.number[2], size = g.in.number[3], wide = g.in.number[4];
   const int64_t back = g.in.number[5], group = heads / kv, lines = (g.last - g.first) * group;
   if ((int64_t)scores.size() < lines * g.seen) scores.resize(lines * g.seen);
+  if ((int64_t)totals.size() < lines) totals.resize(lines);
   const float *key = m.key + g.row * m.room * kv * size, *value = m.value + g.row * m.room * kv * wide;
   const int64_t *order = m.order + g.row * m.room, *position = m.position + g.row * m.room;
   const float scale = g.in.real[0], cap = g.in.real[1], *slope = (const float*)g.in.table[0];
-  for (int64_t begin = 0; begin < g.seen; begin += BLOCK) {
-    const int64_t end = std::min(g.seen, begin + BLOCK);
-    for (int64_t h = g.first; h < g.last; ++h)
-      for (int64_t j = begin; j < end; ++j) {
-        const bool hidden = m.holes && j != here && (order[j] < 0 || (back >= 0 && now - order[j] > back));
-        const float* k = key + (j * kv + h) * size;
-        for (int64_t q = 0; q < group; ++q) {
-          float& score = scores[((h - g.first) * group + q) * g.seen + j];
-          score = hidden ? -INFINITY : scale * product(query + (h * group + q) * size, k, size);
-          if (cap > 0.0f && !hidden) score = cap * std::tanh(score / cap);
-          if (slope && !hidden && j != here) score -= slope[h * group + q] * (float)(at - position[j]);
+  const bool plain = !m.holes && cap <= 0.0f && !slope;
+  for (int64_t begin = 0; begin < g.seen; begin += FEW) {
+    const int64_t end = std::min(g.seen, begin + FEW);
+    for (int64_t h = g.first; h < g.last; ++h) {
+      const float* k = key + (begin * kv + h) * size;
+      for (int64_t q = 0; q < group; ++q) {
+        const float* asks = query + (h * group + q) * size;
+        float* score = &scores[((h - g.first) * group + q) * g.seen];
+        if (end - begin == FEW)
+          products<FEW>(asks, k, kv * size, size, score + begin);
+        else
+          for (int64_t j = begin; j < end; ++j) products<1>(asks, k + (j - begin) * kv * size, 0, size, score + j);
+        for (int64_t j = begin; j < end; ++j) score[j] *= scale;
+        if (plain) continue;
+        for (int64_t j = begin; j < end; ++j) {
+          if (cap > 0.0f) score[j] = cap * std::tanh(score[j] / cap);
+          if (slope && j != here) score[j] -= slope[h * group + q] * (float)(at - position[j]);
+          if (m.holes && j != here && (order[j] < 0 || (back >= 0 && now - order[j] > back))) score[j] = -INFINITY;
         }
       }
-  }
-  for (int64_t line = 0; line < lines; ++line) {
-    const float total = soften(&scores[line * g.seen], g.seen);
-    for (int64_t j = 0; j < g.seen; ++j) scores[line * g.seen + j] /= total;
+    }
   }
   float* y = out + g.first * group * wide;
   std::memset(y, 0, lines * wide * sizeof(float));
-  for (int64_t begin = 0; begin < g.seen; begin += BLOCK) {
-    const int64_t end = std::min(g.seen, begin + BLOCK);
-    for (int64_t h = g.first; h < g.last; ++h)
+  for (int64_t line = 0; line < lines; ++line) totals[line] = soften(&scores[line * g.seen], g.seen);
+  for (int64_t begin = 0; begin < g.seen; begin += FEW) {
+    const int64_t end = std::min(g.seen, begin + FEW);
+    for (int64_t h = g.first; h < g.last; ++h) {
+      const float* v = value + (begin * kv + h) * wide;
       for (int64_t q = 0; q < group; ++q) {
         const int64_t line = (h - g.first) * group + q;
-        for (int64_t j = begin; j < end; ++j) {
-          const float weight = scores[line * g.seen + j];
-          if (weight != 0.0f) accumulate(y + line * wide, weight, value + (j * kv + h) * wide, wide);
-        }
+        const float* weight = &scores[line * g.seen];
+        if (end - begin == FEW)
+          accumulate<FEW>(y + line * wide, weight + begin, v, kv * wide, wide);
+        else
+          for (int64_t j = begin; j < end; ++j)
+            accumulate<1>(y + line * wide, weight + j, v + (j - begin) * kv * wide, 0, wide);
       }
+    }
   }
+  for (int64_t line = 0; line < lines; ++line)
+    for (int64_t c = 0; c < wide; ++c) y[line * wide + c] /= totals[line];
 }
 
 static int64_t column_of(const Memory& m) { return m.free >= 0 ? m.free : m.length; }
@@ -324,8 +350,71 @@ static void plus(const Instruction& in, const Step& s, const Team& team) {
   for (int64_t k = mine.begin; k < mine.end; ++k) to.data[k] = in.real[0] * to.data[k] + in.real[1] * from.data[k];
 }
 
+// The token and the one before it, mixed channel by channel.
+static void shift(const Instruction& in, const Step& s, const Team& team) {
+  const Register to = s.registers[in.to], from = s.registers[in.from];
+  const float *before = s.cells[in.number[0]], *share = (const float*)in.table[0];
+  const Share mine = team.of(s.rows * to.width);
+  for (int64_t k = mine.begin; k < mine.end; ++k)
+    to.data[k] = before[k] + share[k % to.width] * (from.data[k] - before[k]);
+}
+
+static void keep(const Instruction& in, const Step& s, const Team& team) {
+  const Register from = s.registers[in.from];
+  const Share mine = team.of(s.rows * from.width);
+  std::memcpy(s.cells[in.number[0]] + mine.begin, from.data + mine.begin, (mine.end - mine.begin) * sizeof(float));
+}
+
+// See mixers/rwkv.py. Sums are divided by e^level, the largest exponent in them.
+static void wkv(const Instruction& in, const Step& s, const Team& team) {
+  const Register to = s.registers[in.to], key = s.registers[in.key], value = s.registers[in.value];
+  float *above = s.cells[in.number[0]], *below = s.cells[in.number[1]], *level = s.cells[in.number[2]];
+  const float *fade = (const float*)in.table[0], *bonus = (const float*)in.table[1];
+  const Share mine = team.of(s.rows * to.width);
+  for (int64_t k = mine.begin; k < mine.end; ++k) {
+    const float own = bonus[k % to.width] + key.data[k], crest = std::max(level[k], own);
+    const float old = std::exp(level[k] - crest), fresh = std::exp(own - crest);
+    to.data[k] = (old * above[k] + fresh * value.data[k]) / (old * below[k] + fresh);
+    const float faded = level[k] + fade[k % to.width], next = std::max(faded, key.data[k]);
+    const float kept = std::exp(faded - next), added = std::exp(key.data[k] - next);
+    above[k] = kept * above[k] + added * value.data[k];
+    below[k] = kept * below[k] + added;
+    level[k] = next;
+  }
+}
+
+// See mixers/retention.py: S = γ S + kᵀ v, y = q S, a matrix for every head.
+static void retain(const Instruction& in, const Step& s, const Team& team) {
+  const Register to = s.registers[in.to], query = s.registers[in.from];
+  const Register key = s.registers[in.key], value = s.registers[in.value];
+  const int64_t heads = in.number[1], size = in.number[2], wide = in.number[3];
+  const float *gamma = (const float*)in.table[0], scale = in.real[0];
+  const Share mine = team.of(s.rows * heads);
+  for (int64_t piece = mine.begin; piece < mine.end; ++piece) {
+    const int64_t b = piece / heads, h = piece % heads;
+    float *state = s.cells[in.number[0]] + piece * size * wide, *y = to.data + b * to.width + h * wide;
+    const float *q = query.data + b * query.width + h * size, *k = key.data + b * key.width + h * size;
+    const float* v = value.data + b * value.width + h * wide;
+    std::memset(y, 0, wide * sizeof(float));
+    for (int64_t i = 0; i < size; ++i) {
+      float* line = state + i * wide;
+      const Float times = spread(k[i] * scale), asked = spread(q[i]), fade = spread(gamma[h]);
+      int64_t j = 0;
+      for (; j + LANES <= wide; j += LANES) {
+        const Float next = fma(times, load(v + j), mul(fade, load(line + j)));
+        store(line + j, next);
+        store(y + j, fma(asked, next, load(y + j)));
+      }
+      for (; j < wide; ++j) {
+        line[j] = k[i] * scale * v[j] + gamma[h] * line[j];
+        y[j] += q[i] * line[j];
+      }
+    }
+  }
+}
+
 using Perform = void (*)(const Instruction&, const Step&, const Team&);
-static const Perform PERFORM[] = {embed, place, norm, linear, waves, turn, attend, clamp, plus};
+static const Perform PERFORM[] = {embed, place, norm, linear, waves, turn, attend, clamp, plus, shift, keep, wkv, retain};
 
 // What was written is remembered: stamps, and how far the log is filled.
 static void remember(Memory& m, const Step& s) {

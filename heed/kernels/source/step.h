@@ -2,9 +2,9 @@
 #pragma once
 #include "linear.h"
 
-enum Operation : int32_t { EMBED, PLACE, NORM, LINEAR, WAVES, TURN, ATTEND, CLAMP, ADD };
+enum Operation : int32_t { EMBED, PLACE, NORM, LINEAR, WAVES, TURN, ATTEND, CLAMP, ADD, SHIFT, KEEP, WKV, RETAIN };
 enum Mode : int32_t { SET, PLUS, TIMES };
-enum Activation : int32_t { IDENTITY, RELU, GELU, GELU_TANH, GELU_SIGMOID, SILU, RELU_SQUARED };
+enum Activation : int32_t { IDENTITY, RELU, GELU, GELU_TANH, GELU_SIGMOID, SILU, RELU_SQUARED, SIGMOID };
 
 // Numbers of every row, side by side.
 struct Register {
@@ -41,6 +41,7 @@ struct Step {
   const Register* registers;
   Memory* memories;
   int64_t memory_count;
+  float* const* cells;  // memories of a fixed size, each [rows, ...]
   const int64_t* tokens;
   const int64_t* order;
   const int64_t* position;
