@@ -10,7 +10,23 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from . import attend, bitnet, cost, dropout, linear, load, longer, loop, quality, recall, start, training, window
+from . import (
+    attend,
+    bitnet,
+    cost,
+    crate,
+    dropout,
+    linear,
+    load,
+    longer,
+    loop,
+    quality,
+    recall,
+    shakespeare,
+    start,
+    training,
+    window,
+)
 from .report import Report, Row, machine
 
 SUBJECTS = {
@@ -27,7 +43,9 @@ SUBJECTS = {
 LONG = {
     "bitnet": bitnet.rows,
     "cost": cost.rows,
+    "crate": crate.rows,
     "recall": recall.rows,
+    "shakespeare": shakespeare.rows,
     "dates": quality.dates,
     "characters": quality.characters,
     "translation": quality.translation,

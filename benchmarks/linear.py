@@ -1,7 +1,7 @@
 """Retention beside full attention as texts grow, forward and backward; and how what is linear grows from there on.
 
 The two mixers have the same width and heads. Retention has a gate and a norm more, and a softmax less; so its
-recurrence alone is compared with attention alone, too.
+recurrence alone is compared with attention alone, too. `cost` has longer texts and more mechanisms.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from .report import Row, Target, compared
 
 HEADS, SIZE = 8, 64
 WIDTH = HEADS * SIZE
-LENGTHS = (1024, 2048, 4096, 8192)  # beside full attention
-AHEAD = 2048  # from here on retention must be the quicker one
-FIRST, LONG = 4096, (8192, 16_384, 32_768)  # alone
+LENGTHS = (2048, 4096, 8192)  # beside full attention: retention must be the quicker one
+FIRST, LONG = 4096, (8192, 16_384)  # alone
+ROUNDS, FEW = 5, 3  # FEW: of what takes seconds
 
 
 def rows(rounds: int | None) -> Iterator[Row]:
@@ -35,10 +35,10 @@ def rows(rounds: int | None) -> Iterator[Row]:
     torch.manual_seed(0)
     _agree()
     for length in LENGTHS:
-        yield _recurrences(length, rounds or 7)
+        yield _recurrences(length, rounds or ROUNDS)
     for length in LENGTHS:
-        yield _mixers(length, rounds or 7)
-    yield from _growth(rounds or 5)
+        yield _mixers(length, rounds or ROUNDS)
+    yield from _growth(rounds or FEW)
 
 
 def _recurrences(length: int, rounds: int) -> Row:
@@ -60,8 +60,8 @@ def _mixers(length: int, rounds: int) -> Row:
 
 
 def _beside(what: str, runners: dict[str, Runner], length: int, rounds: int) -> Row:
-    samples = race(runners, rounds if length < LENGTHS[-1] else min(rounds, 3))
-    return compared(what, samples["heed"], samples["full"], Target(1.0) if length >= AHEAD else None)
+    samples = race(runners, rounds if length < LENGTHS[-1] else min(rounds, FEW))
+    return compared(what, samples["heed"], samples["full"], Target(1.0))
 
 
 def _growth(rounds: int) -> Iterator[Row]:

@@ -37,6 +37,17 @@ from .recall import RESULTS as RECALL
 FOLDER = Path(__file__).parents[1] / "docs" / "mechanisms"
 WIDTH, TOKENS = 24, 20  # of the stream that a pattern is measured on
 LENGTH = 48  # tokens that a mixer with a longest text is shown at most
+LEARNT = {  # what a mixer does in a trained model, drawn by another benchmark
+    "mssa": [
+        "## Layer by layer",
+        "",
+        "The coding rate and the sparsity of every layer of a CRATE, before and after it has learnt to read digits",
+        "(`python -m benchmarks crate`; `heed.models.crate.layerwise` reads them from any such model):",
+        "",
+        "![rate and sparsity](../crate.svg)",
+        "",
+    ]
+}
 
 
 @dataclass(frozen=True)
@@ -165,6 +176,7 @@ def _mixer(config: type[MixerConfig]) -> Page:
         "",
     ]
     lines += [f"![pattern]({kind}.svg)", ""]
+    lines += LEARNT.get(kind, [])
     drawings = {f"{kind}.svg": drawing}
     found = _curves(config)
     if found:

@@ -44,6 +44,18 @@ class Ours(nn.Module):
         return y
 
 
+class Beside(nn.Module):
+    """A target that looks at a source, with the source held fast: what is left is a call of its own stream."""
+
+    def __init__(self, target: nn.Module, name: str, source: Tensor) -> None:
+        super().__init__()
+        self.target, self.name, self.source = target, name, source
+
+    def forward(self, **given: Any) -> Any:
+        rows = next(value.shape[0] for value in given.values() if isinstance(value, Tensor) and value.dim() == 3)
+        return self.target(**given, **{self.name: self.source[:1].expand(rows, -1, -1)})
+
+
 def measured(module: nn.Module) -> list[Sizes]:
     """Sizes that a ready-made module may have: from its attributes, by their names, and from its weights."""
     real: dict[str, int] = {}

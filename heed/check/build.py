@@ -6,10 +6,11 @@ the target), and is otherwise an object that answers whatever it is asked by nam
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from .target import CannotCheck
 from .words import TRIALS, Sizes, is_dropout, plain_value, size_word
 
 MISSING = object()
+WILD = 1e4  # weights beyond this, or no numbers, were never set
 CONFIGS = {"config", "cfg", "args", "conf", "hparams", "params", "model_args", "options"}
 
 
@@ -53,22 +55,46 @@ def lively(module: nn.Module, seed: int) -> nn.Module:
     """In float64, not training, with no weight that is all zero: a fresh bias often is, and hides what it does."""
     module = module.double().eval()
     draw = torch.Generator().manual_seed(seed + 1)
+    seen: list[torch.Tensor] = []
+    tables = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding)}  # an output may copy one
     with torch.no_grad():
         for weight in module.parameters():
-            if not weight.is_floating_point():
+            if not weight.is_floating_point() or not weight.numel():
                 continue
             noise = torch.randn(weight.shape, generator=draw, dtype=torch.float64)
-            if weight.dim() < 2 or not bool(weight.abs().max() > 0):
+            if not float(weight.abs().max()) < WILD:  # nobody has set it yet: whatever lay in memory
+                weight.copy_(noise / weight.shape[-1] ** 0.5)
+            elif weight.dim() < 2 or not bool(weight.abs().max() > 0):
                 weight.add_(0.1 * noise)
             elif float(weight.std()) < 0.05:  # made for training: too faint to tell one token from another
                 weight.add_(0.3 * noise / weight.shape[-1] ** 0.5)
+            elif any(weight.shape == other.shape and torch.equal(weight, other) for other in seen):
+                weight.copy_(weight.std() * noise)  # a layer and its clone would hide that one is taken for the other
+            if id(weight) not in tables:
+                seen.append(weight.clone())
     return module
 
 
-def recipe(make: Callable[..., Any], given: Mapping[str, Any] | None = None) -> Recipe:
+def copied(module: nn.Module) -> nn.Module:
+    """A deep copy; what has a history cannot be copied."""
+    forget(module)
+    return copy.deepcopy(module)
+
+
+def forget(module: nn.Module) -> None:
+    """Cut the history of what a call left behind in a module: no gradient leads from one call into another."""
+    for part in module.modules():
+        for name, value in (*vars(part).items(), *part._buffers.items()):
+            if isinstance(value, torch.Tensor) and not value.is_leaf:
+                setattr(part, name, value.detach())
+
+
+def recipe(
+    make: Callable[..., Any], given: Mapping[str, Any] | None = None, trials: Sequence[Sizes] = TRIALS
+) -> Recipe:
     """Arguments with which the target can be built, the first that work."""
     given, problems = dict(given or {}), list[str]()
-    for sizes, choice in ((sizes, choice) for sizes in TRIALS for choice in range(3)):
+    for sizes, choice in ((sizes, choice) for sizes in trials for choice in range(3)):
         for arguments in candidates(make, sizes, given, choice):
             attempt = Recipe(make, arguments, _told(sizes, arguments), given)
             try:
@@ -118,7 +144,8 @@ def _guess(parameter: inspect.Parameter, sizes: Sizes, make: Callable[..., Any],
     if name.lower() in CONFIGS and default in (inspect.Parameter.empty, None):
         return configured(parameter, sizes, make, choice)
     word, absent = size_word(name), default is inspect.Parameter.empty
-    if word is not None and (absent or (isinstance(default, int) and not isinstance(default, bool))):
+    grouped = word == "kv_heads" and default is None  # as many as heads, unless it is told
+    if word is not None and (absent or grouped or (isinstance(default, int) and not isinstance(default, bool))):
         return getattr(sizes, word)
     usual = plain_value(name)
     if usual is not None and (absent or (type(default) in (float, int) and is_dropout(name)) or name == "batch_first"):

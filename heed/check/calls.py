@@ -142,7 +142,7 @@ class Call:
         return heads if self.axes is Axes.TOKENS_FIRST else heads.transpose(1, 2)
 
     def _laid(self, x: Tensor) -> Tensor:
-        return x if self.rows_first else x.transpose(0, 1)
+        return (x if self.rows_first else x.transpose(0, 1)).contiguous()
 
     def back(self, y: Tensor, x: Tensor) -> Tensor:
         """[rows, tokens, width] again."""
@@ -204,7 +204,8 @@ def discover(
     signature = Signature.of(target)
     problems = list[str]()
     own = dict.fromkeys(signature.all(Role.TABLES)[:1], tables) if tables is not None else {}
-    for call in (call for sizes in trials for call in _all_ways(target, signature, sizes, own)):
+    square = [replace(sizes, rows=sizes.tokens) for sizes in trials[:1]]  # for those who take rows for tokens
+    for call in (call for sizes in (*trials, *square) for call in _all_ways(target, signature, sizes, own)):
         try:
             with torch.no_grad():
                 y = call(*_sample(call))
@@ -217,7 +218,9 @@ def discover(
     shown = "\n  ".join(dict.fromkeys(problems))[:1500] or "nothing: its signature says nothing"
     raise CannotCheck(
         f"{_called(target)}({', '.join(signature.roles)}) could not be called. Tried:\n  {shown}\n"
-        "Write a function that takes [rows, tokens, width] and calls it, and name it: --adapter file.py:function"
+        "Write in a file, say adapter.py, how it is called, and name that: --adapter adapter.py:call\n"
+        f"  def call(target, x):  # x: [{trials[0].rows}, tokens, {trials[0].width}], as the result should be\n"
+        f"      return target({', '.join(name + '=...' for name in signature.roles if name in signature.needed)})"
     )
 
 
@@ -292,6 +295,8 @@ def _choices(name: str, role: Role, sizes: Sizes) -> list[Any]:
         ]
     plain: dict[Role, list[Any]] = {
         Role.PLACE: [0, torch.arange],
+        Role.BIAS: [lambda n: torch.zeros(1, 1, n, dtype=torch.float64), None],
+        Role.RESIDUAL: [lambda n: torch.zeros(1, n, sizes.width, dtype=torch.float64), None],
         Role.CAUSAL: [False, True],
         Role.WEIGHTS: [False],
         Role.USE_CACHE: [False],

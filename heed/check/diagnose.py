@@ -32,11 +32,18 @@ def diagnosed(outcomes: Iterable[Outcome]) -> list[Diagnosis]:
             clues.setdefault(clue.slug, []).append((clue, outcome.probe))
     found = [_diagnosis(slug, told) for slug, told in clues.items()]
     found.sort(key=lambda one: -one.sure)
-    kept: list[Diagnosis] = []
-    for one in found:
-        if not any(one.bug.slug in other.bug.explains and other.sure >= one.sure for other in kept):
-            kept.append(one)
-    return kept
+    return [
+        one
+        for place, one in enumerate(found)
+        if not any(_explained(one, other, i < place) for i, other in enumerate(found))
+    ]
+
+
+def _explained(one: Diagnosis, other: Diagnosis, before: bool) -> bool:
+    """Whether one follows from the other; of two that explain each other the first stays."""
+    if one.bug.slug not in other.bug.explains or other.sure < one.sure:
+        return False
+    return before or one.sure < other.sure or other.bug.slug not in one.bug.explains
 
 
 def _diagnosis(slug: str, told: list[tuple[Clue, str]]) -> Diagnosis:

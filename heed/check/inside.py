@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from .calls import Axes, Face
+from .equal import places
 from .reference import COARSE, SAME, WRONG, Conventions, Parts, attention, distance
 from .subject import QUIET, Subject
 from .trace import Projected, Trace, traced
@@ -50,7 +51,7 @@ def core(subject: Subject) -> Core | None:
         return _function_core(subject, x)
     if subject.module is None:
         return None
-    plain = _unbiased(subject)
+    plain = unbiased(subject)
     with torch.enable_grad(), traced(plain.target) as first:
         y = plain.call(x, source).detach()
     moved = subject.nudged(x, 1, 0)
@@ -71,7 +72,20 @@ def core(subject: Subject) -> Core | None:
     if not early:
         return None
     made = y if mixed is None else _context(mixed, x, swapped)
-    return None if made is None else Core(tuple(early), made, first)
+    return None if made is None else Core(tuple(_gathered(early, made.shape[-1], subject.sizes.heads)), made, first)
+
+
+def _gathered(streams: list[tuple[str, Tensor]], width: int, heads: int) -> list[tuple[str, Tensor]]:
+    """Heads that are modules of their own, side by side: the projections of one kind, however they are counted."""
+    kinds: dict[str, list[Tensor]] = {}
+    for name, stream in streams:
+        kinds.setdefault(re.sub(r"\d+", "#", name), []).append(stream)
+    whole = {
+        name: torch.cat(parts, -1)
+        for name, parts in kinds.items()
+        if len(parts) == heads > 1 and all(part.shape[-1] * heads == width for part in parts)
+    }
+    return list(whole.items()) if len(whole) >= 3 else streams
 
 
 def _function_core(subject: Subject, x: Tensor) -> Core:
@@ -91,7 +105,7 @@ def _joined(x: Tensor, axes: Axes) -> Tensor:
     return (x if axes is Axes.TOKENS_FIRST else x.transpose(1, 2)).flatten(2)
 
 
-def _unbiased(subject: Subject) -> Subject:
+def unbiased(subject: Subject) -> Subject:
     """A copy whose biases are zero: then a projection is all there is between a weight and the scores."""
     plain = subject.copied()
     assert plain.module is not None
@@ -106,7 +120,7 @@ def _changed(one: Projected, two: Projected) -> list[int]:
     """Which rows of a projection's input changed."""
     if one.given.shape != two.given.shape:
         return []
-    gap = (one.given - two.given).abs().flatten(0, -2).amax(-1)
+    gap = (one.given - two.given).abs().nan_to_num(1.0).flatten(0, -2).amax(-1)
     return [int(row) for row in (gap > QUIET).nonzero().flatten()]
 
 
@@ -146,6 +160,10 @@ def triples(inner: Core) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
     for name, stream in inner.streams:
         for parts, words in _cut(stream, inner.made.shape[-1]):
             yield f"{name} as {words}", *parts
+    for (_, query), (name, both) in permutations(inner.streams, 2):
+        if query.shape[-1] == inner.made.shape[-1] and both.shape[-1] % 2 == 0:
+            key, value = both.chunk(2, -1)
+            yield f"{name} as keys and values side by side", query, key, value
     alike = [s for _, s in inner.streams if s.shape[-1] <= inner.made.shape[-1]][:4]
     for a, b, c in permutations(range(len(alike)), 3):
         if alike[b].shape == alike[c].shape:
@@ -180,7 +198,8 @@ def matches(subject: Subject, inner: Core) -> Iterator[Match]:
     sees, bound = (subject.map > QUIET)[None], COARSE if inner.trace.coarse else SAME
     heads = subject.sizes.heads if inner.made.shape[-1] % subject.sizes.heads == 0 else 1
     heads = 1 if subject.call.face is Face.HEADS and subject.call.axes in (Axes.NONE, Axes.BARE) else heads
-    made = inner.made.nan_to_num(0.0)  # what sees nothing may be anything
+    made, shown = _shown(inner.made)
+    turned, placed = places(subject)
     options = list(triples(inner))
     options += [
         (f"{name} head by head", *three)
@@ -194,22 +213,33 @@ def matches(subject: Subject, inner: Core) -> Iterator[Match]:
         for visible in _sights(sees)
         if visible.shape[1:] == (query.shape[1], key.shape[1])
     ]
-    right = [
+    right = (
         Match(None, f"attention, {words}", how, error, words, _blind(parts))
         for words, parts in given
-        for how in conventions(parts)
-        if (error := distance(attention(parts, how), made)) <= bound
-    ]
-    if right:
-        yield right[0]
+        if parts.sees is sees or subject.meant_causal  # what looks both ways is seen to do so
+        for how in conventions(parts, turned=turned, placed=placed)
+        if (error := distance(attention(parts, how)[:, shown], made)) <= bound
+    )
+    if (first := next(right, None)) is not None:
+        yield first
         return
+    if given and given[0][0] == "q, k, v":  # their names tell which is which
+        given = [(words, parts) for words, parts in given if words == "q, k, v"]
     for slug, told, form in WRONG:
         for words, parts in given:
-            for how in conventions(parts, few=True):
-                error = distance(form(parts, how), made)
+            for how in conventions(parts, few=True, turned=turned):
+                error = distance(form(parts, how)[:, shown], made)
                 if error <= bound:
                     yield Match(slug, told, how, error, words)
                     return
+
+
+def _shown(made: Tensor) -> tuple[Tensor, Tensor]:
+    """The tokens whose outputs are numbers, and which those are; what sees nothing may be anything."""
+    finite = torch.isfinite(made).all(-1).all(0)
+    if not bool(finite.any()):
+        return made.nan_to_num(0.0), torch.ones_like(finite)
+    return made[:, finite], finite
 
 
 def _blind(parts: Parts) -> bool:
@@ -234,12 +264,12 @@ def _sights(sees: Tensor) -> list[Tensor]:
     return [s for place, s in enumerate(found) if not any(torch.equal(s, t) for t in found[:place])]
 
 
-def conventions(parts: Parts, *, few: bool = False) -> Iterator[Conventions]:
-    """Ways to do it that are all right, or that are a matter of scale."""
+def conventions(parts: Parts, *, few: bool = False, turned: bool = True, placed: bool = True) -> Iterator[Conventions]:
+    """Ways to do it that are all right, or that are a matter of scale; rotations and slopes where there can be any."""
     even = parts.size % 2 == 0 and parts.key.shape[1] == parts.query.shape[1]
     scales = ("head", "none") if few else ("head", "none", "width", "heads", "times", "size", "tokens", "value")
-    for rotation in ROTATIONS if even else ("none",):
-        for alibi in (False, True) if even and not few else (False,):
+    for rotation in ROTATIONS if even and turned else ("none",):
+        for alibi in (False, True) if even and placed and not few else (False,):
             for scale in scales:
                 how = Conventions(rotation, alibi, scale)  # type: ignore[arg-type]
                 yield how

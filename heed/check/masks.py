@@ -61,6 +61,7 @@ class Form:
     numbers: Numbers
     attend: bool = True  # whether True or 1 means "may be seen"
     finite: bool = False  # whether what is added is the smallest number rather than minus infinity
+    upside: bool = False  # whether it is the largest number instead: for a mask that is subtracted
 
     def write(self, sees: Tensor, heads: int) -> Tensor:
         """[B, T, S], True = sees, in this form. A form that tells only who is there takes the first query's word."""
@@ -77,6 +78,7 @@ class Form:
         }[self.shape]().contiguous()
         if self.numbers is Numbers.ADDED:
             least = -1e30 if self.finite else float("-inf")  # as small in float32, too
+            least = 1e30 if self.upside else least
             return torch.zeros(told.shape, dtype=torch.float64).masked_fill(~told, least)
         told = told if self.attend else ~told
         return told if self.numbers is Numbers.TRUE else told.long()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 import torch
@@ -21,7 +22,7 @@ COARSE = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Parts:
     """What a module projects, before it is split into heads, and who may see whom."""
 
@@ -105,6 +106,11 @@ def split(x: Tensor, heads: int, how: Conventions) -> Tensor:
 
 
 def _three(parts: Parts, how: Conventions) -> tuple[Tensor, Tensor, Tensor]:
+    return _split_once(parts, replace(how, scale="head", alibi=False))
+
+
+@lru_cache(maxsize=16)  # forms that differ in their scores alone are tried one after the other
+def _split_once(parts: Parts, how: Conventions) -> tuple[Tensor, Tensor, Tensor]:
     query = _turned(split(parts.query, parts.heads, how), how.rotation)
     key = _turned(split(parts.key, parts.kv_heads, how), how.rotation)
     return query, _spread(key, parts.heads, how), _spread(split(parts.value, parts.kv_heads, how), parts.heads, how)
@@ -209,13 +215,31 @@ def _other_values(which: str) -> Wrong:
     return made
 
 
-def _split_by_view(parts: Parts, how: Conventions) -> Tensor:
-    """[B, T, H·d] taken for [B, H, T, d] as it lies in memory."""
-    rows, heads, size = len(parts.query), parts.heads, parts.size
-    if parts.kv_heads != heads:
+def _turned_keys(parts: Parts, how: Conventions) -> Tensor:
+    """Keys as values, after they were turned."""
+    if how.rotation == "none" or parts.key.shape[1] != parts.query.shape[1]:
         return _never(parts)
-    query, key, value = (x.reshape(rows, heads, -1, size) for x in (parts.query, parts.key, parts.value))
-    return _merged(_weights(_scores(query, key, parts, how), parts) @ value, how)
+    query, key, _ = _three(parts, how)
+    return _merged(_weights(_scores(query, key, parts, how), parts) @ key, how)
+
+
+def _cut(x: Tensor, size: int) -> Tensor:
+    """[B, T, H·d] as it lies in memory -> [B, H, T, d]"""
+    return x.reshape(len(x), x.shape[-1] // size, -1, size)
+
+
+def _viewed(which: str) -> Wrong:
+    """Some of the three, [B, T, H·d], taken for [B, H, T, d] as they lie in memory."""
+
+    def made(parts: Parts, how: Conventions) -> Tensor:
+        right = _three(parts, how)
+        query, key, value = (
+            _spread(_cut(whole, parts.size), parts.heads, how) if name in which else part
+            for name, whole, part in zip("qkv", (parts.query, parts.key, parts.value), right, strict=True)
+        )
+        return _merged(_weights(_scores(query, key, parts, how), parts) @ value, how)
+
+    return made
 
 
 def _view_both_ways(parts: Parts, how: Conventions) -> Tensor:
@@ -232,13 +256,30 @@ def _merge_by_view(parts: Parts, how: Conventions) -> Tensor:
     return (_weights(_scores(query, key, parts, how), parts) @ value).reshape(parts.query.shape)
 
 
-def _over_heads(parts: Parts, how: Conventions) -> Tensor:
-    """Heads attend to heads, inside each token."""
-    if parts.kv_heads != parts.heads or parts.key.shape[1] != parts.query.shape[1]:
-        return _never(parts)
-    three = (parts.query, parts.key, parts.value)
-    query, key, value = (x.reshape(*x.shape[:-1], parts.heads, -1) for x in three)
-    return ((query @ key.mT * scale_of(parts, how.scale)).softmax(-1) @ value).flatten(2)
+def _over_heads(transposed: bool) -> Wrong:
+    """Heads attend to heads, inside each token; then tokens and heads are exchanged, or not."""
+
+    def made(parts: Parts, how: Conventions) -> Tensor:
+        if parts.kv_heads != parts.heads or parts.key.shape[1] != parts.query.shape[1]:
+            return _never(parts)
+        three = (parts.query, parts.key, parts.value)
+        query, key, value = (x.reshape(*x.shape[:-1], parts.heads, -1) for x in three)
+        y = (query @ key.mT * scale_of(parts, how.scale)).softmax(-1) @ value
+        return y.transpose(1, 2).reshape(parts.query.shape) if transposed else y.flatten(2)
+
+    return made
+
+
+def _over_keys(parts: Parts, how: Conventions) -> Tensor:
+    """Weights that are divided once more by the number of keys."""
+    return attention(parts, how) / parts.key.shape[1]
+
+
+def _by_queries(parts: Parts, how: Conventions) -> Tensor:
+    """Weights used the wrong way round: those of the queries sum the values."""
+    query, key, value = _three(parts, how)
+    weights = _weights(_scores(query, key, parts, how), parts)
+    return _merged(weights.mT @ value, how) if weights.shape[-1] == weights.shape[-2] else _never(parts)
 
 
 def _swapped(parts: Parts, how: Conventions) -> Tensor:
@@ -282,6 +323,7 @@ def _never(parts: Parts) -> Tensor:
     return torch.full_like(parts.query, float("nan"))
 
 
+VIEWS = ("qkv", "q", "k", "v", "qk", "kv")
 WRONG: tuple[tuple[str, str, Wrong], ...] = (
     ("scale-after-softmax", "attention whose weights are scaled after the softmax", _unscaled_then_scaled),
     ("softmax-axis", "attention with the softmax over the queries", _softmax_over(-2)),
@@ -293,11 +335,15 @@ WRONG: tuple[tuple[str, str, Wrong], ...] = (
     ("mask-after-softmax", "attention masked after the softmax", _by_scores(_after)),
     ("mask-after-softmax", "attention whose hidden scores are 0, which the softmax makes 1", _by_scores(_times_zero)),
     ("value-is-key", "attention with the keys as values", _other_values("key")),
+    ("value-is-key", "attention with the turned keys as values", _turned_keys),
     ("value-is-key", "attention with the queries as values", _other_values("query")),
-    ("head-mixing", "heads cut out of memory by a view, without a transpose", _split_by_view),
+    *(("head-mixing", "heads cut out of memory by a view, without a transpose", _viewed(which)) for which in VIEWS),
     ("head-mixing", "heads merged by a view, without a transpose", _merge_by_view),
     ("head-mixing", "heads cut and merged by views, without a transpose", _view_both_ways),
-    ("head-mixing", "heads that attend to heads instead of tokens to tokens", _over_heads),
+    ("head-mixing", "heads that attend to heads instead of tokens to tokens", _over_heads(False)),
+    ("head-mixing", "heads that attend to heads, and are merged as if they were tokens", _over_heads(True)),
+    ("scale-after-softmax", "attention whose weights are divided by the number of keys", _over_keys),
+    ("softmax-axis", "weights that are summed over the queries", _by_queries),
     ("softmax-axis", "keys that ask and queries that answer", _swapped),
     ("gqa-order", "keys given to the heads in one order and values in another", _mixed_spread),
     ("rope-mismatch", "frequencies of one rotary layout with the rotation of the other", _mixed_rotation),
@@ -305,7 +351,9 @@ WRONG: tuple[tuple[str, str, Wrong], ...] = (
 
 
 def distance(a: Tensor, b: Tensor) -> float:
-    """Largest difference relative to the largest magnitude; infinite if not a number."""
+    """Largest difference relative to the largest magnitude; infinite where only one of them is a number."""
     if a.shape != b.shape:
         return float("inf")
-    return float(((a - b).abs().max() / b.abs().max().clamp(min=1e-30)).nan_to_num(float("inf")))
+    neither = a.isnan() & b.isnan()
+    gap = (a - b).masked_fill(neither, 0.0).abs().max() / b.masked_fill(neither, 0.0).abs().max().clamp(min=1e-30)
+    return float(gap.nan_to_num(float("inf")))

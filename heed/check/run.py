@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,20 +13,22 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..core.abilities import Writes
 from ..core.contract import Mixer
 from .adapt import Adapted, Ours, measured
-from .build import Recipe, lively, recipe, rotations_of
+from .build import Recipe, copied, lively, recipe, rotations_of
 from .calls import discover
 from .diagnose import diagnosed
 from .kinds import OTHERS, Kind, by_name
 from .kinds.model import opened
+from .kinds.own import Own
 from .outcome import Clue, Outcome, Sure
 from .probes import PROBES, Probe
 from .report import Report
 from .subject import QUIET, Declared, Subject
 from .sweep import swept
 from .target import CannotCheck, locate
-from .words import Sizes
+from .words import TRIALS, Sizes
 
 
 def check(
@@ -47,11 +48,15 @@ def check(
     begun = perf_counter()
     name = str(target) if isinstance(target, str | Path) else _name(target)
     found = _found(target)
+    if isinstance(found, Mixer) and isinstance(found, Writes):
+        found = Own(found)
     kind = by_name(found, _name(found)) if adapter is None else Kind.ATTENTION
     if kind is not Kind.ATTENTION:
         return _other(found, name, kind, init, seed)
     with quiet():
         subject = subjected(found, _name(found), init, adapter, Declared(**declared), seed)
+        if subject.sizes.rows == subject.sizes.tokens:
+            return _square(subject, name, perf_counter() - begun)
         outcomes = [_asked(probe, subject) for probe in chosen(only, skip)]
         elsewhere, tried = ([], []) if only else swept(subject, outcomes)
         outcomes += elsewhere
@@ -69,6 +74,17 @@ def check(
         influence=subject.map.tolist(),
         expected=_expected(subject),
         swept=tried,
+    )
+
+
+def _square(subject: Subject, name: str, seconds: float) -> Report:
+    """What can be called only with as many rows as tokens takes the one for the other: nothing else need be asked."""
+    words = "it can be called only if there are as many rows as tokens"
+    clue = Clue("batch-first-confusion", Sure.LIKELY, f"{words}; if [tokens, rows, width] is meant: --layout sbd")
+    outcomes = [Outcome.broken("layout", words, clue)]
+    call = f"called with as many rows as tokens ({subject.call.face})"
+    return Report(
+        name, Kind.ATTENTION, call, outcomes, diagnosed(outcomes), (), seconds, subject.seed, _place(subject.origin)
     )
 
 
@@ -109,14 +125,32 @@ def subjected(
     declared: Declared,
     seed: int,
 ) -> Subject:
-    """The target behind the one face."""
-    plan: Recipe | None = None
+    """The target behind the one face; a class that cannot be called with one set of sizes is built with others."""
+    if not inspect.isclass(found):
+        return _faced(found, name, None, adapter, declared, seed)
+    refused: CannotCheck | None = None
+    for start in range(len(TRIALS)):
+        try:
+            return _faced(found, name, recipe(found, init, TRIALS[start:]), adapter, declared, seed)
+        except CannotCheck as error:
+            refused = refused or error
+    assert refused is not None
+    raise refused
+
+
+def _faced(
+    found: Any,
+    name: str,
+    plan: Recipe | None,
+    adapter: Callable[..., Any] | None,
+    declared: Declared,
+    seed: int,
+) -> Subject:
     sizes, built = Sizes(), found
-    if inspect.isclass(found):
-        plan = recipe(found, init)
+    if plan is not None:
         sizes, built = plan.sizes, plan.build(seed)
     elif isinstance(found, nn.Module):  # theirs stays as it is
-        built = lively(copy.deepcopy(found), seed)
+        built = lively(copied(found), seed)
     if isinstance(built, Mixer):
         declared = declared if declared.causal is not None else declared.model_copy(update={"causal": built.streams})
         built = Ours(built)
@@ -197,6 +231,8 @@ def _place(found: Any) -> tuple[str, int] | None:
 
 
 def _name(target: Any) -> str:
+    if isinstance(target, Own):
+        return type(target.model).__name__
     if isinstance(target, nn.Module):
         return type(target).__name__
     return str(getattr(target, "__name__", type(target).__name__))

@@ -5,7 +5,6 @@ Facts about it are found by experiment when they are first asked for, and kept.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.config import Config, Flag, Positive, Size
-from .build import Recipe
+from .build import Recipe, copied, forget
 from .calls import Axes, Call, Face
 from .masks import Form, Found, explore
 from .trace import traced
@@ -118,12 +117,15 @@ class Subject:
         form: Form | None = None,
     ) -> Tensor:
         """The same with gradients."""
+        if self.module is not None:
+            forget(self.module)
         beside = source if source is not None or not self.crossed else self.source(rows=len(x))
         extra = {}
         if sees is not None:
             used = form or self.pairs or self.padding
             assert used is not None  # whoever gives a mask has asked whether there is a form
-            extra = {used.argument: used.write(sees, self.sizes.heads)}
+            mask = used.write(sees, self.sizes.heads)
+            extra = {used.argument: mask.to(x.dtype) if mask.is_floating_point() else mask}
         return self.call(x, beside, value, extra)
 
     def keys(self, x: Tensor) -> int:
@@ -201,8 +203,10 @@ class Subject:
         if not bool(ahead.any()):
             return True
         told = self._told_causal() and not self.led_by_masks
-        few = int(ahead.sum()) <= possible // 2 and bool((self.map > QUIET).tril(-1).any())
-        return told or few
+        back = bool((self.map > QUIET).tril(-1).any())
+        few = int(ahead.sum()) <= possible // 2 and back
+        backwards = int(ahead.sum()) == possible and not back  # a triangle, upside down
+        return told or few or backwards
 
     @property
     def led_by_masks(self) -> bool:
@@ -226,7 +230,7 @@ class Subject:
 
     def copied(self) -> Subject:
         """A deep copy of the module, or the function itself."""
-        return self.with_target(copy.deepcopy(self.target) if self.module is not None else self.target)
+        return self.with_target(copied(self.module) if self.module is not None else self.target)
 
     def single(self) -> Subject:
         """A copy in float32, with all that is passed beside the stream in float32, too."""
@@ -250,6 +254,11 @@ class Subject:
     def has(self, *roles: Role) -> bool:
         """Whether the call has an argument of one of these roles."""
         return bool(self.call.signature.all(*roles))
+
+
+def torchs_own(subject: Subject) -> bool:
+    """Whether torch's own module does it: what is known there, and documented, is not in the user's hands."""
+    return subject.module is not None and any(isinstance(m, nn.MultiheadAttention) for m in subject.module.modules())
 
 
 def _in_single(make: Callable[[int], Any]) -> Callable[[int], Any]:

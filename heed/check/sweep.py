@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
 import torch
 
+from .adapt import Beside, Ours
 from .build import Recipe
+from .calls import Face
 from .outcome import Clue, Outcome, Status, Sure
 from .probes import PROBES
 from .reference import distance
 from .subject import Subject
+from .words import Role
 
 HOW = re.compile(
     r"flash|fused|sdpa|fast|efficient|compile|kernel|need_weights|return_attn|checkpoint|drop|implementation"
@@ -51,6 +54,12 @@ def swept(subject: Subject, base: list[Outcome]) -> tuple[list[Outcome], list[st
     found, tried = list[Outcome](), list[str]()
     known = {clue.slug for outcome in base for clue in outcome.clues if clue.sure > Sure.CONVENTION}
     begun = perf_counter()
+    for words, beside in _other_faces(subject):
+        tried.append(words)
+        if (outcome := _of_another_length(beside, words)) is not None:
+            found.append(outcome)
+            continue
+        found += _asked(beside, words, known, ("rows", "future", "past", "mask", "padding", "same", "source"))
     for setting in list(settings(subject))[:MOST]:
         other = with_setting(subject, setting)
         if other is None or perf_counter() - begun > SECONDS:
@@ -58,7 +67,7 @@ def swept(subject: Subject, base: list[Outcome]) -> tuple[list[Outcome], list[st
         tried.append(setting.words)
         if setting.only_how and (outcome := _differs(subject, other, setting)) is not None:
             found.append(outcome)
-        found += _asked(other, setting, known)
+        found += _asked(other, f"with {setting.words}", known, ASKED)
     return found, tried
 
 
@@ -127,19 +136,56 @@ def _differs(subject: Subject, other: Subject, setting: Setting) -> Outcome | No
     )
 
 
-def _asked(other: Subject, setting: Setting, known: set[str]) -> Iterator[Outcome]:
+def _other_faces(subject: Subject) -> Iterator[tuple[str, Subject]]:
+    """Other ways to call it: with a source that may be given, or of a decoder's own stream beside a fixed source."""
+    name = subject.call.signature.named(Role.SOURCE)
+    if name is None or subject.led_by_masks or subject.module is None or isinstance(subject.module, Ours):
+        return
+    other = Subject(subject.name, subject.call, subject.declared, subject.recipe, subject.seed, subject.origin)
+    if subject.call.face is Face.SELF and subject.meant_causal:
+        return  # who looks back at a source cannot be told from who looks back at itself
+    if subject.call.face is Face.SELF:
+        other.call = subject.call.with_(face=Face.CROSS)
+        words = f"with {name} given"
+    elif subject.crossed and subject.call.rows_first:
+        roles = {n: role for n, role in subject.call.signature.roles.items() if n != name}
+        signature = replace(subject.call.signature, roles=roles, needed=subject.call.signature.needed - {name})
+        held = Beside(subject.module, name, subject.stream(tokens=subject.sizes.source, seed=2))
+        other.call = subject.call.with_(face=Face.SELF, target=held, signature=signature)
+        words = f"beside one {name}"
+    else:
+        return
+    try:
+        other.run(other.stream(), other.stream(seed=2) if other.crossed else None)
+    except Exception:  # a source of another kind
+        return
+    yield words, other
+
+
+def _of_another_length(other: Subject, told: str) -> Outcome | None:
+    """A source that is only taken if it is as long as the stream: keys are made of the one and values of the other."""
+    try:
+        other.run(other.stream(), other.source())
+    except Exception as error:  # foreign code may raise anything
+        words = f"{told}, and of another length than the stream, it raises {type(error).__name__}: {str(error)[:160]}"
+        named = any(word in told for word in ("context", "memory", "enc"))
+        return Outcome.broken("source", words, Clue("shared-self-cross", Sure.LIKELY if named else Sure.HINT, words))
+    return None
+
+
+def _asked(other: Subject, told: str, known: set[str], names: Sequence[str]) -> Iterator[Outcome]:
     for probe in PROBES:
-        if probe.name not in ASKED:
+        if probe.name not in names:
             continue
         try:
             outcome = probe.ask(other)
         except Exception:  # a setting that this input does not fit
             continue
         fresh = tuple(
-            replace(clue, evidence=f"with {setting.words}: {clue.evidence}")
+            replace(clue, evidence=f"{told}: {clue.evidence}")
             for clue in outcome.clues
             if clue.sure > Sure.CONVENTION and clue.slug not in known
         )
         if outcome.status is Status.FAIL and fresh:
-            words = f"with {setting.words}: {outcome.words}"
-            yield replace(outcome, probe=f"{outcome.probe} ({setting.words})", words=words, clues=fresh)
+            words = f"{told}: {outcome.words}"
+            yield replace(outcome, probe=f"{outcome.probe} ({told})", words=words, clues=fresh)

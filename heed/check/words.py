@@ -28,6 +28,8 @@ class Role(StrEnum):
     PLACE = "place"  # where the first token stands
     PLACES = "places"  # where each token stands
     TABLES = "tables"  # cosines and sines of a rotation
+    BIAS = "bias"  # what is added to the scores by place
+    RESIDUAL = "residual"  # what is added to the output
     WEIGHTS = "weights"  # a switch: give the attention weights, too
     IDS = "ids"  # token ids
     LABELS = "labels"
@@ -84,6 +86,8 @@ _NAMES: dict[Role, str] = {
     "cos sin pos_emb",
     Role.WEIGHTS: "need_weights output_attentions return_weights return_attention return_attn need_attn with_weights "
     "return_attention_weights return_attn_weights need_head_weights average_attn_weights",
+    Role.BIAS: "alibi alibi_bias position_bias pos_bias rel_pos_bias relative_position_bias rel_bias",
+    Role.RESIDUAL: "residual residuals shortcut",
     Role.IDS: "input_ids ids token_ids tokens idx input_tokens src_tokens decoder_input_ids",
     Role.LABELS: "labels targets target_ids label lm_labels",
     Role.LENGTH: "length seq_len n max_len size max_length sz num_positions n_position seq_length maxlen max_seq_len l "
@@ -118,7 +122,7 @@ _SIZES: dict[str, str] = {
     "dim_out "
     "output_dim in_channels num_hiddens hidden_dim embedding_size emb_size n_dim num_features normalized_shape "
     "query_dim attention_dim attn_dim all_head_size input_size emb c in_size d_emb n_units units n_feat d_hidden embed "
-    "query_size key_size value_size",
+    "query_size key_size value_size nx n_state context_dim kv_dim cross_dim memory_dim source_dim encoder_dim",
     "heads": "n_heads num_heads heads n_head nhead h num_attention_heads n_attn_heads nheads head_num head_count "
     "num_head "
     "encoder_attention_heads decoder_attention_heads attention_heads",
@@ -127,7 +131,7 @@ _SIZES: dict[str, str] = {
     "dim_per_head rotary_dim key_dim value_dim",
     "kv_heads": "num_kv_heads n_kv_heads num_key_value_heads kv_heads n_groups num_groups kv_head n_kv_head "
     "num_kv_groups "
-    "n_query_groups num_query_groups groups",
+    "n_query_groups num_query_groups groups n_local_heads num_kv n_kv",
     "longest": "block_size max_len max_seq_len seq_len context_length max_position_embeddings n_ctx n_positions "
     "max_length max_seq_length context_size max_seq sequence_length ctx_len max_positions max_context seq_length "
     "maxlen "

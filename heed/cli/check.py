@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -113,7 +113,7 @@ def check(
         raise typer.BadParameter("--init wants an object, such as '{\"d_model\": 32}'")
     with limited(wanted.timeout, wanted.memory):
         report = asked(
-            target,
+            _opened(target),
             init=arguments,
             adapter=None if adapter is None else locate(adapter),
             only=wanted.only or (),
@@ -123,6 +123,53 @@ def check(
         )
     _give(report, wanted, as_json)
     raise typer.Exit(0 if report.ok else WRONG)
+
+
+def _opened(target: str) -> Any:
+    """The model of a folder that heed itself reads and transformers does not: a run, or a checkpoint of authors."""
+    place = Path(target)
+    if not place.is_dir() or _theirs(place):
+        return target
+    from ..check.kinds.own import Own
+    from ..runs import Run, load
+    from ..tasks import Causal
+
+    model = load(place).model
+    task = Run.open(place).recipe.task if "task" in _config(place) else None
+    return Own(model, _losing(task) if isinstance(task, Causal) else None)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # whoever opens it says so
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _theirs(folder: Path) -> bool:
+    """Whether transformers knows the model of a folder, and is there."""
+    try:
+        import transformers
+    except ImportError:
+        return False
+    named = _config(folder).get("architectures") or []
+    return bool(named) and named[0] in dir(transformers)
+
+
+def _losing(task: Any) -> Any:
+    """How training would compute the loss of some ids with some labels: the mean over labels that count."""
+
+    def of(model: Any) -> Any:
+        def loss(ids: Any, labels: Any) -> Any:
+            batch = task.batch([(row.numpy(),) for row in ids])
+            wanted = labels[:, 1:]
+            batch = replace(batch, labels=wanted, tokens=int((wanted >= 0).sum()))
+            return task.loss(model, batch).total / max(batch.tokens, 1)
+
+        return loss
+
+    return of
 
 
 def _give(report: Report, wanted: Wanted, as_json: bool) -> None:

@@ -9,6 +9,7 @@ rounded channels reach to R = (2³¹ - 1) / 127·K at most, and never beyond 16 
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -144,6 +145,31 @@ def _two_bits(x: Tensor, codes: Tensor, scale: Tensor, bias: Tensor | None, rows
     return two_bits_written_out(x, codes, scale, bias, rows)
 
 
+def _matrix(kind: str, held: tuple[Tensor, ...], rows: int) -> Tensor:
+    """What tokens are multiplied with. [N, K]"""
+    weights, scales = held
+    if kind == "int8":
+        return weights.to(scales) * scales[:, None]
+    if kind == "grouped":
+        return (ungrouped(weights).unflatten(-1, (-1, GROUP)).float() * scales.float().unsqueeze(-1)).flatten(-2)
+    shifts = torch.arange(0, 8, 2, dtype=torch.uint8, device=weights.device)[:, None, None]
+    return (((weights >> shifts) & 3).flatten(0, 1)[:rows].to(scales) - 1) * scales
+
+
+def _learns(name: str) -> None:
+    """Gradients pass to the tokens, as if these were not rounded (Bengio et al. 2013); weights of few bits are fixed."""
+
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1], inputs[2])
+        ctx.rows, ctx.given, ctx.dtype = output.shape[-1], len(inputs), inputs[0].dtype
+
+    def slope(ctx: Any, above: Tensor) -> tuple[Tensor | None, ...]:
+        matrix = _matrix(name, ctx.saved_tensors, ctx.rows).to(above)
+        return ((above @ matrix).to(ctx.dtype), *(None,) * (ctx.given - 1))
+
+    torch.library.register_autograd(f"heed::{name}", slope, setup_context=keep, lib=_DEFINED)
+
+
 def _like(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
     return x.new_empty(*x.shape[:-1], weights.shape[0])
 
@@ -160,3 +186,4 @@ for _name, _form, _written, _fake in (
     _DEFINED.impl(_name, _form, "CPU")
     _DEFINED.impl(_name, _written, "CompositeExplicitAutograd")
     torch.library.register_fake(f"heed::{_name}", _fake, lib=_DEFINED)
+    _learns(_name)

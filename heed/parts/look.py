@@ -34,6 +34,11 @@ class Look(nn.Module):
             for watcher in self._watchers:
                 watcher.append(shown)
 
+    @property
+    def watched(self) -> bool:
+        """Whether anybody looks."""
+        return bool(self._watchers)
+
     def watch(self, into: list[Tensor]) -> None:
         """Add everything shown from now on to `into`."""
         self._watchers.append(into)

@@ -1,10 +1,11 @@
-"""Drawings as files of their own: a pattern of squares, and curves over logarithmic axes.
+"""Drawings as files of their own: a pattern of squares, and curves over logarithmic or even axes.
 
 Each is one SVG that fetches nothing. Its colours follow the reader's light or dark theme.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -28,17 +29,80 @@ Points = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
+class Axis(ABC):
+    """From `low` to `high` over so many pixels."""
+
+    low: float
+    high: float
+    pixels: int
+
+    @classmethod
+    @abstractmethod
+    def of(cls, values: Sequence[float], pixels: int) -> Axis:
+        """One that holds these values, with a little room around them."""
+
+    @abstractmethod
+    def at(self, value: float) -> float:
+        """The pixel of a value."""
+
+    @abstractmethod
+    def marks(self) -> Iterator[float]:
+        """Values that are written beside it."""
+
+
+class Logarithmic(Axis):
+    """Equal steps are equal factors; `low` and `high` are logarithms of ten."""
+
+    @classmethod
+    def of(cls, values: Sequence[float], pixels: int) -> Axis:
+        low, high = log10(min(values)), log10(max(values))
+        room = max(0.05 * (high - low), 0.05)
+        return cls(low - room, high + room, pixels)
+
+    def at(self, value: float) -> float:
+        return (log10(value) - self.low) / (self.high - self.low) * self.pixels
+
+    def marks(self) -> Iterator[float]:
+        """Powers of ten and, if they are few, two and five times them."""
+        steps = (1,) if self.high - self.low > 3 else (1, 2, 5)
+        for power in range(floor(self.low), ceil(self.high) + 1):
+            yield from (step * 10.0**power for step in steps if self.low <= log10(step * 10.0**power) <= self.high)
+
+
+class Even(Axis):
+    """Equal steps are equal differences."""
+
+    @classmethod
+    def of(cls, values: Sequence[float], pixels: int) -> Axis:
+        low, high = min(values), max(values)
+        room = 0.05 * (high - low) or 0.5
+        return cls(low - room, high + room, pixels)
+
+    def at(self, value: float) -> float:
+        return (value - self.low) / (self.high - self.low) * self.pixels
+
+    def marks(self) -> Iterator[float]:
+        """At most eight round numbers."""
+        power = 10.0 ** floor(log10(self.high - self.low))
+        step = next(some * power for some in (0.1, 0.2, 0.5, 1, 2) if (self.high - self.low) / (some * power) <= 8)
+        yield from (round(count * step, 10) for count in range(ceil(self.low / step), floor(self.high / step) + 1))
+
+
+@dataclass(frozen=True)
 class Chart:
-    """Curves by name, over logarithmic axes."""
+    """Curves by name, over axes of one kind."""
 
     curves: Mapping[str, Points]
     across: str  # what the axes count
     up: str
+    axis: type[Axis] = Logarithmic
 
     def __post_init__(self) -> None:
         points = [point for curve in self.curves.values() for point in curve]
-        if not points or any(x <= 0 or y <= 0 for x, y in points):
-            raise InputError("a chart over logarithmic axes needs points, all of them above 0")
+        if not points:
+            raise InputError("a chart needs points; over logarithmic axes all of them must be above 0")
+        if self.axis is Logarithmic and any(x <= 0 or y <= 0 for x, y in points):
+            raise InputError("a chart over logarithmic axes needs points, all of them above 0; or set axis=Even")
 
 
 def pattern(weights: Sequence[Sequence[float]], words: str) -> str:
@@ -62,7 +126,7 @@ def pattern(weights: Sequence[Sequence[float]], words: str) -> str:
 def chart(drawn: Chart, words: str) -> str:
     """The curves with their axes and their names."""
     points = [point for curve in drawn.curves.values() for point in curve]
-    across, up = _Axis.of([x for x, _ in points], WIDE), _Axis.of([y for _, y in points], HIGH)
+    across, up = drawn.axis.of([x for x, _ in points], WIDE), drawn.axis.of([y for _, y in points], HIGH)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(words)}" '
         f'width="{LEFT + WIDE + RIGHT}" height="{TOP + HIGH + BOTTOM}">',
@@ -84,31 +148,19 @@ def chart(drawn: Chart, words: str) -> str:
     return "\n".join([*lines, "</g>", "</svg>", ""])
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """From `low` to `high`, both logarithms of ten, over so many pixels."""
-
-    low: float
-    high: float
-    pixels: int
-
-    @classmethod
-    def of(cls, values: Sequence[float], pixels: int) -> _Axis:
-        low, high = log10(min(values)), log10(max(values))
-        room = max(0.05 * (high - low), 0.05)
-        return cls(low - room, high + room, pixels)
-
-    def at(self, value: float) -> float:
-        return (log10(value) - self.low) / (self.high - self.low) * self.pixels
-
-    def marks(self) -> Iterator[float]:
-        """Powers of ten and, if they are few, two and five times them."""
-        steps = (1,) if self.high - self.low > 3 else (1, 2, 5)
-        for power in range(floor(self.low), ceil(self.high) + 1):
-            yield from (step * 10.0**power for step in steps if self.low <= log10(step * 10.0**power) <= self.high)
+def below(drawings: Sequence[str], words: str) -> str:
+    """Charts one below the other, in one drawing."""
+    high = TOP + HIGH + BOTTOM
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(words)}" '
+        f'width="{LEFT + WIDE + RIGHT}" height="{high * len(drawings)}">'
+    ]
+    for place, drawing in enumerate(drawings):
+        lines += [f'<g transform="translate(0 {high * place})">', drawing.rstrip(), "</g>"]
+    return "\n".join([*lines, "</svg>", ""])
 
 
-def _grid(across: _Axis, up: _Axis) -> Iterator[str]:
+def _grid(across: Axis, up: Axis) -> Iterator[str]:
     for mark in across.marks():
         x = across.at(mark)
         yield f'<path class="line" d="M{x:.1f} 0v{HIGH}"/>'

@@ -25,12 +25,14 @@ from ..mixers import (
 from ..models import (
     RMT,
     AdaptiveDecoder,
+    Crate,
     Decoder,
     Deep,
     Elmo,
     ElmoReader,
     Encoder,
     Funnel,
+    LiteTransformer,
     Overlapped,
     Retro,
     Seq2seq,
@@ -79,7 +81,8 @@ def samples(kind: type[Config]) -> tuple[Config, ...]:
 def _seq2seqs() -> tuple[Config, ...]:
     small = replace(TINY, width=WIDTH, hidden=31)
     variants = (transformer(VOCABULARY, 11, size=small, variant=variant) for variant in (PAPER, TORCH, ANNOTATED))
-    return (transformer(VOCABULARY, size=small), *variants)
+    lite = LiteTransformer(width=WIDTH, depth=DEPTH, heads=3, kernels=(3, 5)).sized(VOCABULARY)
+    return (transformer(VOCABULARY, size=small), *variants, lite)
 
 
 def _decoders() -> tuple[Decoder.Config, ...]:
@@ -98,7 +101,7 @@ def _decoders() -> tuple[Decoder.Config, ...]:
         plain.model_copy(update={"cross": Nearest.Config(nearest=2)}),
         plain.model_copy(update={"mixer": fixed, "feedforward": between, "depth": 4, "wiring": Rescaled(every=2)}),
     )
-    return (*wired, *normed, *placed, *other)
+    return (*wired, *normed, *placed, *other, Crate(width=WIDTH, depth=DEPTH).sized(VOCABULARY))
 
 
 def _encoders() -> tuple[Encoder.Config, ...]:

@@ -6,12 +6,14 @@ The classes are written as one meets them, not as heed would write them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from tests.check import styles
+from tests.check.styles import changed
 
 
 class Classic(nn.Module):
@@ -221,11 +223,6 @@ class Windowed(Fused):
         return torch.ones(n, n).tril().triu(1 - self.window)
 
 
-def changed(base: type, name: str, **methods: Callable[..., Any]) -> type:
-    """A base with some methods replaced."""
-    return type(name, (base,), {**methods, "__module__": __name__})
-
-
 def _late(self: Any, s: Tensor, mask: Tensor | None) -> Tensor:
     w = s.softmax(-1)
     return w if mask is None else w * (mask != 0)
@@ -272,7 +269,7 @@ def _safe_mix(self: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -
     return torch.einsum("bhij,bjhd->bihd", (s if mask is None else s.masked_fill(~mask[:, None], -1e9)).softmax(-1), v)
 
 
-MUTANTS: dict[str, tuple[type, str, dict[str, Any]]] = {
+MUTANTS: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "classic: scale of all heads": (
         changed(Classic, "A1", scores=lambda self, q, k: q @ k.mT / math.sqrt(self.h * self.d_k)), "wrong-scale", {}),
     "classic: scale of the number of heads": (
@@ -357,6 +354,7 @@ MUTANTS: dict[str, tuple[type, str, dict[str, Any]]] = {
     "grouped: keys not turned": (
         changed(Grouped, "G7", turn=lambda self, x, start: Grouped.turn(self, x, start) if x.shape[1] == self.h else x),
         "rope-mismatch", {}),
+    **styles.MUTANTS,
 }  # fmt: skip
 
 CORRECT: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -373,4 +371,5 @@ CORRECT: dict[str, tuple[Any, dict[str, Any]]] = {
     "encoder layer, norm first": (nn.TransformerEncoderLayer, {"init": {"norm_first": True}}),
     "decoder layer": (nn.TransformerDecoderLayer, {}),
     "torch's function": (F.scaled_dot_product_attention, {}),
+    **styles.CORRECT,
 }

@@ -7,14 +7,54 @@ from typing import Any
 import pytest
 
 from heed.check import check
+from heed.check.probes import PROBES
 from tests.check.mutants import CORRECT, MUTANTS
+from tests.check.reports import report_of
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_bug_is_named(name: str) -> None:
-    kind, slug, known = MUTANTS[name]
-    report = check(kind, **known)
-    assert slug in report.slugs, str(report)
+    assert MUTANTS[name][1] in report_of(name).slugs, str(report_of(name))
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(MUTANTS) >= 50
+    assert len(CORRECT) >= 20
+
+
+JUSTIFIED = {  # for each probe a mutant that it finds, and at most two others do
+    "layout": "block: tokens first",
+    "rows": "wrapped: tokens first",
+    "prefix": "fused: a mean over blocks",
+    "future": "both: the switch is forgotten",
+    "slope": "fused: a mean over blocks",
+    "past": "wrapped: tokens first",
+    "extent": "windowed: one too many",
+    "mask": "block: no triangle beside padding",
+    "alone": "cloned: scaled by the number of all tokens",
+    "padding": "placed: places from the end",
+    "dead-row": "classic: NaN replaced",
+    "large": "cloned: small mask constant",
+    "same": "distances: softmax over queries",
+    "order": "turned: a sign is lost",
+    "repeat": "fused: dropout in eval",
+    "pure": "function: queries scaled in place",
+    "gradients": "distances: weights without effect",
+    "precision": "einsum: sum instead of softmax",
+    "looking": "shown: no triangle where weights are shown",
+    "cache": "storing: top-left triangle",
+    "written-out": "classic: scale after the softmax",
+    "scale": "classic: scale inverted",
+    "shift": "falling: upwards",
+    "source": "cloned: keys for values",
+}
+
+
+@pytest.mark.parametrize("probe", [probe.name for probe in PROBES])
+def test_every_probe_is_justified(probe: str) -> None:
+    found = {outcome.probe for outcome in report_of(JUSTIFIED[probe]).failed} & {probe.name for probe in PROBES}
+    assert probe in found
+    assert len(found) <= 3, found
 
 
 @pytest.mark.parametrize("seed", range(5))

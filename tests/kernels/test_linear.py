@@ -117,6 +117,25 @@ def test_it_is_an_operator_that_compilers_see_through() -> None:
     torch.library.opcheck(torch.ops.heed.int8, (x, *by_rows(weight), bias))
 
 
+@pytest.mark.parametrize("kind", ["int8", "grouped", "two bits"])
+def test_gradients_pass_to_the_tokens(kind: str) -> None:
+    x, weight, bias = _given(3, 64, 5)
+    x.requires_grad_()
+    if kind == "int8":
+        codes, scale = by_rows(weight)
+        y, matrix = int8(x, codes, scale, bias), codes * scale[:, None]
+    elif kind == "grouped":
+        codes, scale = by_groups(weight, 4)
+        y = grouped(x, codes, scale, bias)
+        matrix = (linear.ungrouped(codes).unflatten(-1, (-1, 32)) * scale.float()[..., None]).flatten(-2)
+    else:
+        whole = ternary(weight)
+        y, matrix = two_bits(x, packed(whole.numbers), whole.step.reshape(1), bias, 5), whole.value
+    slope = torch.randn(y.shape, generator=torch.Generator().manual_seed(0))
+    (found,) = torch.autograd.grad(y, x, slope)
+    torch.testing.assert_close(found, slope @ matrix, rtol=1e-5, atol=1e-6)
+
+
 def test_other_precisions_take_the_written_out_form() -> None:
     x, weight, bias = _given(3, 8, 5)
     codes, scale = by_rows(weight)

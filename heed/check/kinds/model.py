@@ -134,7 +134,14 @@ def opened(folder: Path) -> nn.Module:
         raise CannotCheck("checking a checkpoint's folder needs transformers; run: pip install transformers") from None
     import json
 
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CannotCheck(f"{folder} is no checkpoint's folder: {error}") from error
+    if "model_type" not in config:
+        raise CannotCheck(
+            f"{folder} is not of transformers; if heed wrote it: heed.check(heed.load({str(folder)!r}).model)"
+        )
     name = (config.get("architectures") or ["AutoModelForCausalLM"])[0]
     kind = getattr(transformers, name, None)
     if kind is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..outcome import Outcome
 from ..subject import Subject
-from . import cached, causal, hidden, purity, rows, written
+from . import cached, causal, hidden, purity, relative, rows, written
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,6 @@ PROBES: tuple[Probe, ...] = (
     Probe("cache", "P12", "a text in pieces gives what it gives at once", cached.equal),
     Probe("written-out", "P17", "it equals attention written out with its own weights", written.equal),
     Probe("scale", "P13", "scores are divided by the root of a head's size", written.scale),
-    Probe("shift", "P14", "relative positions do not care where a text begins", written.shift),
+    Probe("shift", "P14", "relative positions do not care where a text begins", relative.shift),
     Probe("source", "P3", "a cross-attention uses its source, with weights of its own", rows.sourced),
 )

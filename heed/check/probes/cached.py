@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..build import recipe
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
 from ..subject import QUIET, Subject
@@ -72,11 +76,16 @@ def _broken(
     off = ((pieces - whole).abs().amax((0, 2)) > subject.bound * whole.abs().max()).nonzero().flatten().tolist()
     told = "+".join(map(str, cuts))
     words = f"{x.shape[1]} tokens in pieces of {told}: token {off[0]} differs by {distance(pieces, whole):.1e}"
-    sees_all = _reaches_back(subject, protocol, x)
-    slug = "cache-offset" if sees_all and _placed(subject) else "cache-mismatch"
-    sure = Sure.LIKELY
+    only_places = _placed(subject) and _reaches_back(subject, protocol, x) and _equal_ones(subject, protocol, cuts)
+    slug = "cache-offset" if only_places else "cache-mismatch"
     gap = distance(pieces, whole)
-    return Outcome.broken("cache", words, Clue(slug, sure, words), error=gap, bound=subject.bound)
+    return Outcome.broken("cache", words, Clue(slug, Sure.LIKELY, words), error=gap, bound=subject.bound)
+
+
+def _equal_ones(subject: Subject, protocol: Protocol, cuts: Sequence[int]) -> bool:
+    """Whether equal tokens in pieces give what they give at once: what is kept is right, only places are not."""
+    x = subject.stream(tokens=1).expand(-1, subject.sizes.tokens, -1).contiguous()
+    return distance(_run(subject, protocol, x, cuts), _whole(subject, x)) <= 10 * subject.bound
 
 
 def _reaches_back(subject: Subject, protocol: Protocol, x: Tensor) -> bool:
@@ -143,8 +152,23 @@ def _protocols(subject: Subject) -> Iterator[Protocol]:
             yield Protocol("a cache that is returned", lambda: None, _returned(cache, switch, place))
             yield Protocol("a dict that is filled", dict, _filled(cache, switch, place))
             yield Protocol("a cache of transformers", _dynamic, _filled(cache, switch, place))
+            for kind in _kinds(subject, cache):
+                yield Protocol(f"a {kind.__name__} that is filled", recipe(kind).build, _filled(cache, switch, place))
     if place is not None:
         yield Protocol("a cache inside, by the place of the first token", lambda: None, _inside(place))
+
+
+def _kinds(subject: Subject, cache: str) -> Iterator[type]:
+    """Classes that may be meant by a cache: that of its annotation, then those beside the target that are called so."""
+    kind = type(subject.target) if subject.module is not None else subject.target
+    beside = vars(sys.modules.get(kind.__module__, sys))
+    noted = (
+        inspect.signature(subject.module.forward if subject.module is not None else kind).parameters[cache].annotation
+    )
+    named = [n for n in re.findall(r"\w+", str(noted)) if n in beside]
+    for name in dict.fromkeys([*named, *(n for n in beside if n.lower().endswith("cache"))]):
+        if inspect.isclass(beside[name]) and beside[name].__module__ == kind.__module__:
+            yield beside[name]
 
 
 def _returned(cache: str, switch: dict[str, Any], place: str | None) -> Step:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
+from ..equal import equal, places
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
-from ..subject import QUIET, Subject
+from ..subject import QUIET, Subject, torchs_own
+from ..words import Role
 
 
 def prefix(subject: Subject) -> Outcome:
@@ -24,16 +27,15 @@ def prefix(subject: Subject) -> Outcome:
         gap = distance(part, whole[:, :t])
         worst = max(worst, (gap, t))
         if gap > subject.bound:
-            seen = _first_ahead(subject)
             words = f"the first {t} tokens give something else alone than before {x.shape[1] - t} more ({gap:.1e})"
-            return Outcome.broken(
-                "prefix", words, Clue("future-leak", Sure.HINT, seen or words), error=gap, bound=subject.bound
-            )
+            return Outcome.broken("prefix", words, _ahead_or_length(subject, words), error=gap, bound=subject.bound)
     return Outcome.held("prefix", f"equal for every t < {x.shape[1]}", worst[0], subject.bound)
 
 
 def future(subject: Subject) -> Outcome:
     """Later tokens, replaced by large noise, change nothing."""
+    if (told := _switched(subject)) is not None:
+        return Outcome.broken("future", told, Clue("future-leak", Sure.LIKELY, told))
     if not subject.meant_causal or subject.crossed:
         return Outcome.moot("future", "it looks both ways")
     ahead, back = subject.looks_ahead, (subject.map > QUIET).tril(-1)
@@ -55,6 +57,27 @@ def future(subject: Subject) -> Outcome:
                 "future", words, Clue("future-leak", Sure.LIKELY, words), error=worst, bound=subject.bound
             )
     return Outcome.held("future", "later tokens change nothing", worst, subject.bound)
+
+
+def _switched(subject: Subject) -> str | None:
+    """Whether a switch of the call that says that nobody looks ahead is not obeyed."""
+    for name in subject.call.signature.all(Role.CAUSAL):
+        if subject.crossed or torchs_own(subject):  # torch's is a hint beside a mask
+            return None
+        try:
+            moves = subject.influence(lambda x, _, name=name: _with(subject, x, {name: True}))
+        except Exception:  # it wants something else beside it
+            continue
+        ahead = (moves > QUIET).triu(1)
+        if bool(ahead.any()):
+            i, j = (int(place) for place in ahead.nonzero()[0])
+            return f"with {name}=True, token {i} changes when token {j}, which comes later, is replaced"
+    return None
+
+
+def _with(subject: Subject, x: Tensor, extra: dict[str, bool]) -> Tensor:
+    with torch.no_grad():
+        return subject.call(x, extra=extra)
 
 
 def slope(subject: Subject) -> Outcome:
@@ -81,19 +104,21 @@ def past(subject: Subject) -> Outcome:
     tokens, keys = moves.shape
     if tokens != keys:
         return _source_seen(subject)
-    blind = [i for i in range(tokens) if not bool(moves[i, i])]
+    numbers = torch.isfinite(subject.run(subject.stream(rows=1))).all(-1)[0]  # what is never a number never moves
+    blind = [i for i in range(tokens) if not bool(moves[i, i]) and bool(numbers[i])]
     if blind:
         i = blind[-1]
         words = f"token {i} does not change when it is replaced itself"
         if bool(moves.any()):
-            sure = Sure.LIKELY if len(blind) >= tokens - 1 else Sure.HINT
+            sure = Sure.LIKELY if len(blind) >= max(int(numbers.sum()) - 1, 1) else Sure.HINT
             return Outcome.broken("past", words, Clue("excludes-self", sure, words))
         return Outcome.broken("past", "no output depends on any input", Clue("parameter-unused", Sure.HINT, words))
     if subject.meant_causal and subject.declared.window is None:
         back = [(i, j) for i in range(tokens) for j in range(i) if not bool(moves[i, j])]
         if len(back) == tokens * (tokens - 1) // 2:
             words = "no token is influenced by one before it"
-            return Outcome.broken("past", words, Clue("mask-inverted", Sure.HINT, words))
+            slug = "mask-inverted" if bool(subject.looks_ahead.any()) else "parameter-unused"
+            return Outcome.broken("past", words, Clue(slug, Sure.HINT, words))
     return Outcome.held("past", "every token matters where it should")
 
 
@@ -136,6 +161,17 @@ def _named_window(subject: Subject) -> int | None:
     arguments = {} if subject.recipe is None else subject.recipe.arguments
     windows = [v for name, v in arguments.items() if size_word(name) == "window" and isinstance(v, int)]
     return windows[0] if windows else None
+
+
+def _ahead_or_length(subject: Subject, words: str) -> Clue:
+    """Later tokens are seen; or they are not, but how many there are matters: places are counted from the end."""
+    if (seen := _first_ahead(subject)) is not None:
+        return Clue("future-leak", Sure.HINT, seen)
+    known = equal(subject)
+    if known is not None and any(places(subject)):
+        slug = "relative-shift" if known.flat else "position-sliced"
+        return Clue(slug, Sure.LIKELY, f"{words}, though no later token is seen: places depend on the length")
+    return Clue("future-leak", Sure.HINT, words)
 
 
 def _first_ahead(subject: Subject) -> str | None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from ..equal import equal
 from ..masks import Form, Found, Numbers, Trial
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
-from ..subject import QUIET, Subject
+from ..subject import QUIET, Subject, torchs_own
 from ..trace import traced
 from ..words import Role
-from .rows import has_positions
+from .rows import has_positions, scrambled
 
 LOUD = 300.0  # times the usual size: scores grow ninety thousand times
 SCORES = 3e5  # how large scores are made, where they can be seen: real models reach a hundred thousand
@@ -36,14 +37,20 @@ def meaning(subject: Subject) -> Outcome:
 def _judged(subject: Subject, found: Found) -> list[Clue]:
     role = subject.call.signature.roles[found.argument]
     if found.forms:
-        return _polarity(subject, found, role)
-    if not found.taken or _another_part(subject, found):
+        return [*_polarity(subject, found, role), *_nothing_hidden(subject, found)]
+    if not found.taken or _another_part(subject, found) or _nobody_looks(subject):
         return []
     if not found.felt:
         words = f"{found.argument} changes nothing, in any of {len(found.taken)} forms that are taken"
         others = any(other.forms for other in subject.masks.values())  # it may be for something that was not given
         return [Clue("mask-ignored", Sure.HINT if others else Sure.LIKELY, words)]
     return [_not_hiding(subject, found)]
+
+
+def _nobody_looks(subject: Subject) -> bool:
+    """Whether no token is influenced by another: then there is nothing that a mask could hide."""
+    moves = subject.map > QUIET
+    return moves.shape[0] == moves.shape[1] and not bool((moves & ~torch.eye(len(moves), dtype=torch.bool)).any())
 
 
 def _another_part(subject: Subject, found: Found) -> bool:
@@ -67,11 +74,39 @@ def _polarity(subject: Subject, found: Found, role: Role) -> list[Clue]:
     if names_hidden and form.attend:
         words = f"{told}, though the name says that True marks padding"
         return [Clue("mask-inverted", Sure.CONVENTION, words)]
+    seen = equal(subject)
+    if role is Role.MASK and form.numbers is Numbers.TRUE and not form.attend and seen is not None and seen.trace.fused:
+        words = f"{told}, though torch's own scaled_dot_product_attention has it the other way round"
+        return [Clue("mask-inverted", Sure.CONVENTION, words)]
     compared = any(f.numbers is Numbers.ONE and not f.attend for f in found.forms) and not _adds(subject, found)
     if compared and role is Role.MASK:
         words = f"{told}: a mask of ones hides everything, a mask of zeros nothing"
         return [Clue("mask-inverted", Sure.LIKELY, words)]
     return []
+
+
+def _nothing_hidden(subject: Subject, found: Found) -> list[Clue]:
+    """A mask that hides nothing changes nothing; only who sees whom may be told anew by it."""
+    form, name = found.forms[0], found.argument
+    if subject.meant_causal and (bool(subject.looks_ahead.any()) or (subject.three and form.shape.pairs)):
+        return []
+    x, source = subject.stream(), subject.source()
+    everybody = torch.ones(len(x), x.shape[1], subject.keys(x), dtype=torch.bool)
+    if form.shape.pairs and subject.meant_causal:
+        everybody = everybody.tril()
+    try:
+        plain = subject.run(x, source)
+    except Exception:  # a mask that must be given
+        return []
+    gap = distance(subject.run(x, source, sees=everybody, form=form), plain)
+    if gap <= 10 * subject.bound or name in subject.call.made:
+        return []
+    words = f"{name} that hides nothing changes the output by {gap:.1e}"
+    if not subject.crossed and subject.meant_causal and not subject.looks_ahead.any():
+        seen = subject.influence(lambda one, _: subject.run(one, sees=everybody[:1], form=form))
+        if bool((seen > QUIET).triu(1).any()):
+            return [Clue("future-leak", Sure.LIKELY, f"with {name} given, tokens are influenced by later ones")]
+    return [Clue("mask-inverted", Sure.LIKELY, words)]
 
 
 def _adds(subject: Subject, found: Found) -> bool:
@@ -100,6 +135,13 @@ def _not_hiding(subject: Subject, found: Found) -> Clue:
     if moved == "queries":
         words = f"hiding key j by {found.argument} changes the output of token j, and lets everybody see it"
         return Clue("mask-on-queries", Sure.LIKELY, words)
+    added = [replace(form, upside=True) for form in found.taken if form.numbers is Numbers.ADDED]
+    if role is Role.MASK and any(_hides(subject, form) for form in added):
+        words = f"{found.argument} is subtracted from the scores: what should be hidden is all that is seen"
+        return Clue("mask-inverted", Sure.LIKELY, words)
+    if (slug := scrambled(subject)) is not None:
+        words = f"{found.argument} hides nothing, in none of {len(found.taken)} forms: tokens are mixed up"
+        return Clue(slug, Sure.HINT, words)
     if any(form.shape.by_row and Trial.alike(subject.call).hides(form).hides for form in found.felt):
         words = f"{found.argument} hides where all rows hide the same key, and not where each hides one of its own"
         return Clue("batch-mixing", Sure.LIKELY, words)
@@ -109,6 +151,14 @@ def _not_hiding(subject: Subject, found: Found) -> Clue:
     slug = "padding-leak" if role is Role.PADDING else "mask-after-softmax"
     words = f"{found.argument} changes the output, but in none of {len(found.taken)} forms does it hide a key"
     return Clue(slug, Sure.LIKELY, words)
+
+
+def _hides(subject: Subject, form: Form) -> bool:
+    with torch.no_grad():
+        try:
+            return Trial.of(subject.call).hides(form).hides
+        except Exception:  # not a form it takes
+            return False
 
 
 def _queries_or_keys(subject: Subject, form: Form) -> str:
@@ -218,6 +268,10 @@ def _padded(subject: Subject, form: Form, side: str) -> Outcome | None:
 def dead_row(subject: Subject) -> Outcome:
     """A token that may see nothing: finite output, and finite gradients everywhere."""
     form = subject.pairs or subject.padding
+    dead = torch.isnan(subject.run(subject.stream(), subject.source())).flatten(0, 1).any(-1)
+    if bool(dead.any()):
+        words = f"without any mask, the output of {int(dead.sum())} of {len(dead)} tokens is NaN"
+        return Outcome.broken("dead-row", words, Clue("dead-row-nan", Sure.LIKELY, words))
     if form is None:
         return Outcome.moot("dead-row", "it takes no mask")
     if subject.coarse:  # the smallest number of float64 is minus infinity in float32: not what it would meet
@@ -241,7 +295,7 @@ def _dead_row(subject: Subject, form: Form, dtype: torch.dtype) -> Outcome:
         return Outcome.broken("dead-row", words, Clue("dead-row-nan", Sure.HINT, words))
     if not bool(torch.isfinite(y).all()):
         words = f"a mask that hides everything from {where} gives {_kind(y)}"
-        if _torchs_own(subject):
+        if torchs_own(subject):
             words += ", as torch's own nn.MultiheadAttention does"
             return Outcome.held("dead-row", words, 0.0, 0.0, Clue("dead-row-nan", Sure.CONVENTION, words))
         return Outcome.broken("dead-row", words, Clue("dead-row-nan", Sure.CERTAIN, words))
@@ -253,11 +307,6 @@ def _dead_row(subject: Subject, form: Form, dtype: torch.dtype) -> Outcome:
     y = y.detach()
     zero = bool((y[0, 2] == 0).all()) if form.shape.pairs else bool((y[0] == 0).all())
     return Outcome.held("dead-row", f"finite; {where} gives {'zeros' if zero else 'a mean or a bias'}")
-
-
-def _torchs_own(subject: Subject) -> bool:
-    """Whether torch's own module does it: known there, documented, and not in the user's hands."""
-    return subject.module is not None and any(isinstance(m, nn.MultiheadAttention) for m in subject.module.modules())
 
 
 def _gradients(subject: Subject, x: Tensor, source: Tensor | None, sees: Tensor, form: Form) -> list[Tensor]:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from ..adapt import Adapted
 from ..calls import Face, tensors
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
@@ -92,14 +93,18 @@ def _noting(made: list[nn.Module]) -> Iterator[None]:
 def pure(subject: Subject) -> Outcome:
     """What was given is as it was; another text in between changes nothing."""
     x, source = subject.stream(), subject.source()
-    given, beside = x.clone(), None if source is None else source.clone()
-    first = subject.run(given, beside)
-    if not torch.equal(given, x) or (source is not None and beside is not None and not torch.equal(beside, source)):
-        words = "the input is changed by the call"
+    first = subject.run(x, source)
+    given = {n: v.clone() for n, v in subject.call.arguments(x, source, None).items() if isinstance(v, Tensor)}
+    kept_as = {name: value.clone() for name, value in given.items()}
+    with torch.no_grad():
+        subject.call.target(**{**subject.call.arguments(x, source, None), **given})
+    changed = [name for name, value in given.items() if not _equal(value, kept_as[name])]
+    if changed:
+        words = f"{changed[0]} is changed by the call"
         return Outcome.broken("pure", words, Clue("input-mutated", Sure.CERTAIN, words))
     if (form := subject.pairs or subject.padding) is not None:
         sees = torch.ones(len(x), x.shape[1], subject.keys(x), dtype=torch.bool)
-        sees[:, :, -1] = False
+        sees[:, :, [0, -1]] = False
         mask = form.write(sees, subject.sizes.heads)
         kept = mask.clone()
         with torch.no_grad():
@@ -144,11 +149,23 @@ def gradients(subject: Subject) -> Outcome:
             return Outcome.broken("gradients", words, Clue("shared-self-cross", Sure.LIKELY, words))
         sure = _unused(subject) if any(named[name].dim() > 1 for name in lost) else Sure.HINT  # biases of keys cancel
         return Outcome.broken("gradients", words, Clue("parameter-unused", sure, words))
+    size = max(float(g.abs().max()) for g in found if g is not None)
+    idle = [n for n, g in zip(named, found, strict=True) if g is not None and named[n].dim() > 1 and _none(g, size)]
+    if idle:
+        words = f"the gradient of {', '.join(idle[:4])} is zero: what is computed with it has no effect"
+        return Outcome.broken("gradients", words, Clue("parameter-unused", _unused(subject), words))
     return Outcome.held("gradients", f"all {len(named)} weights matter")
+
+
+def _none(gradient: Tensor, size: float) -> bool:
+    """Whether a gradient is zero up to rounding, beside the largest."""
+    return float(gradient.abs().max()) <= 1e-13 * size
 
 
 def _unused(subject: Subject) -> Sure:
     """A weight that this call does not use may be for an input that it was not given."""
+    if isinstance(subject.module, Adapted):  # whoever wrote the adapter chose what to pass
+        return Sure.HINT
     optional = [n for n, role in subject.call.signature.roles.items() if role in (Role.OTHER, Role.SOURCE)]
     given = subject.call.arguments(subject.stream(), subject.source(), None)
     return Sure.HINT if any(name not in given for name in optional) else Sure.LIKELY

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ..adapt import Ours
 from ..calls import Axes, Face
+from ..equal import equal, places
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
 from ..subject import QUIET, Subject
@@ -85,24 +86,45 @@ def _masked_rows(subject: Subject, x: Tensor, source: Tensor | None) -> Outcome:
 
 def same(subject: Subject) -> Outcome:
     """All tokens equal: every output is that of one token alone. So weights sum to one, and heads stay apart."""
-    if subject.crossed:
-        return Outcome.moot("same", "it looks at a source")
     one = subject.stream(tokens=1)
-    many = one.expand(-1, subject.sizes.tokens, -1).contiguous()
+    many = one.expand(-1, subject.sizes.source if subject.crossed else subject.sizes.tokens, -1).contiguous()
+    asks = subject.stream() if subject.crossed else None
     try:
-        alone, together = subject.run(one), subject.run(many)
+        alone, together = (subject.run(x) if asks is None else subject.run(asks, x) for x in (one, many))
     except Exception as error:  # foreign code may raise anything
         words = f"one token alone raises {type(error).__name__}: {error}"
         return Outcome.broken("same", words, Clue("raises", Sure.HINT, words))
-    inside = distance(together, together[:, :1].expand_as(together))
+    inside = 0.0 if subject.crossed else distance(together, together[:, :1].expand_as(together))
     gap = distance(together, alone.expand_as(together))
     if max(inside, gap) <= subject.bound * 10:
         return Outcome.held("same", "equal tokens give equal outputs", gap, subject.bound)
-    if has_positions(subject):
+    seen = equal(subject)
+    if has_positions(subject) and (seen is None or not seen.flat or isinstance(subject.module, Ours)):
         return Outcome.moot("same", "it knows where a token stands")
-    words = f"{subject.sizes.tokens} equal tokens give other outputs than one of them alone ({gap:.1e})"
-    slug = "head-mixing" if inside > subject.bound and not subject.meant_causal else "softmax-axis"
-    return Outcome.broken("same", words, Clue(slug, Sure.HINT, words), error=gap, bound=subject.bound)
+    words = f"{many.shape[1]} equal tokens give other outputs than one of them alone ({gap:.1e})"
+    slug = _culprit(subject, inside > subject.bound)
+    sure = Sure.LIKELY if slug == "rope-mismatch" else Sure.HINT
+    return Outcome.broken("same", words, Clue(slug, sure, words), error=gap, bound=subject.bound)
+
+
+def _culprit(subject: Subject, uneven: bool) -> str:
+    """What makes equal tokens unequal: a softmax along another axis, values turned by their place, mixed heads."""
+    seen = equal(subject)
+    if seen is not None and seen.across:
+        return "softmax-axis"
+    value = None if seen is None else seen.values
+    if any(places(subject)) and value is not None and distance(value, value[..., :1, :].expand_as(value)) > 1e-9:
+        return "rope-mismatch"
+    return "head-mixing" if uneven and not subject.meant_causal else "softmax-axis"
+
+
+def scrambled(subject: Subject) -> str | None:
+    """The bug that unequal outputs of equal tokens point to; None if they are equal. Asked once."""
+    if "_scrambled" not in subject.__dict__:
+        clues = same(subject).clues
+        subject.__dict__["_scrambled"] = next((clue.slug for clue in clues if clue.slug != "raises"), None)
+    kept: str | None = subject.__dict__["_scrambled"]
+    return kept
 
 
 def order(subject: Subject) -> Outcome:
@@ -144,6 +166,10 @@ def sourced(subject: Subject) -> Outcome:
     if gap <= QUIET:
         words = "replacing the whole source changes nothing"
         return Outcome.broken("source", words, Clue("shared-self-cross", Sure.LIKELY, words))
+    equal_ones = (subject.stream(tokens=1, seed=seed).expand(-1, source.shape[1], -1) for seed in (3, 4))
+    if distance(*(subject.run(x, one) for one in equal_ones)) <= QUIET:
+        words = "a source of equal tokens gives the same output whatever these are: the values do not come from it"
+        return Outcome.broken("source", words, Clue("value-is-key", Sure.LIKELY, words))
     shared = _shared(subject.module)
     if shared:
         words = f"{shared[0]} and {shared[1]} are the same object"
@@ -161,7 +187,21 @@ def _three(subject: Subject) -> Outcome:
     if distance(subject.run(x, subject.nudged(key, slice(None)), value=value), y) <= QUIET:
         words = "replacing all keys changes nothing"
         return Outcome.broken("source", words, Clue("value-is-key", Sure.LIKELY, words))
+    bent = {name: _bent(subject, x, name) for name in ("key", "value")}
+    if bent["value"] > 1e-6 and bent["key"] <= 1e-9:
+        words = "the output is linear in the keys and not in the values: what is given as keys is used as values"
+        return Outcome.broken("source", words, Clue("value-is-key", Sure.LIKELY, words))
     return Outcome.held("source", "queries, keys and values matter, each by itself")
+
+
+def _bent(subject: Subject, x: Tensor, name: str) -> float:
+    """How far the output of a mean lies from the mean of the outputs: zero for what is summed, not for scores."""
+    one, two, other = (subject.stream(seed=seed) for seed in (3, 4, 5))
+
+    def made(given: Tensor) -> Tensor:
+        return subject.run(x, given, value=other) if name == "key" else subject.run(x, other, value=given)
+
+    return distance(made((one + two) / 2), (made(one) + made(two)) / 2)
 
 
 def _shared(module: nn.Module | None) -> tuple[str, str] | None:

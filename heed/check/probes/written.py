@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from ..inside import Core, Match, core, matches
 from ..outcome import Clue, Outcome, Sure
-from ..reference import SCALES, distance, scale_number
+from ..reference import SCALES, scale_number
 from ..subject import Subject
-from ..trace import traced
 
-FINE, MISMATCH = 1e-5, 3e-2  # float32 angles stay below the first, tables in half precision below the second
 FAULTY = {"width", "heads", "times", "tokens", "value"}  # scales that nobody means
 
 
@@ -80,56 +75,3 @@ def scale(subject: Subject) -> Outcome:
     if declared is None and name != "head":
         return Outcome.held("scale", told, 0.0, 0.0, Clue("wrong-scale", Sure.CONVENTION, told))
     return Outcome.held("scale", told)
-
-
-def shift(subject: Subject) -> Outcome:
-    """Scores between equal tokens depend on their distance alone, where queries and keys are only turned by place."""
-    if subject.crossed:
-        return Outcome.moot("shift", "it looks at a source")
-    many = min(48, subject.sizes.longest - 1)
-    x = subject.stream(tokens=1, rows=1).expand(-1, many, -1).contiguous()
-    seen = _scored(subject, x)
-    if seen is None:
-        return Outcome.moot("shift", "its scores cannot be seen")
-    query, key = seen
-    turned = _length_kept(query) and _length_kept(key)
-    if not turned or distance(query, query[..., :1, :].expand_as(query)) <= 1e-12:
-        return Outcome.moot("shift", "it does not turn queries and keys by their place")
-    gap = _uneven(query.double() @ key.double().mT)
-    words = f"scores between equal tokens at equal distances differ by {gap:.1e} of the largest"
-    if gap > MISMATCH:
-        return Outcome.broken("shift", words, Clue("rope-mismatch", Sure.LIKELY, words), error=gap, bound=FINE)
-    if gap > FINE:
-        return Outcome.broken("shift", words, Clue("rope-precision", Sure.LIKELY, words), error=gap, bound=FINE)
-    return Outcome.held("shift", "scores depend on the distance alone", gap, FINE)
-
-
-def _scored(subject: Subject, x: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Queries and keys as they meet. [..., T, d] each"""
-    with torch.enable_grad(), traced(subject.target) as trace:
-        try:
-            subject.call(x)
-        except Exception:  # a text of another length
-            return None
-    if trace.fused:
-        return trace.fused[0].query.detach(), trace.fused[0].key.detach()
-    for one, other, made in trace.products:
-        if made.shape[-2:] == (x.shape[1], x.shape[1]) and one.shape[-2] == x.shape[1]:
-            return one.detach(), other.mT.detach()
-    return None
-
-
-def _length_kept(x: Tensor) -> bool:
-    """Whether every token's vector is equally long, as a rotation leaves it; coarse tables stretch it a little."""
-    length = x.double().norm(dim=-1)
-    return distance(length, length[..., :1].expand_as(length)) < 0.02
-
-
-def _uneven(score: Tensor) -> float:
-    """How far scores at one distance are apart at most, relative to the largest score."""
-    tokens = score.shape[-1]
-    worst = 0.0
-    for gap in range(tokens - 1):
-        along = score.diagonal(-gap, -2, -1)
-        worst = max(worst, float((along.amax(-1) - along.amin(-1)).max()))
-    return worst / max(float(score.abs().max()), 1e-30)

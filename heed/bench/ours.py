@@ -1,0 +1,197 @@
+"""heed's side: each subject as a user would do it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from .base import Contestant, Done, Ready
+from .fresh import first_token
+from .shapes import built, paired, retnet
+from .work import BEAMS, Work
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from ..core.contract import Mixer
+    from ..models import Seq2seq
+    from ..tasks.base import Batch
+    from ..tasks.reading import Reader
+
+LOAD = """
+import torch
+from heed.runs import load
+from heed.decode import generate
+model = load(path{quantise}).model
+generate(model, [list(range(8, 24))], limit=1, end=None)
+"""
+
+
+class Heed(Contestant):
+    """In the precision that is asked for; what cannot be quantised (training, attention alone) is float32."""
+
+    name: ClassVar[str] = "heed"
+    package: ClassVar[str] = "heed"
+    distribution: ClassVar[str] = "heed"
+
+    def precision(self, work: Work) -> str | None:
+        if work.subject in {"train", "attention"}:
+            return "fp32"
+        return "ternary" if work.model == "bitnet" else work.precision
+
+    def ready(self, work: Work) -> Ready:
+        return SUBJECTS[work.subject](work)
+
+
+class Twin(Heed):
+    """heed with int8 weights, beside a model of ternary ones of the same shape."""
+
+    name: ClassVar[str] = "int8-twin"
+
+    def precision(self, work: Work) -> str | None:
+        return "int8" if work.model == "bitnet" else None
+
+    def ready(self, work: Work) -> Ready:
+        return _writing(work, ternary=False)
+
+
+def _writing(work: Work, *, ternary: bool = True) -> Ready:
+    """Decoding and prefill: the loop that `generate` is, greedily."""
+    from ..decode import generate
+    from ..weights.edits import Packed, Quantised, edit
+
+    model = _loaded(work)
+    if work.model == "bitnet":
+        edit(model, Packed(), Quantised()) if ternary else edit(model, Quantised())
+    elif work.precision != "fp32":
+        edit(model, Quantised(bits=work.precision))
+    model.eval()
+    prompts, limit = work.rows(), work.writes or 1
+
+    def written() -> Done:
+        lines = [best[0].tokens for best in generate(model, prompts, limit=limit, end=None)]
+        count = sum(map(len, lines)) if work.writes else work.units
+        return Done(count, tuple(lines[0]))
+
+    return Ready({"": written}, _read_per_token(model))
+
+
+def _loaded(work: Work) -> Mixer[Any]:
+    from .. import weights
+
+    return retnet(work.config) if work.model == "retnet" else weights.load(work.folder).model
+
+
+def _read_per_token(model: nn.Module) -> int:
+    """Weights, but for the rows of an embedding that are not looked up."""
+    head = model.get_submodule("head")
+    table = model.get_parameter("front.table.weight")
+    tied = any(weight is table for weight in head.parameters())
+    tensors = {id(t): t for t in (*model.parameters(), *model.buffers()) if tied or t is not table}
+    return sum(tensor.nbytes for tensor in tensors.values())
+
+
+def _encoding(work: Work) -> Ready:
+    """`heed.load(path).embed`, with ids instead of texts."""
+    from ..runs import load
+    from ..text.tokenizer import Framed
+
+    ready = load(work.folder, quantise=None if work.precision == "fp32" else work.precision)
+    texts = [Framed(row, [0] * len(row)) for row in work.rows()]
+
+    def embedded() -> Done:
+        return Done(len(cast("Reader", ready).embed(cast("list[str]", texts))))
+
+    return Ready({"": embedded})
+
+
+def _translating(work: Work) -> Ready:
+    import torch
+
+    from .. import weights
+    from ..core.contract import Given, Where
+    from ..decode import Beam, generate
+    from ..weights.edits import Quantised, edit
+
+    model = cast("Seq2seq", weights.load(work.folder).model)
+    if work.precision != "fp32":
+        edit(model, Quantised(bits=work.precision))
+    model.eval()
+    sources = torch.tensor(work.rows())
+    begin = int(work.config["decoder_start_token_id"])
+
+    def translated() -> Done:
+        with torch.no_grad():
+            given = Given(memory=model.read(sources, Where.run(*sources.shape)))
+        prompts = [[begin]] * len(sources)
+        found = generate(model, prompts, limit=work.writes, end=None, how=Beam(beams=BEAMS), given=given)
+        return Done(sum(len(best[0].tokens) == work.writes for best in found), tuple(found[0][0].tokens))
+
+    return Ready({"": translated})
+
+
+def _training(work: Work) -> Ready:
+    """A step as `heed train` makes it: fused loss, fused AdamW."""
+    import numpy as np
+
+    from ..runs.training import AdamW
+    from ..tasks import Causal, Translate
+    from ..tasks.base import Padded
+    from ..train.optim import adamw
+
+    batch: Batch
+    rows = [np.array(row, np.int32) for row in work.rows(more=1)]
+    if work.model == "transformer":
+        model: Mixer[Any] = paired(work.config)
+        task: Causal | Translate = Translate(smoothing=0.0)
+        batch = task.batch([(row[:-1], row) for row in rows])
+    else:
+        model, task = built(work.config), Causal()
+        batch = task.batch([(row,) for row in rows])
+    assert batch.source is None or isinstance(batch.source, Padded)
+    optimizer = adamw(model.train(), AdamW())
+
+    def step() -> Done:
+        loss = task.loss(model, batch).total / batch.tokens
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        return Done(batch.tokens, figures={})
+
+    return Ready({"": step})
+
+
+def _attending(work: Work) -> Ready:
+    """One layer of attention with its projections, causal, without gradients."""
+    import torch
+
+    from ..core.contract import Where
+    from ..mixers import Attention
+
+    layer = Attention.Config(heads=8).build(512).eval()
+    x = torch.randn(work.batch, work.reads, 512)
+    where = Where.run(work.batch, work.reads)
+
+    def mixed() -> Done:
+        with torch.no_grad():
+            y, _ = layer(x, where)
+        return Done(y.shape[0] * y.shape[1])
+
+    return Ready({"": mixed})
+
+
+def _starting(work: Work) -> Ready:
+    quantise = "" if work.precision == "fp32" else f", quantise={work.precision!r}"
+    return Ready({"": first_token(sys.executable, work.folder, LOAD.format(quantise=quantise))})
+
+
+SUBJECTS: dict[str, Callable[[Work], Ready]] = {
+    "decode": _writing,
+    "prefill": _writing,
+    "encode": _encoding,
+    "translate": _translating,
+    "train": _training,
+    "attention": _attending,
+    "load": _starting,
+}

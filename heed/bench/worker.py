@@ -1,0 +1,93 @@
+"""One contestant in a process of its own: `python -m heed.bench.worker NAME SUBJECT JSON`.
+
+It builds its model, tries its ways of doing the work, and says {"ready": ...}. For each line "go" it does one round and
+says {"seconds": ..., "units": ...}. At the end of its input it ends. Between rounds it waits, and takes no time.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+from .base import Contestant, Done, Ready
+from .work import Work
+
+
+def serve(contestant: Contestant, work: Work, ears: TextIO, mouth: TextIO) -> None:
+    """Everything above."""
+    ready = contestant.ready(work)
+    way = _best(ready, work)
+    told = {"version": contestant.version, "way": way, "ways": len(ready.ways), "bytes": ready.bytes}
+    _say(mouth, {"ready": told})
+    for line in ears:
+        if line.strip() == "go":
+            _say(mouth, _round(ready, way, work))
+
+
+def _best(ready: Ready, work: Work) -> str:
+    """The quickest way, after a round of each to warm up."""
+    seconds: dict[str, float] = {}
+    for way in ready.ways:
+        _round(ready, way, work)
+        if len(ready.ways) > 1:
+            seconds[way] = min(_round(ready, way, work)["seconds"] for _ in range(2))
+    return min(seconds, key=seconds.__getitem__) if seconds else next(iter(ready.ways))
+
+
+def _round(ready: Ready, way: str, work: Work) -> dict[str, Any]:
+    gc.collect()
+    _forget_peak()
+    begin = time.perf_counter()
+    done = ready.ways[way]()
+    seconds = time.perf_counter() - begin
+    _check(done, work)
+    told = {"seconds": seconds, "units": done.units, "peak": _peak()}
+    return {**told, "tokens": done.tokens, "figures": dict(done.figures)}
+
+
+def _check(done: Done, work: Work) -> None:
+    if not done.figures and done.units != work.units:
+        raise RuntimeError(f"a round got {done.units} {work.unit} done, asked for were {work.units}")
+
+
+def _forget_peak() -> None:
+    """On Linux the high-water mark of memory starts anew; elsewhere it is that of the whole process."""
+    mark = Path("/proc/self/clear_refs")
+    if mark.exists():
+        mark.write_text("5", encoding="ascii")
+
+
+def _peak() -> int:
+    """Bytes that this process took at most."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text(encoding="ascii").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _say(mouth: TextIO, told: dict[str, Any]) -> None:
+    mouth.write(json.dumps(told) + "\n")
+    mouth.flush()
+
+
+def main(name: str, text: str) -> None:
+    """What others print goes to the errors, so that nothing but answers is on the output."""
+    mouth = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    work = Work.load(text)
+    from .peers import named
+
+    serve(named(name), work, sys.stdin, mouth)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[3])
