@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-BELOW = "core text data media show parts kernels mixers models weights decode tasks runs"
+BELOW = "core text data media show kernels parts mixers models weights decode tasks runs"
 
 # A package or top-level module of heed, and what of heed it may import besides itself.
 MAY_IMPORT = {
@@ -28,11 +28,11 @@ MAY_IMPORT = {
         "data": "core",
         "media": "core",
         "show": "core",
-        "parts": "core",
-        "kernels": "core parts",
+        "kernels": "core",
+        "parts": "core kernels",
         "mixers": "core parts kernels",
         "models": "core parts kernels mixers",
-        "weights": "core parts mixers models",
+        "weights": "core kernels parts mixers models",
         "decode": "core",
         "tasks": "core text data media parts decode",
         "runs": "core text data media show parts models weights decode tasks",

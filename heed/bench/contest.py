@@ -135,7 +135,9 @@ class Process:
 
 def started(contestant: Contestant, work: Work) -> Process:
     """Its worker."""
-    return Process([sys.executable, "-m", "heed.bench.worker", contestant.name, work.subject, work.dump()], work.threads)
+    return Process(
+        [sys.executable, "-m", "heed.bench.worker", contestant.name, work.subject, work.dump()], work.threads
+    )
 
 
 def run(
@@ -153,9 +155,7 @@ def run(
         return _held(replace(work, folder=str(folder)), ours, peers, rounds, say, start)
 
 
-def _held(
-    work: Work, ours: Contestant, peers: Sequence[Contestant], rounds: int, say: Say, start: Any
-) -> Outcome:
+def _held(work: Work, ours: Contestant, peers: Sequence[Contestant], rounds: int, say: Say, start: Any) -> Outcome:
     absent: dict[str, str] = {}
     told: dict[str, Told] = {}
     processes: dict[str, Process] = {}
@@ -205,9 +205,7 @@ def _rounds(
                 del told[name]
 
 
-def _leave(
-    name: str, failure: Failed, ours: Contestant, absent: dict[str, str], processes: dict[str, Process]
-) -> None:
+def _leave(name: str, failure: Failed, ours: Contestant, absent: dict[str, str], processes: dict[str, Process]) -> None:
     """A peer that fails leaves, and it is told why; heed and the limits must not."""
     processes.pop(name).end()
     if name in {ours.name, Limits.name}:

@@ -30,7 +30,11 @@ class Limits(Contestant):
         from ..kernels import int8
 
         numbers = torch.ones(READ // 4)
-        matrix, vector, scales = torch.ones(1 << 14, 1 << 14, dtype=torch.int8), torch.ones(1, 1 << 14), torch.ones(1 << 14)
+        matrix, vector, scales = (
+            torch.ones(1 << 14, 1 << 14, dtype=torch.int8),
+            torch.ones(1, 1 << 14),
+            torch.ones(1 << 14),
+        )
         left, right, out = torch.rand(SIDE, SIDE), torch.rand(SIDE, SIDE), torch.empty(SIDE, SIDE)
         reading: tuple[Callable[[], object], ...] = (
             numbers.sum,

@@ -167,6 +167,8 @@ def write(config: Data, folder: Path, *, weighs: bool) -> None:
         for weight in model.parameters():  # vectors, too: what is all zeros or ones might be passed over
             if weight.dim() < 2:
                 weight += 0.01 * torch.randn_like(weight)
+        if config["model_type"] == "marian":  # whose padding, which begins a target, is zero
+            model.get_parameter("encoder.front.table.weight")[config["pad_token_id"]] = 0
     weights.write(weights.Opened(family, model, family.names(names), config, {}, chosen), folder)
     _tokenizer(int(config["vocab_size"]), folder)
 

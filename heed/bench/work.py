@@ -14,7 +14,8 @@ from .shapes import Model
 Subject: TypeAlias = Literal["decode", "prefill", "encode", "translate", "train", "attention", "load"]
 Precision: TypeAlias = Literal["fp32", "int8", "int4"]
 
-SHORTEST, LONGEST = 16, 256  # tokens of ragged texts
+SHORTEST = 16  # tokens of ragged texts
+UNTIED = ("llama", "rwkv")  # whose head is not their embedding
 BEAMS = 4
 UNITS: dict[Subject, str] = {
     "decode": "tokens",
@@ -46,6 +47,11 @@ class Work:
         """The config.json of the folder: sizes are read from there, by everyone."""
         told: dict[str, Any] = json.loads(Path(self.folder, "config.json").read_text(encoding="utf-8"))
         return told
+
+    def table(self, each: float) -> int:
+        """Bytes of an embedding of which a step reads single rows, at so many bytes a weight; a tied one is the head."""
+        config = self.config
+        return int(config["vocab_size"] * config["hidden_size"] * each) if config["model_type"] in UNTIED else 0
 
     @property
     def units(self) -> int:

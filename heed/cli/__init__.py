@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from .. import HeedError
-from . import catalogue, check, convert, demo, training
+from . import bench, catalogue, check, convert, demo, training
 
 app = typer.Typer(
     name="heed",
@@ -27,6 +27,7 @@ app.command("train")(training.train)
 app.command("eval")(training.evaluate)
 app.command("run")(training.run)
 app.command("convert")(convert.convert)
+app.command("bench")(bench.bench)
 app.command("demo")(demo.demo)
 
 

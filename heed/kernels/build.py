@@ -39,7 +39,7 @@ def library() -> ctypes.CDLL | None:
         return declare(ctypes.CDLL(str(built())))
     except (Unavailable, OSError, AttributeError) as why:
         print(
-            f"heed: kernels are not used ({why}); torch computes the same, more slowly. HEED_KERNELS=off hides this line",
+            f"heed: no kernels are used ({why}); torch computes the same, more slowly. HEED_KERNELS=off hides this",
             file=sys.stderr,
         )
         return None

@@ -21,10 +21,13 @@ GROUP = 32  # weights that share a scale
 LARGEST = 127
 SMALLEST = 1e-30  # the least that is divided by
 
-_DEFINED = torch.library.Library("heed", "DEF")
-_DEFINED.define("int8(Tensor x, Tensor weights, Tensor scales, Tensor? bias) -> Tensor")
-_DEFINED.define("grouped(Tensor x, Tensor weights, Tensor scales, Tensor? bias) -> Tensor")
-_DEFINED.define("two_bits(Tensor x, Tensor codes, Tensor scale, Tensor? bias, int rows) -> Tensor")
+_DEFINED = torch.library.Library("heed", "DEF")  # type: ignore[no-untyped-call]
+for _schema in (
+    "int8(Tensor x, Tensor weights, Tensor scales, Tensor? bias) -> Tensor",
+    "grouped(Tensor x, Tensor weights, Tensor scales, Tensor? bias) -> Tensor",
+    "two_bits(Tensor x, Tensor codes, Tensor scale, Tensor? bias, int rows) -> Tensor",
+):
+    _DEFINED.define(_schema)  # type: ignore[no-untyped-call]
 
 
 def int8(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -69,8 +72,8 @@ def grouped_written_out(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor
     """y = t · Σ_g s_g (W_g x'_g), a sum over groups of 32 inputs."""
     numbers = ungrouped(weights)
     whole, step = rounded(x, GROUP)
-    parts = whole.unflatten(-1, (-1, GROUP)).double()
-    sums = torch.einsum("...gk,ngk->...ng", parts, numbers.unflatten(-1, (-1, GROUP)).double())
+    parts, weights = (by_group(t).double() for t in (whole, numbers))
+    sums = torch.einsum("...gk,ngk->...ng", parts, weights)
     y = (sums * scales.double()).sum(-1).to(step.dtype) * step
     return (y if bias is None else y + bias).to(x.dtype)
 
@@ -79,8 +82,18 @@ def ungrouped(weights: Tensor) -> Tensor:
     """The whole numbers of groups, of which four bits hold 8 more than they mean, low halves first. [N, K]"""
     if weights.dtype == torch.int8:
         return weights
-    pairs = weights.unflatten(-1, (-1, GROUP // 2))
+    pairs = by_group(weights, GROUP // 2)
     return torch.cat((pairs & 15, pairs >> 4), -1).flatten(-2).to(torch.int8) - 8
+
+
+def by_group(x: Tensor, size: int = GROUP) -> Tensor:
+    """[..., K] -> [..., K / size, size]"""
+    return x.reshape(*x.shape[:-1], -1, size)
+
+
+def matrix_of_groups(weights: Tensor, scales: Tensor) -> Tensor:
+    """What groups stand for. [N, K]"""
+    return (by_group(ungrouped(weights)).float() * scales.float().unsqueeze(-1)).flatten(-2)
 
 
 def two_bits_written_out(x: Tensor, codes: Tensor, scale: Tensor, bias: Tensor | None, rows: int) -> Tensor:
@@ -151,13 +164,13 @@ def _matrix(kind: str, held: tuple[Tensor, ...], rows: int) -> Tensor:
     if kind == "int8":
         return weights.to(scales) * scales[:, None]
     if kind == "grouped":
-        return (ungrouped(weights).unflatten(-1, (-1, GROUP)).float() * scales.float().unsqueeze(-1)).flatten(-2)
+        return matrix_of_groups(weights, scales)
     shifts = torch.arange(0, 8, 2, dtype=torch.uint8, device=weights.device)[:, None, None]
     return (((weights >> shifts) & 3).flatten(0, 1)[:rows].to(scales) - 1) * scales
 
 
 def _learns(name: str) -> None:
-    """Gradients pass to the tokens, as if these were not rounded (Bengio et al. 2013); weights of few bits are fixed."""
+    """Gradients pass to tokens, as if these were not rounded (Bengio et al. 2013); weights of few bits stay."""
 
     def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         ctx.save_for_backward(inputs[1], inputs[2])
@@ -183,7 +196,7 @@ for _name, _form, _written, _fake in (
     ("grouped", _grouped, grouped_written_out, _like),
     ("two_bits", _two_bits, two_bits_written_out, _like_rows),
 ):
-    _DEFINED.impl(_name, _form, "CPU")
-    _DEFINED.impl(_name, _written, "CompositeExplicitAutograd")
+    _DEFINED.impl(_name, _form, "CPU")  # type: ignore[no-untyped-call]
+    _DEFINED.impl(_name, _written, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"heed::{_name}", _fake, lib=_DEFINED)
     _learns(_name)

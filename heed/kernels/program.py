@@ -20,7 +20,16 @@ from ..core.state import Lent
 from .abi import Instruction, Matrix, Memory, Mode, Operation, Register, Rounded, Step
 from .build import library
 
-ACTIVATIONS = ("identity", "relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu", "relu_squared", "sigmoid")  # as in step.h
+ACTIVATIONS = (
+    "identity",
+    "relu",
+    "gelu",
+    "gelu_tanh",
+    "gelu_sigmoid",
+    "silu",
+    "relu_squared",
+    "sigmoid",
+)  # as in step.h
 SPARE = 64  # entries that a growing memory gets at least
 
 
@@ -144,7 +153,7 @@ class Running:
         self._kept = (shorts, steps, sums, scratch)
         instructions = (Instruction * len(draft.instructions))(*draft.instructions)
         registers = (Register * len(draft.widths))(
-            *((r.data_ptr(), width) for r, width in zip(self._registers, draft.widths, strict=True))
+            *(Register(r.data_ptr(), width) for r, width in zip(self._registers, draft.widths, strict=True))
         )
         self._instructions = instructions
         self._tables: dict[Operation, Tensor] = {}  # kept as long as they are pointed to

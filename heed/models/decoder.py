@@ -56,7 +56,7 @@ class Decoder(Trunk, Writes, Steps):
     def after(self, tokens: Tensor, where: Where, state: State, last: Tensor) -> tuple[Tensor, State | None]:
         rows = torch.arange(len(last), device=last.device)
         if type(self).mix is not Decoder.mix:  # whose scores are more than a head's
-            scores, kept = self(tokens, where, state)
+            scores, kept = self(tokens, where, cast(States, state))
             return scores[rows, last], kept
         stream, kept = super().mix(self.front.embed(tokens, where), where, cast(States, state))
         wanted = stream[rows, last]

@@ -73,12 +73,12 @@ def _alone(part: Mixer[Any], flat: Where, form: Form) -> Callable[[Tensor], Tens
 def _by_rows(where: Where, flat: Where) -> Form:
     """Attention of one row after the other."""
     lengths = where.real.sum(1).tolist()
-    both = zip(flat.order.split(lengths, 1), flat.position.split(lengths, 1), strict=True)
+    both = zip(torch.split(flat.order, lengths, 1), torch.split(flat.position, lengths, 1), strict=True)
     stamps = [Where(order, position) for order, position in both]
 
     def form(part: Attention, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        rows = zip(*(t.split(lengths, 1) for t in (query, key, value)), stamps, strict=True)
-        return torch.cat([_attended(part, *three, row) for *three, row in rows if row.order.numel()], 1)
+        rows = zip(stamps, *(torch.split(t, lengths, 1) for t in (query, key, value)), strict=True)
+        return torch.cat([_attended(part, row, *three) for row, *three in rows if row.order.numel()], 1)
 
     return form
 
@@ -89,12 +89,12 @@ def _side_by_side(where: Where) -> Form:
 
     def form(part: Attention, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         rows = (t.new_zeros(*real.shape, *t.shape[2:]).index_put((real,), t[0]) for t in (query, key, value))
-        return _attended(part, *rows, where)[real][None]
+        return _attended(part, where, *rows)[real][None]
 
     return form
 
 
-def _attended(part: Attention, query: Tensor, key: Tensor, value: Tensor, where: Where) -> Tensor:
+def _attended(part: Attention, where: Where, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     seen = Seen.of(where, key, value)
     query, key = part.position.meet(query, key, where, seen)
     sight, bias = part.mask(where, seen), part.position.bias

@@ -20,7 +20,8 @@ from ..mixers.chunked import must_fit
 from ..parts.feedforward import Absent, FeedForward, SomeFeedForwards
 from ..parts.norms import AnyNorm, RMSNorm
 from ..parts.positions import Rope
-from ..parts.wiring import DeepNorm, PostNorm, PreNorm, Wiring
+from ..parts.wired import Wiring
+from ..parts.wiring import DeepNorm, PostNorm, PreNorm
 from .block import Block, States
 from .decoder import Decoder
 from .neighbours import NeighbourEncoder, initialise

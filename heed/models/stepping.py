@@ -29,15 +29,7 @@ from ..parts.masks import Causal, Window
 from ..parts.norms import FromOne
 from ..parts.positions import Adds, Alibi, NoPosition, Rope
 from ..parts.positionwise import FeedForward, Gated
-from ..parts.wiring import (
-    Ends,
-    NormedWired,
-    ParallelWired,
-    PostWired,
-    PreWired,
-    RescaledWired,
-    SandwichWired,
-)
+from ..parts.wired import Ends, NormedWired, ParallelWired, PostWired, PreWired, RescaledWired, SandwichWired
 
 if TYPE_CHECKING:
     from .block import Block
@@ -201,9 +193,7 @@ class Script:
         self._turn(part.position, size, ((query, heads), (key, heads)))
         mixed = self.draft.register("mixed", heads * wide)
         number, gamma = (self.draft.cell(), heads, size, wide), torch.tensor(part.fade, dtype=torch.float64).exp()
-        made = self.draft.add(
-            Operation.RETAIN, mixed, query, number=number, real=(part.scale,), table=(gamma.float(),)
-        )
+        made = self.draft.add(Operation.RETAIN, mixed, query, number=number, real=(part.scale,), table=(gamma.float(),))
         made.key, made.value = key, value
         self._norm(part.norm, mixed, mixed, groups=heads)
         self._multiply(part.gate, source, mixed, Mode.TIMES, "silu")

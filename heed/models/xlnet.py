@@ -18,7 +18,8 @@ from ..core.state import Log, Seen, remember
 from ..mixers import SomeMixers, TwoStream
 from ..parts.fronts import Tokens
 from ..parts.masks import Whole
-from ..parts.wiring import AnyWiring, Part, PostNorm
+from ..parts.wired import Part
+from ..parts.wiring import AnyWiring, PostNorm
 from .block import Block, States
 from .decoder import Decoder
 from .encoder import Encoder

@@ -187,8 +187,7 @@ class Grouped(Edited):
 
     @property
     def matrix(self) -> Tensor:
-        numbers = kernels.ungrouped(self.codes).unflatten(-1, (-1, kernels.GROUP)).float()
-        return (numbers * self.scale.float().unsqueeze(-1)).flatten(-2)
+        return kernels.matrix_of_groups(self.codes, self.scale)
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]  # there is none to set
@@ -275,7 +274,7 @@ def by_groups(weight: Tensor, bits: int) -> tuple[Tensor, Tensor]:
 
     With four bits the largest in magnitude becomes -8, the end that reaches farther, as in GGUF's q4_0.
     """
-    groups = weight.float().unflatten(-1, (-1, kernels.GROUP))
+    groups = kernels.by_group(weight.float())
     if bits == 8:
         scale = (groups.abs().amax(-1) / LARGEST).half()
         return _divided(groups, scale).round().clamp(-LARGEST, LARGEST).to(torch.int8).flatten(-2), scale

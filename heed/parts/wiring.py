@@ -6,51 +6,29 @@ the whole stack: a final norm, or a second stream that runs beside the first.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Annotated, Literal, TypeAlias
+from abc import abstractmethod
+from typing import Annotated, Literal
 
 import torch
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch import nn
 
 from ..core.config import Config, Count, Flag, Number, OneOf, Positive, Size
-from .dropout import Dropout
 from .norms import LayerNorm, NormConfig
-
-Part: TypeAlias = Callable[[Tensor], Tensor]
-
-
-class Ends(nn.Module):
-    """What happens before the first block and after the last one: here, nothing but an optional final norm."""
-
-    def __init__(self, final: nn.Module | None = None) -> None:
-        super().__init__()
-        self.final = final
-
-    def enter(self, x: Tensor) -> Tensor:
-        return x
-
-    def leave(self, x: Tensor) -> Tensor:
-        return x if self.final is None else self.final(x)
-
-
-class Wiring(nn.Module, ABC):
-    """The residual connections of one block."""
-
-    def __init__(self, norms: Sequence[nn.Module], dropout: float) -> None:
-        super().__init__()
-        self.norms = nn.ModuleList(norms)
-        self.dropout = Dropout(dropout)
-
-    @abstractmethod
-    def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
-        """The stream after these parts."""
-
-    def whole(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
-        """The same where nothing is remembered: a part may then be called again, backwards."""
-        stream: Tensor = self(x, parts)
-        return stream
+from .wired import (
+    Both,
+    Ends,
+    NormedWired,
+    ParallelWired,
+    PostWired,
+    PreWired,
+    RescaledWired,
+    ResiDualWired,
+    SandwichWired,
+    TurnsWired,
+    TwoStreams,
+    UnrolledWired,
+    Wiring,
+)
 
 
 class WiringConfig(Config):
@@ -188,10 +166,10 @@ class ResiDual(WiringConfig):
     eps: Positive = 1e-7  # of the final norm
 
     def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
-        return _ResiDual([norm.build(width) for _ in range(parts)], dropout, self.scale)
+        return ResiDualWired([norm.build(width) for _ in range(parts)], dropout, self.scale)
 
     def ends(self, width: int, norm: NormConfig) -> Ends:
-        return _TwoStreams(LayerNorm(eps=self.eps).build(width), self.scale, self.alpha)
+        return TwoStreams(LayerNorm(eps=self.eps).build(width), self.scale, self.alpha)
 
 
 class Reversible(WiringConfig):
@@ -208,10 +186,10 @@ class Reversible(WiringConfig):
     final: Flag = True
 
     def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
-        return _Turns([norm.build(width) for _ in range(parts)], dropout)
+        return TurnsWired([norm.build(width) for _ in range(parts)], dropout)
 
     def ends(self, width: int, norm: NormConfig) -> Ends:
-        return _Both(norm.build(self.leaves(width)) if self.final else None, mean=self.joined == "mean")
+        return Both(norm.build(self.leaves(width)) if self.final else None, mean=self.joined == "mean")
 
     def leaves(self, width: int) -> int:
         return width if self.joined == "mean" else 2 * width
@@ -227,7 +205,7 @@ class Unrolled(WiringConfig):
     final: Flag = True
 
     def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
-        return _Unrolled([norm.build(width) for _ in range(parts)], dropout)
+        return UnrolledWired([norm.build(width) for _ in range(parts)], dropout)
 
     def ends(self, width: int, norm: NormConfig) -> Ends:
         return Ends(norm.build(width) if self.final else None)
@@ -251,139 +229,12 @@ class Rescaled(WiringConfig):
         norms = [norm.build(width) for _ in range(parts)]
         if self.every is None:
             return PreWired(norms, dropout)
-        return RescaledWired(norms, dropout, 0.5 ** (self.block // self.every), halves=(self.block + 1) % self.every == 0)
+        return RescaledWired(
+            norms, dropout, 0.5 ** (self.block // self.every), halves=(self.block + 1) % self.every == 0
+        )
 
     def ends(self, width: int, norm: NormConfig) -> Ends:
         return Ends(LayerNorm(eps=self.eps).build(width))
-
-
-class PostWired(Wiring):
-    """x ← norm(alpha · x + part(x))."""
-
-    def __init__(self, norms: Sequence[nn.Module], dropout: float, alpha: float = 1.0) -> None:
-        super().__init__(norms, dropout)
-        self.alpha = alpha
-
-    def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
-        for norm, part in zip(self.norms, parts, strict=True):
-            x = norm(torch.add(self.dropout(part(x)), x, alpha=self.alpha))
-        return x
-
-
-class PreWired(Wiring):
-    """x ← alpha · x + part(norm(x))."""
-
-    def __init__(self, norms: Sequence[nn.Module], dropout: float, alpha: float = 1.0) -> None:
-        super().__init__(norms, dropout)
-        self.alpha = alpha
-
-    def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
-        for norm, part in zip(self.norms, parts, strict=True):
-            x = torch.add(self.dropout(part(norm(x))), x, alpha=self.alpha)
-        return x
-
-
-class RescaledWired(Wiring):
-    """x ← (x + share · part(norm(x))) · last."""
-
-    def __init__(self, norms: Sequence[nn.Module], dropout: float, share: float, *, halves: bool) -> None:
-        super().__init__(norms, dropout)
-        self.share, self.last = share, 0.5 if halves else 1.0
-
-    def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
-        for norm, part in zip(self.norms, parts, strict=True):
-            x = torch.add(x, self.dropout(part(norm(x))), alpha=self.share)
-        return x * self.last
-
-
-class NormedWired(Wiring):
-    """x ← norm(x); x ← x + part(x)."""
-
-    def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
-        for norm, part in zip(self.norms, parts, strict=True):
-            x = norm(x)
-            x = x + self.dropout(part(x))
-        return x
-
-
-class SandwichWired(Wiring):
-    """x ← x + after(part(before(x)))."""
-
-    def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
-        norms = iter(self.norms)
-        for before, after, part in zip(norms, norms, parts, strict=True):
-            x = x + self.dropout(after(part(before(x))))
-        return x
-
-
-class ParallelWired(Wiring):
-    """x ← x + Σ part(norm(x))."""
-
-    def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
-        normed = [norm(x) for norm in self.norms]
-        for index, part in enumerate(parts):
-            x = x + self.dropout(part(normed[index % len(normed)]))
-        return x
-
-
-class _Unrolled(Wiring):
-    def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
-        for norm, part in zip(self.norms[:-1], parts[:-1], strict=True):
-            x = x + self.dropout(part(norm(x)))
-        return parts[-1](self.norms[-1](x))
-
-
-class _ResiDual(Wiring):
-    def __init__(self, norms: Sequence[nn.Module], dropout: float, scale: float) -> None:
-        super().__init__(norms, dropout)
-        self.scale = scale
-
-    def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
-        x, residual = x.chunk(2, -1)
-        for norm, part in zip(self.norms, parts, strict=True):
-            change = self.dropout(part(x))
-            residual = residual + self.scale * change
-            x = norm(x + change)
-        return torch.cat((x, residual), -1)
-
-
-class _TwoStreams(Ends):
-    def __init__(self, final: nn.Module, scale: float, alpha: float) -> None:
-        super().__init__(final)
-        self.scale, self.alpha = scale, alpha
-
-    def enter(self, x: Tensor) -> Tensor:
-        return torch.cat((x, self.scale * x), -1)
-
-    def leave(self, x: Tensor) -> Tensor:
-        x, residual = x.chunk(2, -1)
-        return self.alpha * x + super().leave(residual)
-
-
-class _Turns(Wiring):
-    def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
-        x, fresh = x.chunk(2, -1)
-        for norm, part in zip(self.norms, parts, strict=True):
-            x, fresh = fresh, x + self.dropout(part(norm(fresh)))
-        return torch.cat((x, fresh), -1)
-
-    def whole(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
-        if not (self.training and torch.is_grad_enabled()):
-            return super().whole(x, parts)
-        again: Tensor = checkpoint(self, x, parts, use_reentrant=False)
-        return again
-
-
-class _Both(Ends):
-    def __init__(self, final: nn.Module | None, *, mean: bool) -> None:
-        super().__init__(final)
-        self.mean = mean
-
-    def enter(self, x: Tensor) -> Tensor:
-        return torch.cat((x, x), -1)
-
-    def leave(self, x: Tensor) -> Tensor:
-        return super().leave(torch.stack(x.chunk(2, -1)).mean(0) if self.mean else x)
 
 
 WIRINGS: tuple[type[WiringConfig], ...] = (

@@ -14,7 +14,16 @@ from heed.kernels import build, grouped, int8, linear, two_bits
 from heed.kernels.abi import Weights, declare
 from heed.parts.linears import Int8, by_groups, by_rows, packed, product, ternary
 
-SIZES = [(1, 1, 1), (1, 7, 5), (2, 64, 4), (3, 33, 17), (5, 129, 66), (6, 96, 9), (13, 770, 50), (200, 40, 3)]  # M, K, N
+SIZES = [
+    (1, 1, 1),
+    (1, 7, 5),
+    (2, 64, 4),
+    (3, 33, 17),
+    (5, 129, 66),
+    (6, 96, 9),
+    (13, 770, 50),
+    (200, 40, 3),
+]  # M, K, N
 PLAIN = {"portable": (), "native": ("-march=native",)}  # portable: what other processors run, compiled for this one
 
 

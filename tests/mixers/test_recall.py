@@ -12,7 +12,7 @@ from benchmarks import recall as puzzles
 from benchmarks.recall import GAP, KEYLESS, PUZZLES, SHOWN, WHO, Outcome, copy, learn, recall
 from heed.parts.loss import NO_LABEL
 
-# What a kind should reach, of recall and of copy: less than `recall.json` tells, as luck differs from machine to machine.
+# What a kind should reach, of recall and of copy: less than `recall.json` tells, as luck differs between machines.
 # Chance is a sixteenth: 0 stands for those who do not get beyond it in their time, and for those who cannot. (What is
 # copied stands 32 tokens back. Two layers with windows of 16 see 30, two convolutions of 7 taps see 12.)
 FLOORS: dict[str, tuple[float, float]] = {

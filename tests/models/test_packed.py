@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -14,7 +16,7 @@ from heed.parts.masks import Whole, Window
 from heed.parts.positions import Alibi, Buckets, Rope
 from heed.parts.wiring import ResiDual
 
-SIZES = {"vocabulary": 13, "width": 24, "depth": 2}
+SIZES: dict[str, Any] = {"vocabulary": 13, "width": 24, "depth": 2}
 PLANS = {
     "bert": Encoder.Config(**SIZES),
     "window": Encoder.Config(**SIZES, mixer=Attention.Config(kv_heads=2, mask=Window(back=2, ahead=1))),
@@ -56,7 +58,7 @@ def test_only_real_tokens_are_computed() -> None:
     model = Encoder.Config(**SIZES).build()
     counted: list[int] = []
     block = model.stack.layers[0]
-    for layer in (block.mixer.query, block.mixer.out, block.feedforward.up):  # type: ignore[union-attr]
+    for layer in (block.mixer.query, block.mixer.out, block.feedforward.up):
         layer.register_forward_hook(lambda layer, given, made: counted.append(made.shape[:-1].numel()))  # type: ignore[union-attr]
     model(torch.ones(4, 9, dtype=torch.long), Where.ragged(LENGTHS))
     assert counted == [int(LENGTHS.sum())] * 3

@@ -20,6 +20,7 @@ model = Llama(path + "/{kind}.gguf", n_ctx=64, n_threads={threads}, n_threads_ba
 model.eval(list(range(8, 24)))
 """
 AT_ONCE = 512  # tokens that are computed together, llama.cpp's default
+BYTES = {"f32": 4.0, "q8_0": 34 / 32, "q4_0": 18 / 32, "tq2_0": 34 / 32}  # of a weight of the embedding
 PLACE = 256  # a sequence gets a multiple of so many entries of the cache
 GPT2 = {
     "context_length": "n_positions",
@@ -60,7 +61,7 @@ class LlamaCpp(Contestant):
             return Ready({"": first_token(sys.executable, work.folder, LOAD.format(kind=kind, threads=work.threads))})
         _hush()
         ways: dict[str, Round] = {name: Writer(path, work, flash=flash) for name, flash in (("flash", 1), ("plain", 0))}
-        return Ready(ways, path.stat().st_size - _looked_up(work, kind))
+        return Ready(ways, path.stat().st_size - work.table(BYTES[kind]))
 
 
 class Writer:
@@ -176,15 +177,6 @@ def _kind(name: str, tensor: Tensor, kind: str) -> Any:
     if kind == "tq2_0" and not name.startswith("blk."):
         return kinds.Q8_0
     return kinds[kind.upper()]
-
-
-def _looked_up(work: Work, kind: str) -> int:
-    """Bytes of an embedding of which only a row is read."""
-    config = work.config
-    if config["model_type"] == "gpt2":  # tied: read as a whole by the head
-        return 0
-    share = {"f32": 4.0, "q8_0": 34 / 32, "q4_0": 18 / 32, "tq2_0": 34 / 32}[kind]
-    return int(config["vocab_size"] * config["hidden_size"] * share)
 
 
 def _hush() -> None:

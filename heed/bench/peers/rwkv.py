@@ -36,7 +36,7 @@ class Rwkv(Contestant):
             return Done(sum(map(len, lines)) if work.writes else work.units, tuple(lines[0]))
 
         with torch.no_grad():
-            return Ready({"": written}, Path(f"{path}.pth").stat().st_size * 3 // 4)
+            return Ready({"": written}, Path(f"{path}.pth").stat().st_size - work.table(4))
 
 
 def _line(model: Any, prompt: list[int], count: int) -> list[int]:
