@@ -9,9 +9,10 @@ from __future__ import annotations
 from .build import Unavailable as Unavailable
 from .build import library as library
 from .linear import GROUP as GROUP
-from .linear import grouped as grouped
 from .linear import by_group as by_group
+from .linear import grouped as grouped
 from .linear import int8 as int8
 from .linear import matrix_of_groups as matrix_of_groups
 from .linear import two_bits as two_bits
 from .linear import ungrouped as ungrouped
+from .loss import entropy_ as entropy_

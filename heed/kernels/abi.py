@@ -98,6 +98,9 @@ def declare(library: CDLL) -> CDLL:
     """Tell a library what its functions take and give."""
     library.heed_linear.argtypes = (POINTER(Matrix), c_void_p, c_int64, POINTER(Rounded), c_void_p, c_int32)
     library.heed_linear.restype = None
+    pointers = (c_void_p, c_void_p, c_int64, c_int64, c_float, c_void_p, c_void_p, c_int32)
+    library.heed_entropy.argtypes = pointers
+    library.heed_entropy.restype = None
     library.heed_step.argtypes = (POINTER(Step),)
     library.heed_step.restype = c_int32
     library.heed_instructions.restype = c_char_p

@@ -15,8 +15,12 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from ..kernels import entropy_
+
 NO_LABEL = -100  # stands where nothing is to be predicted
-HELD = 1 << 20  # scores held at once
+WORTH = 1 << 20  # scores from which on it pays not to hold them all
+ROWS = 512  # tokens whose scores are held at once: fewer would make products slow, more would leave the cache
+HELD = 1 << 26  # scores held at once, at most
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ def headed_cross_entropy(stream: Tensor, head: nn.Module, labels: Tensor, smooth
         return Loss(nats, nats.detach())
     cast = torch.is_autocast_enabled(stream.device.type)
     # A head of another type is more than its weight; and where all scores fit at once, nothing is gained.
-    plain = type(head) is nn.Linear and labels.numel() * head.out_features > HELD
+    plain = type(head) is nn.Linear and labels.numel() * head.out_features > WORTH
     if not plain or cast or torch.compiler.is_compiling():
         return cross_entropy(head(stream), labels, smoothing)
     given = (stream.flatten(0, -2), head.weight, head.bias, labels.flatten(), smoothing, torch.is_grad_enabled())
@@ -76,16 +80,13 @@ class _Headed(torch.autograd.Function):
         slope_bias = None if bias is None else torch.zeros_like(bias)
         nats = stream.new_zeros((), dtype=torch.float64)
         spread = torch.zeros_like(nats)
-        step = max(16, HELD // size)
+        step = min(ROWS, max(16, HELD // size))
         for begin in range(0, len(x), step):
-            part, label = x[begin : begin + step], wanted[begin : begin + step, None]
-            scores = F.linear(part, weight, bias)
-            level = scores.logsumexp(1, keepdim=True)
-            nats += (level - scores.gather(1, label)).sum()
-            spread += (level[:, 0] - scores.mean(1)).sum()
+            part, label = x[begin : begin + step], wanted[begin : begin + step]
+            slope = F.linear(part, weight, bias)
+            one, other = entropy_(slope, label, smoothing)  # and what were scores are slopes
+            nats, spread = nats + one, spread + other
             if learns:
-                slope = scores.sub_(level).exp_().sub_(smoothing / size)
-                slope.scatter_add_(1, label, slope.new_full(label.shape, smoothing - 1))
                 torch.mm(slope, weight, out=slope_x[begin : begin + step])
                 slope_weight.addmm_(slope.T, part)
                 if slope_bias is not None:

@@ -36,6 +36,7 @@ def test_cross_entropy_is_torchs(smoothing: float) -> None:
 def test_fused_is_written_out(smoothing: float, bias: bool, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Values and all gradients, in one piece or in several."""
     monkeypatch.setattr(loss, "HELD", held)
+    monkeypatch.setattr(loss, "WORTH", 1)
     head, wanted = nn.Linear(6, 7, bias=bias).double(), labels(9, 11, 7)
     stream = torch.randn(9, 11, 6, dtype=torch.float64, requires_grad=True)
     results = []
@@ -52,7 +53,7 @@ def test_fused_is_written_out(smoothing: float, bias: bool, held: int, monkeypat
 
 
 def test_nothing_to_predict_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loss, "HELD", 1)
+    monkeypatch.setattr(loss, "WORTH", 1)
     head, stream = nn.Linear(4, 5), torch.randn(2, 3, 4, requires_grad=True)
     found = headed_cross_entropy(stream, head, torch.full((2, 3), NO_LABEL))
     found.total.backward()
@@ -62,7 +63,7 @@ def test_nothing_to_predict_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_extreme_scores_stay_finite(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loss, "HELD", 1)
+    monkeypatch.setattr(loss, "WORTH", 1)
     head = nn.Linear(2, 3)
     with torch.no_grad():
         head.weight.fill_(1e4)
