@@ -45,7 +45,8 @@ MAY_IMPORT = {
         "studio": "core show check compare serve",
         "catalogue": "core text data parts mixers models weights decode tasks",
         "demo": f"{BELOW} train verify",
-        "cli": "__init__ show models weights decode tasks runs train serve check compare verify studio catalogue demo",
+        "bench": f"{BELOW} train",
+        "cli": "__init__ show models weights decode tasks runs train serve check compare verify studio catalogue demo bench",
     }.items()
 }
 FREE = frozenset({"__init__", "__main__"})  # heed/__init__.py and heed/__main__.py may import anything

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
@@ -79,7 +79,7 @@ class Process:
         names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         # No peer may reach for the net: all that is needed lies in the folder.
         offline = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-        self._errors = TemporaryFile("w+", encoding="utf-8", errors="replace")
+        self._errors = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 (closed by `end`)
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -140,12 +140,13 @@ def started(contestant: Contestant, work: Work) -> Process:
     )
 
 
+Start = Callable[[Contestant, Work], Process]
+
+
 def run(
-    work: Work, ours: Contestant, peers: Sequence[Contestant], rounds: int, say: Say, start: Any = started
+    work: Work, ours: Contestant, peers: Sequence[Contestant], rounds: int, say: Say, start: Start = started
 ) -> Outcome:
     """A whole contest, in a folder that is removed at its end."""
-    from dataclasses import replace
-
     with TemporaryDirectory(prefix="heed-bench-") as room:
         folder = Path(room, "checkpoint")
         if work.subject != "attention":
@@ -155,7 +156,7 @@ def run(
         return _held(replace(work, folder=str(folder)), ours, peers, rounds, say, start)
 
 
-def _held(work: Work, ours: Contestant, peers: Sequence[Contestant], rounds: int, say: Say, start: Any) -> Outcome:
+def _held(work: Work, ours: Contestant, peers: Sequence[Contestant], rounds: int, say: Say, start: Start) -> Outcome:
     absent: dict[str, str] = {}
     told: dict[str, Told] = {}
     processes: dict[str, Process] = {}

@@ -151,7 +151,7 @@ def paired(config: Data) -> Mixer[Any]:
 
 
 def write(config: Data, folder: Path, *, weighs: bool) -> None:
-    """A checkpoint with random weights and a vocabulary of numbers, as Hugging Face lays it out; or its config alone."""
+    """A checkpoint with random weights and a vocabulary of numbers, as Hugging Face has it; or its config alone."""
     if not weighs:
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -166,7 +166,7 @@ def write(config: Data, folder: Path, *, weighs: bool) -> None:
     with torch.no_grad():
         for weight in model.parameters():  # vectors, too: what is all zeros or ones might be passed over
             if weight.dim() < 2:
-                weight += 0.01 * torch.randn_like(weight)
+                weight.add_(torch.randn_like(weight), alpha=0.01)
         if config["model_type"] == "marian":  # whose padding, which begins a target, is zero
             model.get_parameter("encoder.front.table.weight")[config["pad_token_id"]] = 0
     weights.write(weights.Opened(family, model, family.names(names), config, {}, chosen), folder)

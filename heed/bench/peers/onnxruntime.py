@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -63,7 +62,6 @@ def graphs(work: Work, *, int8: bool) -> list[Path]:
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from onnxruntime.transformers import optimizer
 
-    logging.disable(logging.WARNING)
     plain, fused = (Path(work.folder, f"{name}.onnx") for name in ("plain", "fused"))
     _export(work, plain)
     config = work.config

@@ -1,0 +1,158 @@
+"""Statements about the kernels that are active on this machine: each gives what its written-out form gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from ..core.contract import Where
+from ..core.laws import Finding
+from ..kernels import library, linear, loss
+from ..kernels.abi import Weights
+from ..kernels.program import Unknown
+from ..models import Decoder
+from ..models.stepping import Script
+from ..parts.linears import by_groups, by_rows, packed, ternary
+from .samples import samples
+
+SIZES = ((1, 1, 1), (1, 7, 5), (2, 64, 4), (3, 33, 17), (6, 96, 9), (7, 770, 50), (31, 32, 3))  # tokens, inputs, outputs
+EXTREMES = (1e-30, 1e-3, 1.0, 1e6, 1e30)  # sizes of tokens
+UNIT = 2.0**-23  # of the last place of a float32
+
+
+def int8() -> list[Finding]:
+    """8 bits by rows, to the last one; and sums as large as they can be."""
+
+    def compare(x: Tensor, weight: Tensor, bias: Tensor) -> float:
+        given = (x, *by_rows(weight), bias)
+        return _apart(linear.int8(*given), linear.int8_written_out(*given))
+
+    full = torch.full((4, 4096), 127, dtype=torch.int8), torch.ones(4)
+    most = torch.ones(2, 4096) * torch.tensor([[1.0], [-1.0]])
+    largest = _apart(linear.int8(most, *full), linear.int8_written_out(most, *full, None))
+    return [*_over(compare, 0.0), Finding("kernels", largest, 0.0, "all weights and channels at their largest")]
+
+
+def two_bits() -> list[Finding]:
+    """Ternary weights, to the last bit."""
+
+    def compare(x: Tensor, weight: Tensor, bias: Tensor) -> float:
+        whole = ternary(weight)
+        given = (x, packed(whole.numbers), whole.step.reshape(1), bias, len(weight))
+        return _apart(linear.two_bits(*given), linear.two_bits_written_out(*given))
+
+    return _over(compare, 0.0)
+
+
+def groups() -> list[Finding]:
+    """Groups of 8 and 4 bits, up to the order of their sum."""
+
+    def by(bits: int) -> Callable[[Tensor, Tensor, Tensor], float]:
+        def compare(x: Tensor, weight: Tensor, bias: Tensor) -> float:
+            codes, scale = by_groups(weight, bits)
+            wanted = linear.grouped_written_out(x, codes, scale, bias)
+            return _apart(linear.grouped(x, codes, scale, bias), wanted) / _size(x, weight, bias)
+
+        return compare
+
+    return [finding for bits in (8, 4) for finding in _over(by(bits), 32 * UNIT, whole_groups=True)]
+
+
+def float32() -> list[Finding]:
+    """Plain weights, up to the order of their sum."""
+
+    def compare(x: Tensor, weight: Tensor, bias: Tensor) -> float:
+        mine = linear.product(Weights.FLOAT32, x, weight, None, bias, len(weight))
+        return _apart(mine, x.double() @ weight.double().T + bias.double()) / _size(x, weight, bias)
+
+    return _over(compare, 32 * UNIT)
+
+
+def entropy() -> list[Finding]:
+    """Slopes of a cross-entropy: probabilities, off by few units of 1."""
+    found = []
+    for tokens, count, size in ((1, 1, 1.0), (3, 129, 1.0), (2, 1000, 1e3)):
+        scores = torch.randn(tokens, count, generator=torch.Generator().manual_seed(0)) * size
+        labels, exact = torch.zeros(tokens, dtype=torch.long), scores.double()
+        loss.entropy_(scores, labels, 0.1)
+        loss.entropy_written_out(exact, labels, 0.1)
+        found.append(Finding("kernels", _apart(scores, exact), 8 * UNIT, f"{tokens} × {count}, of size {size:g}"))
+    return found
+
+
+def programs() -> list[Finding]:
+    """Every sample of a decoder that has a program: ten tokens by steps, against plain calls."""
+    found = []
+    for config in samples(Decoder.Config):
+        assert isinstance(config, Decoder.Config)
+        if config.cross is None:
+            torch.manual_seed(0)
+            model = config.build().eval()
+            try:
+                Script(model)
+            except Unknown:
+                continue
+            apart = _stepped(model)
+            found.append(Finding("kernels", apart, 1e-4, f"scores of a float32 model, relative; {config!r}"))
+    return found
+
+
+@torch.no_grad()
+def _stepped(model: Decoder) -> float:
+    tokens = torch.randint(model.vocabulary, (2, 12), generator=torch.Generator().manual_seed(0))
+    whole, _ = model(tokens, Where.run(2, 12))
+    _, state = model(tokens[:, :2], Where.run(2, 2), model.start(2))
+    assert state is not None
+    walk = model.stepper(state)
+    assert walk is not None
+    made = [walk.step(tokens[:, at], Where.run(2, 1, start=at)).clone() for at in range(2, 12)]
+    return _apart(torch.stack(made, 1), whole[:, 2:]) / max(1.0, float(whole.abs().max()))
+
+
+def _over(
+    compare: Callable[[Tensor, Tensor, Tensor], float], bound: float, *, whole_groups: bool = False
+) -> list[Finding]:
+    return [
+        Finding("kernels", compare(*given), bound, f"{tuple(given[0].shape)} × {tuple(given[1].shape)}")
+        for given in _given()
+        if not whole_groups or given[0].shape[1] % linear.GROUP == 0
+    ]
+
+
+def _given() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    draw = torch.Generator().manual_seed(0)
+    for tokens, inputs, outputs in SIZES:
+        for size in EXTREMES:
+            shapes = ((tokens, inputs), (outputs, inputs), (outputs,))
+            x, weight, bias = (torch.randn(shape, generator=draw) for shape in shapes)
+            yield x * size, weight, bias
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    return float((one.double() - other.double()).abs().max())
+
+
+def _size(x: Tensor, weight: Tensor, bias: Tensor) -> float:
+    """The largest sum of magnitudes: rounding is measured by it."""
+    return float((x.double().abs() @ weight.double().abs().T + bias.double().abs()).max())
+
+
+def _if_any(form: Callable[[], list[Finding]]) -> Callable[[], list[Finding]]:
+    def compare() -> list[Finding]:
+        if library() is None:
+            return [Finding("kernels", 0.0, 0.0, "this machine has no kernels: the written-out forms are used")]
+        return form()
+
+    return compare
+
+
+KERNELS: dict[str, Callable[[], list[Finding]]] = {
+    "int8 = written out": _if_any(int8),
+    "two bits = written out": _if_any(two_bits),
+    "groups = written out": _if_any(groups),
+    "float32 = written out": _if_any(float32),
+    "entropy = written out": _if_any(entropy),
+    "a program = its model": _if_any(programs),
+}
