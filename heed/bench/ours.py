@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from .base import Contestant, Done, Ready
@@ -41,7 +42,7 @@ class Heed(Contestant):
         return "ternary" if work.model == "bitnet" else work.precision
 
     def ready(self, work: Work) -> Ready:
-        return SUBJECTS[work.subject](work)
+        return _told(SUBJECTS[work.subject](work))
 
 
 class Twin(Heed):
@@ -53,7 +54,14 @@ class Twin(Heed):
         return "int8" if work.model == "bitnet" else None
 
     def ready(self, work: Work) -> Ready:
-        return _writing(work, ternary=False)
+        return _told(_writing(work, ternary=False))
+
+
+def _told(ready: Ready) -> Ready:
+    """Says so if the kernels could not be built: then these are the figures of their written-out forms."""
+    from ..kernels import library
+
+    return ready if library() is not None else replace(ready, ways={"without kernels": ready.ways[""]})
 
 
 def _writing(work: Work, *, ternary: bool = True) -> Ready:

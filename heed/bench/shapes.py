@@ -193,7 +193,7 @@ def _tokenizer(size: int, folder: Path) -> None:
     from tokenizers.pre_tokenizers import WhitespaceSplit
 
     made = Tokenizer(WordLevel({str(number): number for number in range(size)}, unk_token="1"))
-    made.pre_tokenizer = WhitespaceSplit()  # type: ignore[assignment]
+    made.pre_tokenizer = WhitespaceSplit()
     made.save(str(folder / "tokenizer.json"))
     text = '{"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "1", "eos_token": "0"}\n'
     (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")

@@ -49,7 +49,7 @@ class Work:
         return told
 
     def table(self, each: float) -> int:
-        """Bytes of an embedding of which single rows are read, at so many bytes a weight; none if it is the head, too."""
+        """Bytes of an embedding of which single rows are read, at so many a weight; none if it is the head, too."""
         config = self.config
         return int(config["vocab_size"] * config["hidden_size"] * each) if config["model_type"] in UNTIED else 0
 

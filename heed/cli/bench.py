@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +14,8 @@ import typer
 from ..bench.shapes import Model
 from ..bench.work import Precision, Subject
 from .options import Json, print_json, spread
+
+STOPPED = 128 + signal.SIGTERM  # the exit code of a program that was told to end
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ def bench(
     threads = sizes.threads or len(os.sched_getaffinity(0))
     works = contests(subject, model, precision, Size(sizes.batch, sizes.tokens, threads))
     errors = Console(stderr=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(STOPPED))  # so that checkpoints and processes are cleared away
     with errors.status("") as status:
         say = status.update if errors.is_terminal else errors.print
         report = measure(works, against, sizes.rounds, say)

@@ -46,6 +46,12 @@ class Stepper(ABC):
         """One more token in every row; scores of the token after it, which hold until the next step. [R] -> [R, V]"""
 
     @abstractmethod
+    def write(self, tokens: Tensor, where: Where, most: int) -> tuple[Tensor, Tensor] | None:
+        """This token in every row and then the likeliest, several at once but `most` at most: those that were chosen,
+        the last of which is not written yet, and their log p; None if it must be one by one. [R] -> [n, R] twice
+        """
+
+    @abstractmethod
     def state(self) -> State:
         """What is remembered by now. The stepper is of no use after that."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from math import isfinite
 from typing import Annotated, Any, TypeAlias
 
@@ -116,25 +116,40 @@ class Loop:
         self._repetition = Repetition(how.repetition, prompts)
         self._lines = [Line(row, rules) for row in range(len(prompts))]
         self._live = set(range(len(prompts)))  # prompts, not rows of the batch
+        self._left = rules.limit  # tokens that may still be written
+        # The largest scores, whatever was written before: then several steps may be taken at once.
+        self._simple = isinstance(how, Greedy) and how.repetition == 1 and rules.allow is None
 
     def run(self) -> Iterator[Token]:
         """Tokens step by step, within a step in the order of the prompts."""
         scores = self._rows.read()
         self._rules.fit(scores)
-        while True:
-            tokens, logprobs = self._step(scores)
-            numbers = zip(self._rows.owner, tokens.tolist(), logprobs.tolist(), strict=True)
-            for place, (row, token, logprob) in enumerate(numbers):
-                if row in self._live:
-                    if not isfinite(logprob):
-                        raise self._problem(row, scores[place])
-                    certain = self._lines[row].add(token, logprob)
-                    if certain and certain[-1].why:
-                        self._live.discard(row)
-                    yield from certain
-            if not self._live:
-                return
-            scores = self._rows.write(self._drop(tokens))
+        tokens = yield from self._told(*self._step(scores), scores)
+        while self._live:
+            tokens = self._drop(tokens)
+            made = self._rows.burst(tokens, self._left) if self._simple else None
+            if made is None:
+                scores = self._rows.write(tokens)
+                tokens = yield from self._told(*self._step(scores), scores)
+                continue
+            for chosen, logprobs in zip(*made, strict=True):
+                tokens = yield from self._told(chosen, logprobs)
+                if not self._live:
+                    return
+
+    def _told(self, tokens: Tensor, logprobs: Tensor, scores: Tensor | None = None) -> Generator[Token, None, Tensor]:
+        """What became certain by these tokens, one per row; gives them back."""
+        self._left -= 1
+        numbers = zip(self._rows.owner, tokens.tolist(), logprobs.tolist(), strict=True)
+        for place, (row, token, logprob) in enumerate(numbers):
+            if row in self._live:
+                if not isfinite(logprob):
+                    raise self._problem(row, None if scores is None else scores[place])
+                certain = self._lines[row].add(token, logprob)
+                if certain and certain[-1].why:
+                    self._live.discard(row)
+                yield from certain
+        return tokens
 
     @torch.no_grad()
     def _step(self, scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -145,10 +160,10 @@ class Loop:
         self._repetition.add(tokens)
         return tokens, allowed.gather(1, tokens[:, None])[:, 0] - scores.logsumexp(1)
 
-    def _problem(self, row: int, scores: Tensor) -> InputError:
+    def _problem(self, row: int, scores: Tensor | None) -> InputError:
         """Why there was no token to choose."""
         step = len(self._lines[row].tokens) + 1
-        if bool((scores < torch.inf).all()):
+        if scores is not None and bool((scores < torch.inf).all()):
             return InputError(f"prompt {row} has no token for step {step}: `allow` forbids all, or their p is 0")
         return InputError(f"the model's scores for prompt {row} hold NaN or infinity at step {step}")
 

@@ -73,6 +73,18 @@ class Rows:
         return _wide(scores[:, -1])
 
     @torch.no_grad()
+    def burst(self, tokens: Tensor, most: int) -> tuple[Tensor, Tensor] | None:
+        """This token in every row, and then the likeliest ones, at most so many steps at once: what was chosen in each,
+        and its log p. The last one is still to be written. None if it must go one by one. [R] -> [n, R] twice
+        """
+        if self._stepper is None:
+            return None
+        made = self._stepper.write(tokens, self._next(), most)
+        if made is not None:
+            self._steps += len(made[0])
+        return made
+
+    @torch.no_grad()
     def select(self, index: Tensor, owner: list[int]) -> None:
         """These rows, in this order, repeated if named twice; `owner` says to which prompts they belong."""
         if self._stepper is not None:

@@ -51,6 +51,8 @@ def built() -> Path:
     place = cache_folder() / f"heed-{_digest(compiler)}.so"
     if not place.exists():
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if sys.stderr.isatty():
+            print("heed: kernels are compiled for this machine, once; that takes some seconds", file=sys.stderr)
         _compile(compiler, place)
     return place
 

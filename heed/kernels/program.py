@@ -181,9 +181,7 @@ class Running:
         """One more token in every row."""
         compiled = library()
         assert compiled is not None
-        for place, lent in enumerate(self._lent):
-            if not self._draft.sources[place] and lent.cap is None and self._memories[place].length == lent.room:
-                self._grow(place)
+        self._make_room(1)
         tokens, order = tokens.contiguous(), where.order.contiguous()
         position = order if where.position is where.order else where.position.contiguous()
         step = self._step
@@ -191,13 +189,40 @@ class Running:
         step.threads = torch.get_num_threads()
         if compiled.heed_step(ctypes.byref(step)):
             raise InputError(f"a token from {int(tokens.min())} to {int(tokens.max())} is not in the vocabulary")
-        now = where.span
-        self._steps += 1
+        self._passed(where.span, 1)
+
+    def write(self, tokens: Tensor, where: Where, count: int, scores: int) -> tuple[Tensor, Tensor]:
+        """This token in every row, then the likeliest by the register `scores`, count in all; those that were chosen, the
+        last of which is not written, and their log p. [R] -> [count, R] twice
+        """
+        compiled = library()
+        assert compiled is not None
+        self._make_room(count)
+        three = [t.clone(memory_format=torch.contiguous_format) for t in (tokens, where.order, where.position)]
+        chosen, logp = torch.empty(count, self._rows, dtype=torch.long), torch.empty(count, self._rows)
+        self._step.threads = torch.get_num_threads()
+        at = [t.data_ptr() for t in (*three, chosen, logp)]
+        if compiled.heed_write(ctypes.byref(self._step), count, scores, *at):
+            raise InputError(f"a token from {int(tokens.min())} to {int(tokens.max())} is not in the vocabulary")
+        self._passed(where.span, count)
+        return chosen, logp
+
+    def _passed(self, now: Span, count: int) -> None:
+        """So many tokens were written, the first of which has this span."""
+        self._steps += count
+        alike, last = now.first == now.last, now.last + count - 1
         if self._span is None:
-            self._span = Span(now.first, now.last, run=now.first == now.last, padded=False)
+            self._span = Span(now.first, last, run=alike, padded=False)
         else:
-            run = self._span.run and now.first == now.last == self._span.last + 1
-            self._span = Span(min(self._span.first, now.first), now.last, run=run, padded=False)
+            run = self._span.run and alike and now.first == self._span.last + 1
+            self._span = Span(min(self._span.first, now.first), last, run=run, padded=False)
+
+    def _make_room(self, count: int) -> None:
+        for place, lent in enumerate(self._lent):
+            if not self._draft.sources[place] and lent.cap is None:
+                missing = self._memories[place].length + count - lent.room
+                if missing > 0:
+                    self._grow(place, missing)
 
     def point(self, operation: Operation, table: Tensor) -> None:
         """The instructions of this kind read another table from now on."""
@@ -220,11 +245,11 @@ class Running:
         lent.written(self._span, self._steps)
         lent.free = None if memory.free < 0 else memory.free
 
-    def _grow(self, place: int) -> None:
+    def _grow(self, place: int, missing: int) -> None:
         """Room for a sixteenth more, as a log makes it for itself."""
         lent = self._lent[place]
         held, lent.length = lent.length, self._memories[place].length
-        lent.grow(max(SPARE, lent.length // 16))
+        lent.grow(max(SPARE, lent.length // 16, missing))
         lent.length = held
         self._describe(place, self._memories[place].length)
 

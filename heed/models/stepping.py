@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .block import Block
     from .decoder import Decoder
 
+BURST = 16  # tokens that are written at once, at most: few enough for who reads along
 FIRST = 512  # places of a code that is added to tokens that are held ready at first
 
 
@@ -67,14 +68,24 @@ class Walk(Stepper):
         self._running.step(tokens, where)
         return self._script.finish(self._running.value(self._script.scores))
 
+    def write(self, tokens: Tensor, where: Where, most: int) -> tuple[Tensor, Tensor] | None:
+        count, code = min(most, BURST), self._script.position
+        if code is not None and code.longest is not None:
+            count = min(count, code.longest - where.span.last)  # at its end the code itself complains
+        if not self._script.plain or count < 2:
+            return None
+        if code is not None and where.span.last + count > self._places:
+            self._reach(where, count)
+        return self._running.write(tokens, where, count, self._script.scores)
+
     def state(self) -> State:
         logs, cells = iter([Log.returned(lent) for lent in self._running.returned()]), iter(self._running.cells)
         return _refilled(self._tree, logs, cells)
 
-    def _reach(self, where: Where) -> None:
+    def _reach(self, where: Where, count: int = 1) -> None:
         """Codes of more places, as far as there are; the code itself complains about one that it has not."""
         code = cast(Adds, self._script.position)
-        wanted = max(FIRST, 2 * (where.span.last + 1))
+        wanted = max(FIRST, 2 * (where.span.last + count))
         self._places = wanted if code.longest is None else min(wanted, code.longest)
         code.code(where.position)
         table = code.code(torch.arange(self._places)).float().contiguous()
@@ -106,6 +117,11 @@ class Script:
     def sources(self) -> list[bool]:
         """Of every memory: whether it is only read."""
         return self.draft.sources
+
+    @property
+    def plain(self) -> bool:
+        """Whether scores are what a product gives, so that nothing is left to do."""
+        return not isinstance(self._head, Scores) or self._head.cap is None
 
     def finish(self, scores: Tensor) -> Tensor:
         """What is left to do with scores."""

@@ -17,7 +17,15 @@ from ..models.stepping import Script
 from ..parts.linears import by_groups, by_rows, packed, ternary
 from .samples import samples
 
-SIZES = ((1, 1, 1), (1, 7, 5), (2, 64, 4), (3, 33, 17), (6, 96, 9), (7, 770, 50), (31, 32, 3))  # tokens, inputs, outputs
+SIZES = (
+    (1, 1, 1),
+    (1, 7, 5),
+    (2, 64, 4),
+    (3, 33, 17),
+    (6, 96, 9),
+    (7, 770, 50),
+    (31, 32, 3),
+)  # tokens, inputs, outputs
 EXTREMES = (1e-30, 1e-3, 1.0, 1e6, 1e30)  # sizes of tokens
 UNIT = 2.0**-23  # of the last place of a float32
 

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from heed.bench import contest, worker
+from heed.bench.base import Done, Ready
 from heed.bench.cases import Size, contests
 from heed.bench.figures import Figure, faster
 from heed.bench.ours import Heed
@@ -51,12 +52,17 @@ def test_who_does_less_than_was_asked_for_is_found_out() -> None:
 
 def test_short_rounds_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call of 50 ms is made twice where a round must last 100; what is told is a call's time."""
-    calls = []
+    calls: list[int] = []
 
     class Sleeper(Fake):
-        def ready(self, work: Work):
+        def ready(self, work: Work) -> Ready:
             made = super().ready(work)
-            return type(made)({"": lambda: (calls.append(1), made.ways["slow"]())[1]})
+
+            def counted() -> Done:
+                calls.append(1)
+                return made.ways["slow"]()
+
+            return Ready({"": counted})
 
     monkeypatch.setattr(worker, "LEAST", 0.1)
     mouth = io.StringIO()

@@ -14,7 +14,7 @@ from heed.bench.ours import Heed
 from heed.bench.peers import PEERS, named
 from heed.bench.shapes import Model
 from heed.bench.sorted import batches
-from heed.bench.work import Subject, Work
+from heed.bench.work import Precision, Subject, Work
 
 from .support import small
 
@@ -114,12 +114,12 @@ def test_every_subject_has_a_peer(subject: Subject) -> None:
 
 
 def test_the_nearest_precision_is_not_coarser_than_what_is_asked_for() -> None:
-    known = {"fp32": "float32", "int8": "int8"}
+    known: dict[Precision, str] = {"fp32": "float32", "int8": "int8"}
     work = Work("decode", "gpt2", "int4", 1, 8)
-    assert nearest(work, known, ("decode",)) == "int8"  # type: ignore[arg-type]
-    assert nearest(replace(work, precision="fp32"), known, ("decode",)) == "float32"  # type: ignore[arg-type]
+    assert nearest(work, known, ("decode",)) == "int8"
+    assert nearest(replace(work, precision="fp32"), known, ("decode",)) == "float32"
     assert nearest(replace(work, precision="int8"), {"fp32": "f32"}, ("decode",)) == "f32"
-    assert nearest(work, known, ("encode",)) is None  # type: ignore[arg-type]
+    assert nearest(work, known, ("encode",)) is None
 
 
 def test_batches_are_sorted_and_padded() -> None:

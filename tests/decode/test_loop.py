@@ -94,7 +94,9 @@ def test_the_limit_of_a_falling_temperature_is_greedy(subject: Callable[[], Subj
 def test_no_temperature_is_too_cold(temperature: float) -> None:
     model = decoder().float()
     cold = generate(model, PROMPTS, how=Sample(temperature=temperature), limit=5, end=END)
-    assert cold == generate(model, PROMPTS, limit=5, end=END)
+    for (one,), (greedy,) in zip(cold, generate(model, PROMPTS, limit=5, end=END), strict=True):
+        assert (one.tokens, one.why) == (greedy.tokens, greedy.why)
+        assert abs(one.score - greedy.score) < 1e-5  # float32: the kernel that is greedy sums in another order
 
 
 @pytest.mark.parametrize("how", [how for how in HOWS if isinstance(how, Pick)], ids=repr)

@@ -12,7 +12,7 @@ from torch import Tensor
 from heed.core.contract import Given, Where
 from heed.core.errors import InputError
 from heed.core.state import leaves, nbytes
-from heed.decode import Beam, generate
+from heed.decode import Beam, generate, stream
 from heed.decode.rows import Rows
 from heed.kernels import library
 from heed.kernels.program import Unknown
@@ -217,6 +217,45 @@ def test_the_state_that_it_gives_back_is_that_of_plain_calls() -> None:
                 torch.testing.assert_close(first, second, rtol=0, atol=1e-5)
         after = [model(tokens[:, :1], Where.run(2, 1, start=12), kept)[0] for kept in (mine, theirs)]
     torch.testing.assert_close(*after, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("lengths", PROMPTS)
+@pytest.mark.parametrize("name", ["gpt-2", "mistral", "retnet", "gemma 2"])
+def test_many_tokens_at_once_are_one_after_the_other(name: str, lengths: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = _built(PLANS[name])
+    prompts = [torch.arange(1, length + 1).tolist() for length in PROMPTS[lengths]]
+    found = []
+    for burst in (16, 1):
+        monkeypatch.setattr(stepping, "BURST", burst)
+        found.append(generate(model, prompts, limit=40, end={5, 7}))
+    for (mine,), (theirs,) in zip(*found, strict=True):
+        assert (mine.tokens, mine.why) == (theirs.tokens, theirs.why)
+        assert abs(mine.score - theirs.score) < 1e-3
+
+
+def test_a_burst_ends_where_places_do() -> None:
+    model = _built(PLANS["gpt-2"])
+    told = []
+    with pytest.raises(InputError, match="64"):
+        for token in stream(model, [[1, 2]], limit=100, end=None):
+            told.append(token)  # noqa: PERF402
+    assert len(told) == 63  # all that had a place: 62 are written, one more is chosen
+
+
+def test_scores_that_are_no_numbers_are_reported_in_a_burst() -> None:
+    model = _built(PLANS["llama"])
+    with torch.no_grad():
+        model.head.weight[3] = torch.nan
+    with pytest.raises(InputError, match="hold NaN or infinity at step 1"):
+        generate(model, [[1, 2]], limit=9, end=None)
+    with torch.no_grad():
+        state = model(torch.tensor([[1, 2]]), Where.run(1, 2), model.start(1))[1]
+        assert state is not None
+        walk = model.stepper(state)
+        assert walk is not None
+        made = walk.write(torch.tensor([1]), Where.run(1, 1, start=2), 5)
+    assert made is not None
+    assert made[1].isnan().all()
 
 
 def test_errors_are_those_of_the_model() -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from ..base import Contestant, Done, Ready, Round, nearest
 from ..fresh import first_token
 from ..sorted import batches
-from ..work import BEAMS, Work
+from ..work import BEAMS, Precision, Work
 from .transformers import sizes
 
 LOAD = """
@@ -29,8 +29,8 @@ class CTranslate2(Contestant):
     def precision(self, work: Work) -> str | None:
         if work.model not in {"gpt2", "llama", "bert", "transformer"}:
             return None
-        subjects = ("decode", "prefill", "encode", "translate", "load")
-        return nearest(work, {"fp32": "float32", "int8": "int8"}, subjects)
+        known: dict[Precision, str] = {"fp32": "float32", "int8": "int8"}
+        return nearest(work, known, ("decode", "prefill", "encode", "translate", "load"))
 
     def ready(self, work: Work) -> Ready:
         kind = self.precision(work) or "float32"

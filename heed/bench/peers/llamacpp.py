@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..base import Contestant, Done, Ready, Round, nearest
 from ..fresh import first_token
-from ..work import Work
+from ..work import Precision, Work
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,8 +50,8 @@ class LlamaCpp(Contestant):
     def precision(self, work: Work) -> str | None:
         if work.model not in {"gpt2", "llama", "bitnet"}:
             return None
-        known = {"fp32": "f32", "int8": "q8_0", "int4": "q4_0"}
-        found = nearest(work, known, ("decode", "prefill", "load"))  # type: ignore[arg-type]
+        known: dict[Precision, str] = {"fp32": "f32", "int8": "q8_0", "int4": "q4_0"}
+        found = nearest(work, known, ("decode", "prefill", "load"))
         return "tq2_0" if found is not None and work.model == "bitnet" else found
 
     def ready(self, work: Work) -> Ready:
@@ -163,7 +163,7 @@ def _arranged(name: str, tensor: Tensor, config: dict[str, Any]) -> Tensor:
         return tensor.T if tensor.dim() == 2 and name.startswith("blk.") else tensor
     for part, heads in (("attn_q", config["num_attention_heads"]), ("attn_k", config["num_key_value_heads"])):
         if name.endswith(f"{part}.weight"):
-            return tensor.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+            return tensor.view(heads, 2, -1, tensor.shape[1]).transpose(1, 2).flatten(0, 2)
     return tensor
 
 

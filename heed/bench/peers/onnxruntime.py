@@ -135,5 +135,5 @@ def _attended(part: Any, stream: Tensor, bias: Tensor, heads: int) -> Tensor:
         return layer(stream).view(rows, tokens, heads, width // heads).permute(0, 2, 1, 3)
 
     scores = split(part.query) @ split(part.key).transpose(-1, -2) / (width // heads) ** 0.5
-    mixed = (scores + bias).softmax(-1) @ split(part.value)
+    mixed: Tensor = (scores + bias).softmax(-1) @ split(part.value)
     return mixed.permute(0, 2, 1, 3).contiguous().view(rows, tokens, width)

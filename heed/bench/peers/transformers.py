@@ -35,8 +35,7 @@ class Transformers(Contestant):
     def precision(self, work: Work) -> str | None:
         if work.model not in {"gpt2", "llama", "bert", "transformer", "gpt-50k"}:
             return None
-        subjects = ("decode", "prefill", "encode", "translate", "train", "load")
-        return nearest(work, {"fp32": "fp32"}, subjects)
+        return nearest(work, {"fp32": "fp32"}, ("decode", "prefill", "encode", "translate", "train", "load"))
 
     def ready(self, work: Work) -> Ready:
         if work.subject == "load":
@@ -58,8 +57,7 @@ def loaded(work: Work, attention: str) -> Any:
     """The model of the folder."""
     import transformers
 
-    transformers.logging.set_verbosity_error()
-    kind = getattr(transformers, work.config["architectures"][0])
+    kind: Any = getattr(transformers, work.config["architectures"][0])
     return kind.from_pretrained(work.folder, attn_implementation=attention).eval()
 
 
@@ -82,7 +80,8 @@ def trained(work: Work) -> Callable[[], tuple[Any, Callable[[], Tensor]]]:
                 return F.cross_entropy(scores.flatten(0, 1), after)
 
             return model, pairs
-        decoder = transformers.GPT2LMHeadModel(transformers.GPT2Config(**data)).train()
+        kind: Any = transformers.GPT2LMHeadModel
+        decoder = kind(transformers.GPT2Config(**data)).train()
 
         def loss() -> Tensor:
             return F.cross_entropy(decoder(before, use_cache=False).logits.flatten(0, 1), after)
