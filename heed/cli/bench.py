@@ -51,7 +51,7 @@ def bench(
     threads = sizes.threads or len(os.sched_getaffinity(0))
     works = contests(subject, model, precision, Size(sizes.batch, sizes.tokens, threads))
     errors = Console(stderr=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(STOPPED))  # so that checkpoints and processes are cleared away
+    signal.signal(signal.SIGTERM, _end)
     with errors.status("") as status:
         say = status.update if errors.is_terminal else errors.print
         report = measure(works, against, sizes.rounds, say)
@@ -61,3 +61,9 @@ def bench(
         print_json(report.plain())
     else:
         report.show(Console())
+
+
+def _end(*_: object) -> None:
+    """Checkpoints and processes are cleared away, which a second signal must not interrupt."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(STOPPED)
