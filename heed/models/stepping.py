@@ -363,6 +363,8 @@ class Script:
             kind = Weights.GROUPS8 if layer.bits == 8 else Weights.GROUPS4
         else:
             _known(type(layer) in (nn.Linear, Scores), layer)
+            if not layer.weight.is_contiguous():  # stored the other way round: from now on as it is read
+                layer.weight.data = layer.weight.data.contiguous()
             three, kind = (layer.weight, None, layer.bias), Weights.FLOAT32  # type: ignore[assignment]
         for tensor in three:
             self.draft.keep(tensor)

@@ -56,8 +56,8 @@ def both_ways(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 def causal(query: Tensor, key: Tensor, value: Tensor, sums: Sums) -> tuple[Tensor, Sums]:
     """Every query beside the keys up to its own and those of `sums`, chunk by chunk; and the sums after all."""
     made = []
-    for begin in range(0, query.shape[1], CHUNK):
-        q, k, v = (x[:, begin : begin + CHUNK] for x in (query, key, value))
+    # Split, not sliced: the gradient of a slice is as large as what it was cut from.
+    for q, k, v in zip(*(torch.split(x, CHUNK, 1) for x in (query, key, value)), strict=True):
         share, crest = _shares(q, sums, _levels(k, sums))
         score = _lower(_scores(q, k, crest))
         above = torch.einsum("bkgtn,bnke->btkge", score, v) + torch.einsum("btkgm,bkme->btkge", share, sums.values)

@@ -264,9 +264,9 @@ def ternary(weight: Tensor) -> Whole:
 
 def by_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Weights as whole numbers of 8 bits, and what each row of them is times. [N, K] -> [N, K], [N]"""
-    exact = weight.float()
+    exact = weight.float()  # which may be the transpose of what is stored
     scale = (exact.abs().amax(1) / LARGEST).clamp(min=torch.finfo(torch.float32).tiny)
-    return (exact / scale[:, None]).round().to(torch.int8), scale
+    return (exact / scale[:, None]).round().to(torch.int8).contiguous(), scale
 
 
 def by_groups(weight: Tensor, bits: int) -> tuple[Tensor, Tensor]:
@@ -274,7 +274,7 @@ def by_groups(weight: Tensor, bits: int) -> tuple[Tensor, Tensor]:
 
     With four bits the largest in magnitude becomes -8, the end that reaches farther, as in GGUF's q4_0.
     """
-    groups = kernels.by_group(weight.float())
+    groups = kernels.by_group(weight.float().contiguous())
     if bits == 8:
         scale = (groups.abs().amax(-1) / LARGEST).half()
         return _divided(groups, scale).round().clamp(-LARGEST, LARGEST).to(torch.int8).flatten(-2), scale
@@ -317,7 +317,7 @@ def packed(whole: Tensor) -> Tensor:
     """Rows of -1, 0 and 1, four of them in a row of bytes. [out, in] -> [⌈out / 4⌉, in]"""
     rows = -(-len(whole) // FIELDS)
     codes = F.pad((whole + 1).to(torch.uint8), (0, 0, 0, rows * FIELDS - len(whole)))
-    return (codes.view(FIELDS, rows, -1) << _shifts(whole.device)).sum(0, dtype=torch.uint8)
+    return (codes.view(FIELDS, rows, -1) << _shifts(whole.device)).sum(0, dtype=torch.uint8).contiguous()
 
 
 def unpacked(codes: Tensor, rows: int) -> Tensor:

@@ -281,3 +281,15 @@ def test_only_the_scores_that_are_wanted_are_computed() -> None:
     with torch.no_grad():
         alone = model(torch.tensor([[5, 6]]), Where.run(1, 2))[0][:, -1]
     torch.testing.assert_close(scores[1:], alone, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", EDITS)
+def test_weights_that_are_stored_the_other_way_round(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As GPT-2's are: a matrix is the transpose of what its file holds."""
+    model = PLANS["gpt-2"].model_copy(update={"width": 64}).build().eval()
+    for layer in model.modules():
+        if isinstance(layer, torch.nn.Linear) and layer is not model.head:
+            layer.weight.data = layer.weight.data.t().contiguous().t()
+    edit(model, *EDITS[kind])
+    quick, plain = (_written(model, (6, 6, 6), monkeypatch, quick=quick) for quick in (True, False))
+    assert float((quick - plain).abs().max()) <= (0.1 if kind == "ternary" else 1e-3)
