@@ -29,6 +29,7 @@ from heed.core.atomic import replacing
 from heed.core.contract import Mixer, Where
 from heed.core.spec import price
 from heed.core.state import nbytes
+from heed.train.memory import keep
 
 from .contenders import CONTENDERS, LONGEST, WIDTH, Contender
 from .measure import Figure, Runner, apart, growth
@@ -108,12 +109,13 @@ def _measured(name: str, rounds: int) -> Curve:
     torch.set_num_threads(1)
     mixer, known = CONTENDERS[name].long.build(WIDTH), lengths(CONTENDERS[name])
     texts = [torch.randn(1, n, WIDTH) for n in known]
+    memory = [growth(partial(_backward, mixer, x)) for x in texts]
+    keep()  # as trainings do: else what is beyond 32 MiB would be cleared by the system in every call
     forward, backward = ([math.inf] * len(known) for _ in range(2))
     for _ in range(rounds):  # all lengths in turns, so that a disturbance hits none of them every time
         for place, x in enumerate(texts):
             forward[place] = min(forward[place], _seconds(partial(_forward, mixer, x)))
             backward[place] = min(backward[place], _seconds(partial(_backward, mixer, x)))
-    memory = [growth(partial(_backward, mixer, x)) for x in texts]
     state = [price(mixer.spec(), n) if mixer.streams else 0 for n in known]
     return Curve(known, forward, backward, memory, state)
 

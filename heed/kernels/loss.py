@@ -9,7 +9,7 @@ from .build import library
 
 
 def entropy_(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Sums over tokens of -log p(label) and, if it counts, of -mean log p; `scores` [T, V] become their slope for labels [T].
+    """Sums over tokens of -log p(label) and, if it counts, of -mean log p. [T, V], [T]; scores become their slope:
 
     slope = p - (1-ε) · onehot(label) - ε / V, of (1-ε) · the one plus ε · the other.
     """

@@ -192,8 +192,8 @@ class Running:
         self._passed(where.span, 1)
 
     def write(self, tokens: Tensor, where: Where, count: int, scores: int) -> tuple[Tensor, Tensor]:
-        """This token in every row, then the likeliest by the register `scores`, count in all; those that were chosen, the
-        last of which is not written, and their log p. [R] -> [count, R] twice
+        """This token in every row, then the likeliest by the register `scores`, count in all; those that were chosen,
+        the last of which is not written, and their log p. [R] -> [count, R] twice
         """
         compiled = library()
         assert compiled is not None

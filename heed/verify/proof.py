@@ -19,8 +19,8 @@ from ..parts.feedforward import FEEDFORWARDS
 from ..parts.scores import SCORES
 from . import trained
 from .base import Check, Proof, compared, one_thread
-from .samples import WIDTH, samples
 from .kernels import KERNELS
+from .samples import WIDTH, samples
 from .statements import ATTEND, looking, over_ids, pooled, round_trips
 
 __all__ = ["STATEMENTS", "Proof", "proofs", "subjects"]
