@@ -42,7 +42,7 @@ FIRST = 512  # places of a code that is added to tokens that are held ready at f
 def stepper(model: Decoder, state: State) -> Stepper | None:
     """Somebody who writes one token after the other from this state on; None if plain calls must do it."""
     held = list(leaves(state))
-    if library() is None or not held:
+    if library() is None or not held or not all(_plain(tensor) for leaf in held for tensor in leaf.storage()):
         return None
     try:
         script = Script(model)
@@ -324,6 +324,7 @@ class Script:
             gain, eps, plain = 1.0 + norm.weight.detach(), norm.eps, 1
         else:
             raise Unknown(type(norm).__name__)
+        _known(all(t is None or t.dtype == torch.float32 for t in (gain, shift)), norm)
         width = self.draft.widths[source] // groups
         number = (groups, width, plain)
         self.draft.add(Operation.NORM, target, source, number=number, real=(eps,), table=(gain, shift))
@@ -363,9 +364,11 @@ class Script:
             kind = Weights.GROUPS8 if layer.bits == 8 else Weights.GROUPS4
         else:
             _known(type(layer) in (nn.Linear, Scores), layer)
+            _known(layer.weight.dtype == torch.float32, layer)
             if not layer.weight.is_contiguous():  # stored the other way round: from now on as it is read
                 layer.weight.data = layer.weight.data.contiguous()
             three, kind = (layer.weight, None, layer.bias), Weights.FLOAT32  # type: ignore[assignment]
+        _known(three[2] is None or three[2].dtype == torch.float32, layer)
         for tensor in three:
             self.draft.keep(tensor)
         return matrix(kind, *three, *sizes)
@@ -377,6 +380,11 @@ def _window(part: Attention) -> int:
         return -1
     _known(type(part.mask) is Window and part.mask.ahead == 0, part.mask)
     return cast(Window, part.mask).back
+
+
+def _plain(tensor: Tensor) -> bool:
+    """Float32, or stamps, on the CPU."""
+    return tensor.is_cpu and tensor.dtype in (torch.float32, torch.int64)
 
 
 def _known(condition: bool, what: object) -> None:

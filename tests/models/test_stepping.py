@@ -11,7 +11,7 @@ from torch import Tensor
 
 from heed.core.contract import Given, Where
 from heed.core.errors import InputError
-from heed.core.state import leaves, nbytes
+from heed.core.state import leaves, nbytes, to
 from heed.decode import Beam, generate, stream
 from heed.decode.rows import Rows
 from heed.kernels import library
@@ -164,6 +164,20 @@ def test_what_it_does_not_know_it_leaves_alone(config: Decoder.Config) -> None:
     where = Where.run(1, 3)
     _, state = model(torch.tensor([[1, 2, 3]]), where, model.start(1))
     assert state is not None
+    assert model.stepper(state) is None
+    assert not any(leaf.spent for leaf in leaves(state))
+
+
+@pytest.mark.parametrize("part", ["head.weight", "stack.blocks.0.wiring.norms.0.weight", "state"])
+def test_other_precisions_are_left_alone(part: str) -> None:
+    model = _built(PLANS["llama"])
+    _, state = model(torch.tensor([[1, 2, 3]]), Where.run(1, 3), model.start(1))
+    assert state is not None
+    if part == "state":
+        state = to(state, dtype=torch.float16)
+    else:
+        weight = model.get_parameter(part)
+        weight.data = weight.data.double()
     assert model.stepper(state) is None
     assert not any(leaf.spent for leaf in leaves(state))
 
