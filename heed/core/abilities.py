@@ -52,6 +52,10 @@ class Stepper(ABC):
         """
 
     @abstractmethod
+    def select(self, rows: Tensor) -> Stepper:
+        """Somebody who goes on with these rows, in this order. This one is of no use after that."""
+
+    @abstractmethod
     def state(self) -> State:
         """What is remembered by now. The stepper is of no use after that."""
 

@@ -22,6 +22,8 @@ from .errors import InputError, StateConsumed
 from .spec import Slot, Spec
 from .stamps import Span, Stamps
 
+SPARE = 16  # columns that a growing log gets beyond what it needs, at least
+
 State: TypeAlias = "Log | Cell | tuple[State, ...]"  # the same tree
 S = TypeVar("S", bound=State)
 
@@ -112,11 +114,14 @@ class Lent:
         """Columns that there are."""
         return self.held[0].shape[1]
 
-    def grow(self, more: int) -> None:
-        """Make room for so many entries more, or for as many as are ever kept."""
-        wanted = self.length + more if self.cap is None else min(self.length + more, self.cap + 1)
-        held = (_grown(t, self.length, wanted) for t in self.held) if wanted > self.room else self.held
-        self.held = tuple(t.contiguous() for t in held)
+    def fit(self, count: int) -> None:
+        """Room for so many entries more, or for as many as are ever kept; a sixteenth to spare, if there is not yet."""
+        most = None if self.cap is None else self.cap + 1
+        needed = self.length + count if most is None else min(self.length + count, most)
+        if needed > self.room:
+            wanted = needed + max(SPARE, needed // 16)
+            room = wanted if most is None else min(wanted, most)
+            self.held = tuple(_grown(t, self.length, room) for t in self.held)
 
     def written(self, steps: Span, count: int) -> None:
         """So many tokens were added to every row, stamped within `steps`."""
@@ -177,12 +182,10 @@ class Log(Leaf):
         self.spend()
         return _seen(self.tensors(), self._span), self._carry(self._held, self._length, self._free, self._span)
 
-    def lend(self, more: int) -> Lent:
-        """Hand the storage out, with room for so many entries more. `Lent` becomes a log again by `returned`."""
+    def lend(self) -> Lent:
+        """Hand the storage out, in one piece. `Lent` becomes a log again by `returned`."""
         self.spend()
-        lent = Lent(self._held, self._length, self.cap, self._free, self._span)
-        lent.grow(more)
-        return lent
+        return Lent(tuple(t.contiguous() for t in self._held), self._length, self.cap, self._free, self._span)
 
     @classmethod
     def returned(cls, lent: Lent) -> Self:
@@ -211,7 +214,7 @@ class Log(Leaf):
     def _extend(self, where: Stamps, new: tuple[Tensor, ...]) -> tuple[Seen, Log]:
         """Write behind the last entry, after making room if there is none left."""
         end = self._length + where.shape[1]
-        held = self._roomy(end, end + max(16, end // 16))
+        held = self._roomy(end, end + max(SPARE, end // 16))
         for old, fresh in zip(held, new, strict=True):
             old[:, self._length : end] = fresh
         span = _joined(self._span, where.span, self._length)

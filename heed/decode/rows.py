@@ -87,9 +87,10 @@ class Rows:
     @torch.no_grad()
     def select(self, index: Tensor, owner: list[int]) -> None:
         """These rows, in this order, repeated if named twice; `owner` says to which prompts they belong."""
-        if self._stepper is not None:
-            self._state, self._stepper = self._stepper.state(), None
-        self._state = select(self._state, index)
+        if self._stepper is None:
+            self._state = select(self._state, index)
+        else:
+            self._stepper = self._stepper.select(index)
         if owner != self.owner:
             self.owner = owner
             self._now = _rows_of(self._given, torch.tensor(owner))

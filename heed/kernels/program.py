@@ -30,7 +30,6 @@ ACTIVATIONS = (
     "relu_squared",
     "sigmoid",
 )  # as in step.h
-SPARE = 64  # entries that a growing memory gets at least
 
 
 class Unknown(Exception):
@@ -141,7 +140,7 @@ class Running:
             raise InputError(f"the state holds {len(lent)} logs and {len(cells)} cells, the program others")
         self.cells = [cell.clone(memory_format=torch.contiguous_format) for cell in cells]  # written to by every step
         self._draft, self._lent, self._rows = draft, list(lent), rows
-        self._steps = 0
+        self._steps, self._begun = 0, [one.length for one in lent]
         self._span: Span | None = None
         arena = torch.empty(rows, sum(draft.widths))
         ends = torch.tensor(draft.widths).cumsum(0).tolist()
@@ -218,11 +217,13 @@ class Running:
             self._span = Span(min(self._span.first, now.first), last, run=run, padded=False)
 
     def _make_room(self, count: int) -> None:
+        """The kernel writes wherever it is told to: there must be a column for every token."""
         for place, lent in enumerate(self._lent):
-            if not self._draft.sources[place] and lent.cap is None:
-                missing = self._memories[place].length + count - lent.room
-                if missing > 0:
-                    self._grow(place, missing)
+            if not self._draft.sources[place]:
+                before, lent.length = lent.room, self._memories[place].length
+                lent.fit(count)
+                if lent.room != before:
+                    self._describe(place)
 
     def point(self, operation: Operation, table: Tensor) -> None:
         """The instructions of this kind read another table from now on."""
@@ -242,23 +243,16 @@ class Running:
     def _settle(self, place: int) -> None:
         lent, memory = self._lent[place], self._memories[place]
         assert self._span is not None
+        lent.length = self._begun[place]
         lent.written(self._span, self._steps)
         lent.free = None if memory.free < 0 else memory.free
 
-    def _grow(self, place: int, missing: int) -> None:
-        """Room for a sixteenth more, as a log makes it for itself."""
-        lent = self._lent[place]
-        held, lent.length = lent.length, self._memories[place].length
-        lent.grow(max(SPARE, lent.length // 16, missing))
-        lent.length = held
-        self._describe(place, self._memories[place].length)
-
-    def _describe(self, place: int, length: int | None = None) -> None:
+    def _describe(self, place: int) -> None:
         lent, memory = self._lent[place], self._memories[place]
         order, position, key, value = lent.held
         memory.order, memory.position = order.data_ptr(), position.data_ptr()
         memory.key, memory.value, memory.room = key.data_ptr(), value.data_ptr(), lent.room
-        memory.length = lent.length if length is None else length
-        memory.cap, memory.free = -1 if lent.cap is None else lent.cap, -1 if lent.free is None else lent.free
+        memory.length, memory.cap = lent.length, -1 if lent.cap is None else lent.cap
+        memory.free = -1 if lent.free is None else lent.free
         memory.holes = int(lent.span.padded or not lent.span.run)
         memory.source = int(self._draft.sources[place])

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from ..core.abilities import Stepper
 from ..core.contract import Mixer, Where
-from ..core.state import Cell, Leaf, Log, State, leaves
+from ..core.state import Cell, Log, State, leaves, select
 from ..kernels.abi import Matrix, Mode, Operation, Weights
 from ..kernels.build import library
 from ..kernels.linear import matrix
-from ..kernels.program import SPARE, Draft, Running, Unknown
+from ..kernels.program import Draft, Running, Unknown
 from ..mixers import Attention, Cross, Retention, Rwkv
 from ..parts.channelmix import ChannelMix
 from ..parts.divisors import Undivided
@@ -27,7 +27,7 @@ from ..parts.heads import Scores
 from ..parts.linears import Edited, Grouped, Int8, Packed
 from ..parts.masks import Causal, Window
 from ..parts.norms import FromOne
-from ..parts.positions import Adds, Alibi, NoPosition, Rope
+from ..parts.positions import Alibi, NoPosition, Rope
 from ..parts.positionwise import FeedForward, Gated
 from ..parts.wired import Ends, NormedWired, ParallelWired, PostWired, PreWired, RescaledWired, SandwichWired
 
@@ -41,30 +41,30 @@ FIRST = 512  # places of a code that is added to tokens that are held ready at f
 
 def stepper(model: Decoder, state: State) -> Stepper | None:
     """Somebody who writes one token after the other from this state on; None if plain calls must do it."""
-    held = list(leaves(state))
-    if library() is None or not held or not all(_plain(tensor) for leaf in held for tensor in leaf.storage()):
+    held = [tensor for leaf in leaves(state) for tensor in leaf.storage()]
+    # Memories are written to in place, which no gradient would survive.
+    if library() is None or torch.is_grad_enabled() or not held or not all(map(_plain, held)):
         return None
     try:
-        script = Script(model)
+        return Walk(Script(model), state)
     except Unknown:
         return None
-    return Walk(script, state, held)
 
 
 class Walk(Stepper):
     """A program that has taken over a state."""
 
-    def __init__(self, script: Script, state: State, held: list[Leaf]) -> None:
+    def __init__(self, script: Script, state: State) -> None:
         self._script, self._tree = script, state
-        logs, rows = [leaf for leaf in held if isinstance(leaf, Log)], len(held[0].storage()[0])
-        lent = [log.lend(0 if source else SPARE) for log, source in zip(logs, script.sources, strict=True)]
+        held = list(leaves(state))
+        rows = len(held[0].storage()[0])
+        lent = [leaf.lend() for leaf in held if isinstance(leaf, Log)]
         cells = [tensor for leaf in held if isinstance(leaf, Cell) for tensor in leaf.take()]
         self._running = Running(script.draft, rows, lent, cells)
-        self._places = 0
+        self._running.point(Operation.PLACE, script.places)
 
     def step(self, tokens: Tensor, where: Where) -> Tensor:
-        if self._script.position is not None and where.span.last >= self._places:
-            self._reach(where)
+        self._reach(where)
         self._running.step(tokens, where)
         return self._script.finish(self._running.value(self._script.scores))
 
@@ -74,22 +74,26 @@ class Walk(Stepper):
             count = min(count, code.longest - where.span.last)  # at its end the code itself complains
         if not self._script.plain or count < 2:
             return None
-        if code is not None and where.span.last + count > self._places:
-            self._reach(where, count)
+        self._reach(where, count)
         return self._running.write(tokens, where, count, self._script.scores)
+
+    def select(self, rows: Tensor) -> Walk:
+        return Walk(self._script, select(self.state(), rows))
 
     def state(self) -> State:
         logs, cells = iter([Log.returned(lent) for lent in self._running.returned()]), iter(self._running.cells)
         return _refilled(self._tree, logs, cells)
 
     def _reach(self, where: Where, count: int = 1) -> None:
-        """Codes of more places, as far as there are; the code itself complains about one that it has not."""
-        code = cast(Adds, self._script.position)
-        wanted = max(FIRST, 2 * (where.span.last + count))
-        self._places = wanted if code.longest is None else min(wanted, code.longest)
+        """Codes of as many places, and more; the code itself complains about one that it has not."""
+        code, needed = self._script.position, where.span.last + count
+        if code is None or needed <= len(self._script.places):
+            return
         code.code(where.position)
-        table = code.code(torch.arange(self._places)).float().contiguous()
-        self._running.point(Operation.PLACE, table)
+        wanted = max(FIRST, 2 * needed)
+        places = torch.arange(wanted if code.longest is None else min(wanted, code.longest))
+        self._script.places = code.code(places).float().contiguous()
+        self._running.point(Operation.PLACE, self._script.places)
 
 
 class Script:
@@ -98,6 +102,7 @@ class Script:
     def __init__(self, model: Decoder) -> None:
         self.draft = Draft()
         self.position = model.front.position
+        self.places = torch.empty(0)  # codes of the first positions, as many as were needed so far
         self._head = model.head
         if next(model.parameters()).dtype != torch.float32 or model.training:
             raise Unknown("other than float32 at rest")
@@ -112,11 +117,6 @@ class Script:
         if isinstance(model.head, Scores) and model.head.scale != 1.0:
             self.draft.add(Operation.ADD, last, last, real=(model.head.scale, 0.0))
         self.scores = self._product(model.head, last, "scores")
-
-    @property
-    def sources(self) -> list[bool]:
-        """Of every memory: whether it is only read."""
-        return self.draft.sources
 
     @property
     def plain(self) -> bool:

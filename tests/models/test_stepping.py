@@ -161,24 +161,25 @@ def test_every_sample_or_none(config: Decoder.Config, monkeypatch: pytest.Monkey
 )
 def test_what_it_does_not_know_it_leaves_alone(config: Decoder.Config) -> None:
     model = _built(config)
-    where = Where.run(1, 3)
-    _, state = model(torch.tensor([[1, 2, 3]]), where, model.start(1))
-    assert state is not None
-    assert model.stepper(state) is None
+    with torch.no_grad():
+        _, state = model(torch.tensor([[1, 2, 3]]), Where.run(1, 3), model.start(1))
+        assert state is not None
+        assert model.stepper(state) is None
     assert not any(leaf.spent for leaf in leaves(state))
 
 
 @pytest.mark.parametrize("part", ["head.weight", "stack.blocks.0.wiring.norms.0.weight", "state"])
 def test_other_precisions_are_left_alone(part: str) -> None:
     model = _built(PLANS["llama"])
-    _, state = model(torch.tensor([[1, 2, 3]]), Where.run(1, 3), model.start(1))
-    assert state is not None
-    if part == "state":
-        state = to(state, dtype=torch.float16)
-    else:
-        weight = model.get_parameter(part)
-        weight.data = weight.data.double()
-    assert model.stepper(state) is None
+    with torch.no_grad():
+        _, state = model(torch.tensor([[1, 2, 3]]), Where.run(1, 3), model.start(1))
+        assert state is not None
+        if part == "state":
+            state = to(state, dtype=torch.float16)
+        else:
+            weight = model.get_parameter(part)
+            weight.data = weight.data.double()
+        assert model.stepper(state) is None
     assert not any(leaf.spent for leaf in leaves(state))
 
 
@@ -271,6 +272,45 @@ def test_scores_that_are_no_numbers_are_reported_in_a_burst() -> None:
         made = walk.write(torch.tensor([1]), Where.run(1, 1, start=2), 5)
     assert made is not None
     assert made[1].isnan().all()
+
+
+def test_gradients_are_not_written_over() -> None:
+    model = _built(PLANS["llama"])
+    _, state = model(torch.tensor([[1, 2, 3]]), Where.run(1, 3), model.start(1))
+    assert state is not None
+    assert model.stepper(state) is None
+    with torch.no_grad():
+        assert model.stepper(state) is not None
+
+
+@pytest.mark.parametrize("burst", [False, True])
+@pytest.mark.parametrize("back", [150, None])  # a window that fills while tokens are written, and none
+def test_memories_have_room_for_all_that_is_written(back: int | None, burst: bool) -> None:
+    mask = Causal() if back is None else Window(back=back)
+    model = _built(Decoder.Config(**SIZES, mixer=Attention.Config(mask=mask)))
+    tokens = torch.randint(37, (2, 260), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        _, state = model(tokens[:, :4], Where.run(2, 4), model.start(2))
+        assert state is not None
+        walk = model.stepper(state)
+        assert walk is not None
+        if burst:
+            written, last = [tokens[:, :4]], tokens[:, 4]
+            for at in range(4, 244, 16):
+                made = walk.write(last, Where.run(2, 1, start=at), 16)
+                assert made is not None
+                assert len(made[0]) == 16
+                written += [last[:, None], made[0][:-1].T]
+                last = made[0][-1]
+            whole, _ = model(torch.cat(written, 1), Where.run(2, 244))
+            assert torch.equal(whole[:, -1].argmax(1), last)
+        else:
+            whole, _ = model(tokens, Where.run(2, 260))
+            for at in range(4, 260):
+                scores = walk.step(tokens[:, at], Where.run(2, 1, start=at))
+                torch.testing.assert_close(scores, whole[:, at], rtol=0, atol=1e-5)
+        for leaf in leaves(walk.state()):
+            assert leaf.tensors()[0].shape[1] == (back or (244 if burst else 260))
 
 
 def test_errors_are_those_of_the_model() -> None:
