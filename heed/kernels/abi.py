@@ -106,5 +106,4 @@ def declare(library: CDLL) -> CDLL:
     library.heed_write.argtypes = (POINTER(Step), c_int64, c_int32, *(c_void_p,) * 5)
     library.heed_write.restype = c_int32
     library.heed_instructions.restype = c_char_p
-    library.heed_threads.restype = c_int32
     return library

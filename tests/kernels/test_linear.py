@@ -25,6 +25,8 @@ SIZES = [
     (200, 40, 3),
 ]  # M, K, N
 PLAIN = {"portable": (), "native": ("-march=native",)}  # portable: what other processors run, compiled for this one
+if torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512"):
+    PLAIN["avx2"] = ("-mavx2", "-mfma", "-mf16c")
 
 
 @pytest.fixture(scope="module", params=PLAIN)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -37,6 +38,20 @@ def write(path: Path, config: Options, weights: Tensors, inputs: Tensors, output
                 {key: tensor.contiguous().clone() for key, tensor in tensors.items()}, path / f"{name}.safetensors"
             )
     return path
+
+
+def damaged(golden: Path, copy: Path, config: Options | None = None, /, **changes: Tensor | None) -> Path:
+    """A copy of a golden folder with other entries in its config and other tensors; None: without."""
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(golden, copy)
+    held = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**held, **(config or {})}))
+    for file in ("model", "inputs"):
+        tensors = load_file(copy / f"{file}.safetensors")
+        tensors |= {name: tensor for name, tensor in changes.items() if name in tensors and tensor is not None}
+        kept = {name: tensor for name, tensor in tensors.items() if changes.get(name, tensor) is not None}
+        save_file(kept, copy / f"{file}.safetensors")
+    return copy
 
 
 def agree(made: Tensors, wanted: Tensors, tolerance: float, real: Tensor | None = None) -> None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from heed.core.errors import WeightsError
 from heed.models.crate import layerwise
 from heed.weights import AUTHORS, Folder, crate, replay
 from heed.weights.rename import export
-from tests.weights.support import EXACT, GOLDEN, TOLERANCES, Options, Tensors, agree, linear, normed, write
+from tests.weights.support import EXACT, GOLDEN, TOLERANCES, Options, Tensors, agree, damaged, linear, normed, write
 
 CASE = "crate/cls"
 
@@ -154,19 +152,6 @@ def test_other_options(tmp_path: Path, case: str) -> None:
 
 
 def test_damaged_folders_are_refused(tmp_path: Path) -> None:
-    def damaged(config: Options | None = None, /, **changes: Tensor | None) -> Path:
-        folder = tmp_path / "copy"
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(GOLDEN / CASE, folder)
-        held = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps({**held, **(config or {})}))
-        for file in ("model", "inputs"):
-            tensors = load_file(folder / f"{file}.safetensors")
-            tensors |= {name: tensor for name, tensor in changes.items() if name in tensors and tensor is not None}
-            kept = {name: tensor for name, tensor in tensors.items() if changes.get(name, tensor) is not None}
-            save_file(kept, folder / f"{file}.safetensors")
-        return folder
-
     refused: tuple[tuple[Options, str], ...] = (
         ({"pool": "max"}, "pool is 'max'; it must be 'cls' or 'mean'"),
         ({"patch_size": 5}, "an image of 16 pixels is not cut evenly into 5"),
@@ -181,8 +166,8 @@ def test_damaged_folders_are_refused(tmp_path: Path) -> None:
     )
     for config, message in refused:
         with pytest.raises(WeightsError, match=message):
-            replay(damaged(config))
+            replay(damaged(GOLDEN / CASE, tmp_path / "copy", config))
     with pytest.raises(WeightsError, match="transformer.layers.1.1.fn.weight"):
-        replay(damaged(**{"transformer.layers.1.1.fn.weight": None}))
+        replay(damaged(GOLDEN / CASE, tmp_path / "copy", **{"transformer.layers.1.1.fn.weight": None}))
     with pytest.raises(WeightsError, match="img has the shape .2, 3, 8, 8.; needed is .rows, 3, 16, 16."):
-        replay(damaged(img=torch.zeros(2, 3, 8, 8)))
+        replay(damaged(GOLDEN / CASE, tmp_path / "copy", img=torch.zeros(2, 3, 8, 8)))

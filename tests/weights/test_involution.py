@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from heed.core.errors import WeightsError
 from heed.weights import Folder, involution, replay
 from heed.weights.rename import export
-from tests.weights.support import EXACT, GOLDEN, TOLERANCES, Options, Tensors, agree, write
+from tests.weights.support import EXACT, GOLDEN, TOLERANCES, Options, Tensors, agree, damaged, write
 
 CASE = "involution/layer"
 
@@ -90,19 +88,6 @@ def test_other_options(tmp_path: Path, case: str) -> None:
 
 
 def test_damaged_folders_are_refused(tmp_path: Path) -> None:
-    def damaged(config: Options | None = None, /, **changes: Tensor | None) -> Path:
-        folder = tmp_path / "copy"
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(GOLDEN / CASE, folder)
-        held = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps({**held, **(config or {})}))
-        for file in ("model", "inputs"):
-            tensors = load_file(folder / f"{file}.safetensors")
-            tensors |= {name: tensor for name, tensor in changes.items() if name in tensors and tensor is not None}
-            kept = {name: tensor for name, tensor in tensors.items() if changes.get(name, tensor) is not None}
-            save_file(kept, folder / f"{file}.safetensors")
-        return folder
-
     refused: tuple[tuple[Options, str], ...] = (
         ({"kernel_size": 4}, "a kernel of 4 pixels has no middle"),
         ({"kernel_size": 0}, "kernel_size is 0"),
@@ -114,10 +99,10 @@ def test_damaged_folders_are_refused(tmp_path: Path) -> None:
     )
     for config, message in refused:
         with pytest.raises(WeightsError, match=message):
-            replay(damaged(config))
+            replay(damaged(GOLDEN / CASE, tmp_path / "copy", config))
     with pytest.raises(WeightsError, match="conv1.bn.running_var"):
-        replay(damaged(**{"conv1.bn.running_var": None}))
+        replay(damaged(GOLDEN / CASE, tmp_path / "copy", **{"conv1.bn.running_var": None}))
     with pytest.raises(WeightsError, match=r"takes \[rows, 32, height, width\]"):
-        replay(damaged(x=torch.zeros(2, 16, 8, 8)))
+        replay(damaged(GOLDEN / CASE, tmp_path / "copy", x=torch.zeros(2, 16, 8, 8)))
     with pytest.raises(WeightsError, match="inputs.safetensors has no x"):
-        replay(damaged(x=None))
+        replay(damaged(GOLDEN / CASE, tmp_path / "copy", x=None))

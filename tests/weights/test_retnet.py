@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from heed.core.contract import Where
@@ -21,7 +19,7 @@ from heed.core.state import nbytes
 from heed.parts.divisors import Chunkwise, DivisorConfig, Rooted, Summed
 from heed.weights import AUTHORS, Folder, replay, retnet
 from heed.weights.rename import export
-from tests.weights.support import EXACT, GOLDEN, TOLERANCES, Options, Tensors, agree, pieces, write
+from tests.weights.support import EXACT, GOLDEN, TOLERANCES, Options, Tensors, agree, damaged, pieces, write
 
 CASE = "retnet/lm_three_forms"
 FORMS: tuple[DivisorConfig, ...] = (Rooted(), Summed(), Chunkwise(chunk=4))
@@ -275,19 +273,6 @@ def test_without_outputs_everything_is_made(tmp_path: Path) -> None:
 
 
 def test_what_heed_does_not_hold_is_refused(tmp_path: Path) -> None:
-    def damaged(config: Options | None = None, **changes: Tensor | None) -> Path:
-        folder = tmp_path / "copy"
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(GOLDEN / CASE, folder)
-        held = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps({**held, **(config or {})}))
-        for file in ("model", "inputs"):
-            tensors = load_file(folder / f"{file}.safetensors")
-            tensors |= {name: tensor for name, tensor in changes.items() if name in tensors and tensor is not None}
-            kept = {name: tensor for name, tensor in tensors.items() if changes.get(name, tensor) is not None}
-            save_file(kept, folder / f"{file}.safetensors")
-        return folder
-
     refused: tuple[tuple[Options, str], ...] = (
         ({"moe_freq": 2}, "moe_freq is 2"),
         ({"multiway": True}, "multiway is True"),
@@ -301,12 +286,12 @@ def test_what_heed_does_not_hold_is_refused(tmp_path: Path) -> None:
     )
     for config, message in refused:
         with pytest.raises(WeightsError, match=message):
-            replay(damaged(config))
+            replay(damaged(GOLDEN / CASE, tmp_path / "copy", config))
     with pytest.raises(WeightsError, match="angle .* is not the constant"):
-        replay(damaged(None, **{"retnet_rel_pos.angle": torch.ones(8)}))
+        replay(damaged(GOLDEN / CASE, tmp_path / "copy", None, **{"retnet_rel_pos.angle": torch.ones(8)}))
     with pytest.raises(WeightsError, match="g_proj.weight .* is missing"):
-        replay(damaged(**{"layers.1.retention.g_proj.weight": None}))
+        replay(damaged(GOLDEN / CASE, tmp_path / "copy", **{"layers.1.retention.g_proj.weight": None}))
     with pytest.raises(WeightsError, match="must be ids of at least one token"):
-        replay(damaged(prev_output_tokens=torch.zeros(2, 0).long()))
+        replay(damaged(GOLDEN / CASE, tmp_path / "copy", prev_output_tokens=torch.zeros(2, 0).long()))
     with pytest.raises(WeightsError, match="has a prompt of 5; needed is one of 1 to 3 tokens"):
-        replay(damaged(prev_output_tokens=torch.zeros(2, 3).long()))
+        replay(damaged(GOLDEN / CASE, tmp_path / "copy", prev_output_tokens=torch.zeros(2, 3).long()))

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
-import shutil
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from heed.core.contract import Where
 from heed.core.errors import WeightsError
 from heed.weights import AUTHORS, Folder, replay, yoco
 from heed.weights.rename import export
-from tests.weights.support import EXACT, GOLDEN, TOLERANCES, Options, Tensors, agree, pieces, write
+from tests.weights.support import EXACT, GOLDEN, TOLERANCES, Options, Tensors, agree, damaged, pieces, write
 
 CASES = ("yoco/gated_retention", "yoco/sliding_window")
 ALONE = "yoco/gated_retention_op"
@@ -228,19 +226,6 @@ def test_the_gated_retention_alone(tmp_path: Path, length: int) -> None:
 
 
 def test_what_heed_does_not_hold_is_refused(tmp_path: Path) -> None:
-    def damaged(case: str, config: Options | None = None, **changes: Tensor | None) -> Path:
-        folder = tmp_path / "copy"
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(GOLDEN / case, folder)
-        held = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps({**held, **(config or {})}))
-        for file in ("model", "inputs"):
-            tensors = load_file(folder / f"{file}.safetensors")
-            tensors |= {name: tensor for name, tensor in changes.items() if name in tensors and tensor is not None}
-            kept = {name: tensor for name, tensor in tensors.items() if changes.get(name, tensor) is not None}
-            save_file(kept, folder / f"{file}.safetensors")
-        return folder
-
     refused: tuple[tuple[Options, str], ...] = (
         ({"n_layers": 1}, "n_layers is 1; needed are at least 2"),
         ({"model_parallel_size": 2}, "model_parallel_size is 2"),
@@ -254,12 +239,12 @@ def test_what_heed_does_not_hold_is_refused(tmp_path: Path) -> None:
     )
     for config, message in refused:
         with pytest.raises(WeightsError, match=message):
-            replay(damaged(CASES[0], config))
+            replay(damaged(GOLDEN / CASES[0], tmp_path / "copy", config))
     with pytest.raises(WeightsError, match="kv_layer_norm.weight .* is missing"):
-        replay(damaged(CASES[0], **{"cross_decoder.kv_layer_norm.weight": None}))
+        replay(damaged(GOLDEN / CASES[0], tmp_path / "copy", **{"cross_decoder.kv_layer_norm.weight": None}))
     with pytest.raises(WeightsError, match="must be ids of at least one token"):
-        replay(damaged(CASES[0], input_ids=torch.zeros(2, 0).long()))
+        replay(damaged(GOLDEN / CASES[0], tmp_path / "copy", input_ids=torch.zeros(2, 0).long()))
     with pytest.raises(WeightsError, match="log_decay is above 0"):
-        replay(damaged(ALONE, log_decay=torch.ones(2, 2, 16)))
+        replay(damaged(GOLDEN / ALONE, tmp_path / "copy", log_decay=torch.ones(2, 2, 16)))
     with pytest.raises(WeightsError, match="log_decay \\[rows, heads, tokens\\]; given are"):
-        replay(damaged(ALONE, log_decay=torch.zeros(2, 16)))
+        replay(damaged(GOLDEN / ALONE, tmp_path / "copy", log_decay=torch.zeros(2, 16)))

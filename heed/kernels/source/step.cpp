@@ -2,16 +2,6 @@
 
 #include <vector>
 
-static float half(uint16_t h) {
-#if defined(__F16C__)
-  return _cvtsh_ss(h);
-#else
-  const int exponent = (h >> 10) & 31, fraction = h & 1023;
-  const float size = exponent ? std::ldexp(1.0f + fraction / 1024.0f, exponent - 15) : std::ldexp((float)fraction, -24);
-  return h & 0x8000 ? -size : size;
-#endif
-}
-
 static void embed(const Instruction& in, const Step& s, const Team& team) {
   const Register to = s.registers[in.to];
   const Matrix& m = in.matrix;
@@ -32,7 +22,7 @@ static void embed(const Instruction& in, const Step& s, const Team& team) {
         const int64_t g = k / 32, i = k % 32;
         const int w = m.kind == GROUPS8 ? ((const int8_t*)m.weights)[row * width + k]
                                         : ((((const uint8_t*)m.weights)[(row * (width / 32) + g) * 16 + i % 16] >> (i / 16 * 4)) & 15) - 8;
-        y[k] = (float)w * half(scales[g]) * in.real[0];
+        y[k] = (float)w * half_to_float(scales[g]) * in.real[0];
       }
     }
   }
@@ -488,10 +478,3 @@ extern "C" int32_t heed_write(Step* s, int64_t count, int32_t scores, int64_t* t
 }
 
 extern "C" const char* heed_instructions() { return INSTRUCTIONS; }
-extern "C" int32_t heed_threads() {
-#ifdef _OPENMP
-  return 1;
-#else
-  return 0;
-#endif
-}

@@ -199,3 +199,17 @@ static inline Float exponential(Float x) {
     p = fma(p, r, spread(c));
   return mul(fma(mul(r, r), p, add(r, spread(1.0f))), power_of_two(n));
 }
+
+// Half precision, as bits.
+static inline float half_to_float(uint16_t h) {
+#if defined(__F16C__)
+  return _cvtsh_ss(h);
+#else
+  const uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = (h >> 10) & 31, fraction = h & 1023;
+  if (exponent == 0) return (sign ? -1.0f : 1.0f) * std::ldexp((float)fraction, -24);
+  uint32_t bits = sign | (exponent == 31 ? 0x7f800000u : (exponent + 112) << 23) | fraction << 13;
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+#endif
+}
