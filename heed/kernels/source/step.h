@@ -50,3 +50,8 @@ struct Step {
   float* scratch;  // [rows, the widest output]
   int32_t threads;
 };
+
+// The column that the next entry goes to.
+static inline int64_t column_of(const Memory& m) { return m.free >= 0 ? m.free : m.length; }
+void attend(const Instruction& in, const Step& s, const Team& team);
+extern "C" int32_t heed_step(Step* s);
