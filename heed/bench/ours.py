@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from .base import Contestant, Done, Ready
+from .base import Contestant, Done, Ready, Round
 from .fresh import first_token
 from .shapes import built, paired, retnet
 from .work import BEAMS, Work
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..models import Seq2seq
     from ..tasks.base import Batch
     from ..tasks.reading import Reader
+    from ..weights.edits.quantised import Bits
 
 LOAD = """
 import torch
@@ -61,7 +62,20 @@ def _told(ready: Ready) -> Ready:
     """Says so if the kernels could not be built: then these are the figures of their written-out forms."""
     from ..kernels import library
 
-    return ready if library() is not None else replace(ready, ways={"without kernels": ready.ways[""]})
+    if library() is not None:
+        return ready
+    return replace(ready, ways={f"without kernels {name}".strip(): way for name, way in ready.ways.items()})
+
+
+def _channels(work: Work) -> dict[str, Bits | None]:
+    """Weights of 8 bits with tokens of 16 bits or, as peers have it, of 8: two ways of doing it."""
+    match work.precision:
+        case "fp32":
+            return {"": None}
+        case "int8":
+            return {"": "int8", "w8a8": "w8a8"}
+        case "int4":
+            return {"": "int4"}
 
 
 def _writing(work: Work, *, ternary: bool = True) -> Ready:
@@ -69,20 +83,24 @@ def _writing(work: Work, *, ternary: bool = True) -> Ready:
     from ..decode import generate
     from ..weights.edits import Packed, Quantised, edit
 
-    model = _loaded(work)
-    if work.model == "bitnet":
-        edit(model, Packed(), Quantised()) if ternary else edit(model, Quantised())
-    elif work.precision != "fp32":
-        edit(model, Quantised(bits=work.precision))
-    model.eval()
     prompts, limit = work.rows(), work.writes or 1
 
-    def written() -> Done:
-        lines = [best[0].tokens for best in generate(model, prompts, limit=limit, end=None)]
-        count = sum(map(len, lines)) if work.writes else work.units
-        return Done(count, tuple(lines[0]))
+    def way(bits: Bits | None) -> tuple[Round, int]:
+        model = _loaded(work)
+        edits = () if bits is None else (Quantised(bits=bits),)
+        edit(model, *((Packed(), *edits) if work.model == "bitnet" and ternary else edits))
+        model.eval()
 
-    return Ready({"": written}, _read_per_token(model))
+        def written() -> Done:
+            lines = [best[0].tokens for best in generate(model, prompts, limit=limit, end=None)]
+            count = sum(map(len, lines)) if work.writes else work.units
+            return Done(count, tuple(lines[0]))
+
+        return written, _read_per_token(model)
+
+    kinds: dict[str, Bits | None] = {"": "int8"} if work.model == "bitnet" else _channels(work)
+    made = {name: way(bits) for name, bits in kinds.items()}
+    return Ready({name: written for name, (written, _) in made.items()}, next(iter(made.values()))[1])
 
 
 def _loaded(work: Work) -> Mixer[Any]:
@@ -93,11 +111,13 @@ def _loaded(work: Work) -> Mixer[Any]:
 
 def _read_per_token(model: nn.Module) -> int:
     """Weights, but for the rows of an embedding that are not looked up."""
-    head = model.get_submodule("head")
-    table = model.get_parameter("front.table.weight")
-    tied = any(weight is table for weight in head.parameters())
-    tensors = {id(t): t for t in (*model.parameters(), *model.buffers()) if tied or t is not table}
-    return sum(tensor.nbytes for tensor in tensors.values())
+    held = {tensor.data_ptr(): tensor for tensor in (*model.parameters(), *model.buffers())}
+    head, table = (_places(model.get_submodule(name)) for name in ("head", "front.table"))
+    return sum(tensor.nbytes for place, tensor in held.items() if place not in table - head)
+
+
+def _places(module: nn.Module) -> set[int]:
+    return {tensor.data_ptr() for tensor in (*module.parameters(), *module.buffers())}
 
 
 def _encoding(work: Work) -> Ready:
@@ -105,13 +125,13 @@ def _encoding(work: Work) -> Ready:
     from ..runs import load
     from ..text.tokenizer import Framed
 
-    ready = load(work.folder, quantise=None if work.precision == "fp32" else work.precision)
     texts = [Framed(row, [0] * len(row)) for row in work.rows()]
 
-    def embedded() -> Done:
-        return Done(len(cast("Reader", ready).embed(cast("list[str]", texts))))
+    def way(bits: Bits | None) -> Round:
+        ready = load(work.folder, quantise=bits)
+        return lambda: Done(len(cast("Reader", ready).embed(cast("list[str]", texts))))
 
-    return Ready({"": embedded})
+    return Ready({name: way(bits) for name, bits in _channels(work).items()})
 
 
 def _translating(work: Work) -> Ready:
@@ -122,21 +142,24 @@ def _translating(work: Work) -> Ready:
     from ..decode import Beam, generate
     from ..weights.edits import Quantised, edit
 
-    model = cast("Seq2seq", weights.load(work.folder).model)
-    if work.precision != "fp32":
-        edit(model, Quantised(bits=work.precision))
-    model.eval()
     sources = torch.tensor(work.rows())
-    begin = int(work.config["decoder_start_token_id"])
+    prompts = [[int(work.config["decoder_start_token_id"])]] * len(sources)
 
-    def translated() -> Done:
-        with torch.no_grad():
-            given = Given(memory=model.read(sources, Where.run(*sources.shape)))
-        prompts = [[begin]] * len(sources)
-        found = generate(model, prompts, limit=work.writes, end=None, how=Beam(beams=BEAMS), given=given)
-        return Done(sum(len(best[0].tokens) == work.writes for best in found), tuple(found[0][0].tokens))
+    def way(bits: Bits | None) -> Round:
+        model = cast("Seq2seq", weights.load(work.folder).model)
+        if bits is not None:
+            edit(model, Quantised(bits=bits))
+        model.eval()
 
-    return Ready({"": translated})
+        def translated() -> Done:
+            with torch.no_grad():
+                given = Given(memory=model.read(sources, Where.run(*sources.shape)))
+            found = generate(model, prompts, limit=work.writes, end=None, how=Beam(beams=BEAMS), given=given)
+            return Done(sum(len(best[0].tokens) == work.writes for best in found), tuple(found[0][0].tokens))
+
+        return translated
+
+    return Ready({name: way(bits) for name, bits in _channels(work).items()})
 
 
 def _training(work: Work) -> Ready:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -38,6 +39,24 @@ class Writes(ABC):
         """How many tokens have a score: as many as the tokenizer has, or some more."""
 
 
+@dataclass(frozen=True)
+class Choice:
+    """How somebody who writes several tokens at once chooses them, and when he has to stop."""
+
+    live: Tensor  # bool [R] rows that have not ended; written to
+    enough: int  # with fewer live rows than these it is time to stop
+    ends: Tensor  # [E] tokens that end a row
+    draws: Tensor | None = (
+        None  # float64 [n, R] at least 0 and less than 1, one for each token; None: the largest score
+    )
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    penalty: float = 1.0  # of tokens that were seen: scores are divided if positive, else multiplied
+    seen: Tensor | None = None  # bool [R, V] which were; written to
+
+
 class Stepper(ABC):
     """A state in the hands of somebody who writes one token per row after the other, faster than calls do."""
 
@@ -46,9 +65,16 @@ class Stepper(ABC):
         """One more token in every row; scores of the token after it, which hold until the next step. [R] -> [R, V]"""
 
     @abstractmethod
-    def write(self, tokens: Tensor, where: Where, most: int) -> tuple[Tensor, Tensor] | None:
-        """This token in every row and then the likeliest, several at once but `most` at most: those that were chosen,
-        the last of which is not written yet, and their log p; None if it must be one by one. [R] -> [n, R] twice
+    def write(self, tokens: Tensor, where: Where, most: int, how: Choice) -> tuple[Tensor, Tensor] | None:
+        """This token in every row and then those that are chosen, `most` at most: the chosen ones, the last of which is
+        not written yet, and their log p (NaN if there was none to choose); None if it must be one by one.
+        [R] -> [n, R] twice
+        """
+
+    @abstractmethod
+    def likeliest(self, count: int) -> tuple[Tensor, Tensor] | None:
+        """After a step: log p of the likeliest tokens of every row, the likeliest first, and these tokens. NaN in a row
+        whose scores are no numbers; None if scores must be asked. [R, count] twice
         """
 
     @abstractmethod

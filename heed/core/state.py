@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Self, TypeAlias, TypeVar, cast
 
@@ -23,6 +24,7 @@ from .spec import Slot, Spec
 from .stamps import Span, Stamps
 
 SPARE = 16  # columns that a growing log gets beyond what it needs, at least
+MORE = 64  # and in the hands of somebody who writes many tokens at once
 
 State: TypeAlias = "Log | Cell | tuple[State, ...]"  # the same tree
 S = TypeVar("S", bound=State)
@@ -119,9 +121,14 @@ class Lent:
         most = None if self.cap is None else self.cap + 1
         needed = self.length + count if most is None else min(self.length + count, most)
         if needed > self.room:
-            wanted = needed + max(SPARE, needed // 16)
+            wanted = needed + max(MORE, needed // 16)
             room = wanted if most is None else min(wanted, most)
             self.held = tuple(_grown(t, self.length, room) for t in self.held)
+
+    def measure(self) -> None:
+        """Look at the stamps again, after rows have left: what was known of all rows may say too little of some."""
+        if self.span.padded or not self.span.run:
+            self.span = Stamps(*_columns(self.held[:2], self.length, self.free)).span
 
     def written(self, steps: Span, count: int) -> None:
         """So many tokens were added to every row, stamped within `steps`."""
@@ -160,9 +167,7 @@ class Log(Leaf):
         return cls(stamp, stamp.clone(), *parts, cap=slot.entries.cap)
 
     def tensors(self) -> tuple[Tensor, ...]:
-        if self._free is None:
-            return tuple(held[:, : self._length] for held in self._held)
-        return tuple(torch.cat((held[:, self._free + 1 :], held[:, : self._free]), 1) for held in self._held)
+        return _columns(self._held, self._length, self._free)
 
     def storage(self) -> tuple[Tensor, ...]:
         return self._held
@@ -311,6 +316,19 @@ def fork(state: S) -> S:
     return cast(S, _map(state, _each(torch.clone), spend=False))
 
 
+def twin(state: S) -> S:
+    """A second handle on the same tensors, for a call that is made again; with gradients none is written into."""
+    return cast(S, _map(state, copy, spend=False))
+
+
+def renewed(state: S) -> S:
+    """A new handle on the same tensors in place of the given one, which is used up."""
+    other = twin(state)
+    for leaf in leaves(state):
+        leaf.spend()
+    return other
+
+
 def detach(state: S) -> S:
     """The same values without their gradients; the given handle is used up."""
     return cast(S, _map(state, _each(torch.detach), spend=True))
@@ -347,6 +365,13 @@ def _seen(tensors: Sequence[Tensor], span: Span) -> Seen:
     seen = Seen(*tensors)
     seen.known(span)
     return seen
+
+
+def _columns(held: tuple[Tensor, ...], length: int, free: int | None) -> tuple[Tensor, ...]:
+    """The columns that hold an entry."""
+    if free is None:
+        return tuple(tensor[:, :length] for tensor in held)
+    return tuple(torch.cat((tensor[:, free + 1 :], tensor[:, :free]), 1) for tensor in held)
 
 
 def _grown(tensor: Tensor, length: int, room: int) -> Tensor:

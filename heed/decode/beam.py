@@ -125,15 +125,18 @@ class Search:
 
     def _ahead(self, scores: Tensor, length: int) -> Candidates:
         """Enough candidates that `beams` are left if as many as can be are ends."""
-        logprob = self._rules.allowed(scores.log_softmax(1), self._hypotheses())
-        vocabulary = scores.shape[1]
-        total = (self._score.reshape(-1, 1) + logprob).reshape(len(self._prompts), -1)  # [B, W·V]
         wanted = self._how.beams * (1 + len(self._ends))
+        few = min(wanted, scores.shape[1])  # of each hypothesis: more cannot be among the wanted
+        if self._rules.allow is None:
+            logprob, token = self._rows.likeliest(scores, few)
+        else:
+            logprob, token = self._rules.allowed(scores.log_softmax(1), self._hypotheses()).topk(few)
+        total = (self._score.reshape(-1, 1) + logprob).reshape(len(self._prompts), -1)  # [B, W·few]
         score, place = total.topk(min(wanted, total.shape[1]))
         if score[:, 0].isnan().any():  # NaN counts as the largest
             row = self._prompts[int(score[:, 0].isnan().nonzero()[0])]
             raise InputError(f"the model's scores for prompt {row} hold NaN or infinity at step {length}")
-        return Candidates(score, place // vocabulary, place % vocabulary)
+        return Candidates(score, place // few, token.reshape(total.shape).gather(1, place))
 
     def _hypotheses(self) -> Iterator[tuple[int, list[int]] | None]:
         """The prompt and the tokens of every live hypothesis, None for a dead one."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from math import isfinite
-from typing import Annotated, Any, TypeAlias
+from time import perf_counter
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
+from ..core.abilities import Choice
 from ..core.config import OneOf
 from ..core.contract import NOTHING, Given, Mixer
 from ..core.errors import InputError
@@ -25,6 +27,9 @@ AnyWay: TypeAlias = Annotated[Pick | Beam, OneOf(lambda: WAYS)]
 
 GREEDY = Greedy()
 CROWDED = 0.75  # rows that are done are dropped when at most this share of the batch is still being written
+FEW = 16  # tokens that are written at once for somebody who reads along, or looks for an end in the text
+MANY = 64  # and else
+PATIENCE = 1.0  # seconds without Python, which alone notices that a user wants to stop; then fewer are written at once
 
 
 def generate(
@@ -44,13 +49,13 @@ def generate(
     row i of `given` belongs to prompt i. At most `limit` tokens are written, the end token counted. A prompt is
     answered as it would be alone: the batch it is in changes nothing.
     """
+    rules = Rules.of(limit, end, stop, allow)
+    if not prompts:
+        return []
+    rows = Rows(model, prompts, given)
     if isinstance(how, Beam):
-        rules = Rules.of(limit, end, stop, allow)
-        return Search(Rows(model, prompts, given), how, rules).run() if prompts else []
-    lines: list[list[Token]] = [[] for _ in prompts]
-    for token in stream(model, prompts, limit=limit, end=end, how=how, given=given, stop=stop, allow=allow):
-        lines[token.row].append(token)
-    return [[_written(line)] for line in lines]
+        return Search(rows, how, rules).run()
+    return [[written] for written in Loop(rows, prompts, how, rules).answers()]
 
 
 def stream(
@@ -75,6 +80,14 @@ def stream(
     return Loop(Rows(model, prompts, given), prompts, how, rules).run() if prompts else iter(())
 
 
+class Made(NamedTuple):
+    """What was written in every row, n tokens."""
+
+    tokens: Tensor  # [n, R]
+    logprobs: Tensor
+    scores: Tensor | None = None  # what the only token was chosen by, where they are known
+
+
 class Line:
     """What one row has written, and which of it is certain."""
 
@@ -84,27 +97,51 @@ class Line:
         self._logprobs: list[float] = []
         self._out = 0  # tokens given out
         self.tokens: list[int] = []
+        self.why: Why | None = None  # why it ended
 
     def add(self, token: int, logprob: float) -> list[Token]:
         """One more token; gives back those that are now certain."""
+        self._logprobs.append(logprob)
         if token in self._rules.ends:
+            self.why = "end"
             return [*self._give(len(self.tokens)), Token(self._row, token, logprob, "end", kept=False)]
         self.tokens.append(token)
-        self._logprobs.append(logprob)
         count = len(self.tokens)
-        why: Why | None = "limit" if count == self._rules.limit else None
+        self.why = "limit" if count == self._rules.limit else None
         if self._watch is None:
-            return self._give(count, why)
+            return self._give(count)
         if self._watch.stopped(self.tokens):
-            return [*self._give(self._watch.kept), *self._give(count, "stop", kept=False)]
-        return self._give(count if why else self._watch.kept, why)
+            self.why = "stop"
+            return [*self._give(self._watch.kept), *self._give(count, kept=False)]
+        return self._give(count if self.why else self._watch.kept)
 
-    def _give(self, until: int, why: Why | None = None, *, kept: bool = True) -> list[Token]:
+    def extend(self, tokens: list[int], logprobs: list[float]) -> None:
+        """More tokens, for nobody who waits for them; those after its end are not the row's."""
+        if self._watch is not None:
+            for token, logprob in zip(tokens, logprobs, strict=True):
+                if self.why is None:
+                    self.add(token, logprob)
+            return
+        ends = self._rules.ends
+        count = next((i for i, token in enumerate(tokens) if token in ends), None) if ends else None
+        self.tokens += tokens[:count]
+        self._logprobs += logprobs if count is None else logprobs[: count + 1]
+        self.why = "end" if count is not None else "limit" if len(self.tokens) == self._rules.limit else None
+
+    def written(self) -> Written:
+        """The whole of it."""
+        assert self.why is not None  # a row is written to its end
+        stay = self._watch.kept if self._watch is not None and self.why == "stop" else len(self.tokens)
+        return Written(tuple(self.tokens[:stay]), sum(self._logprobs), self.why, tuple(self.tokens[stay:]))
+
+    def _give(self, until: int, *, kept: bool = True) -> list[Token]:
         """Tokens up to this one; the last of the row says why it is the last."""
         given = range(self._out, until)
         self._out = until
-        last = len(self.tokens) - 1
-        return [Token(self._row, self.tokens[i], self._logprobs[i], why if i == last else None, kept) for i in given]
+        last = None if self.why == "end" else len(self.tokens) - 1
+        return [
+            Token(self._row, self.tokens[i], self._logprobs[i], self.why if i == last else None, kept) for i in given
+        ]
 
 
 class Loop:
@@ -117,55 +154,81 @@ class Loop:
         self._lines = [Line(row, rules) for row in range(len(prompts))]
         self._live = set(range(len(prompts)))  # prompts, not rows of the batch
         self._left = rules.limit  # tokens that may still be written
-        # The largest scores, whatever was written before: then several steps may be taken at once.
-        self._simple = isinstance(how, Greedy) and how.repetition == 1 and rules.allow is None
+        self._ends = torch.tensor(sorted(rules.ends), dtype=torch.long)
 
     def run(self) -> Iterator[Token]:
         """Tokens step by step, within a step in the order of the prompts."""
-        scores = self._rows.read()
-        self._rules.fit(scores)
-        tokens = yield from self._told(*self._step(scores), scores)
-        while self._live:
-            tokens = self._drop(tokens)
-            made = self._rows.burst(tokens, self._left) if self._simple else None
-            if made is None:
-                scores = self._rows.write(tokens)
-                tokens = yield from self._told(*self._step(scores), scores)
-                continue
-            for chosen, logprobs in zip(*made, strict=True):
-                tokens = yield from self._told(chosen, logprobs)
+        for made in self._parts(FEW):
+            for tokens, logprobs in zip(made.tokens.tolist(), made.logprobs.tolist(), strict=True):
+                for place, row in enumerate(self._rows.owner):
+                    if row in self._live:
+                        self._check(made, place, [logprobs[place]], len(self._lines[row].tokens))
+                        certain = self._lines[row].add(tokens[place], logprobs[place])
+                        if self._lines[row].why:
+                            self._live.discard(row)
+                        yield from certain
                 if not self._live:
                     return
 
-    def _told(self, tokens: Tensor, logprobs: Tensor, scores: Tensor | None = None) -> Generator[Token, None, Tensor]:
-        """What became certain by these tokens, one per row; gives them back."""
-        self._left -= 1
-        numbers = zip(self._rows.owner, tokens.tolist(), logprobs.tolist(), strict=True)
-        for place, (row, token, logprob) in enumerate(numbers):
-            if row in self._live:
-                if not isfinite(logprob):
-                    raise self._problem(row, None if scores is None else scores[place])
-                certain = self._lines[row].add(token, logprob)
-                if certain and certain[-1].why:
-                    self._live.discard(row)
-                yield from certain
-        return tokens
+    def answers(self) -> list[Written]:
+        """The answer to every prompt."""
+        for made in self._parts(MANY if self._rules.stop is None else FEW):
+            numbers = zip(self._rows.owner, made.tokens.T.tolist(), made.logprobs.T.tolist(), strict=True)
+            for place, (row, tokens, logprobs) in enumerate(numbers):
+                if row in self._live:
+                    line, before = self._lines[row], len(self._lines[row].tokens)
+                    line.extend(tokens, logprobs)
+                    self._check(made, place, logprobs[: len(line.tokens) - before + (line.why == "end")], before)
+                    if line.why:
+                        self._live.discard(row)
+        return [line.written() for line in self._lines]
+
+    def _parts(self, most: int) -> Iterator[Made]:
+        """Steps, several at once where that can be done; who reads them notes which rows have ended."""
+        scores = self._rows.read()
+        self._rules.fit(scores)
+        made = self._step(scores)
+        while True:
+            self._left -= len(made.tokens)
+            yield made
+            if not self._live:
+                return
+            tokens, begun = self._drop(made.tokens[-1]), perf_counter()
+            made = self._burst(tokens, min(most, self._left)) or self._step(self._rows.write(tokens))
+            if perf_counter() - begun > PATIENCE:
+                most = max(most // 2, min(most, FEW))
+
+    def _burst(self, tokens: Tensor, most: int) -> Made | None:
+        """Several steps by somebody who chooses tokens himself; not where each has to be asked for."""
+        if self._rules.allow is not None or most < 2 or not self._rows.stepped:
+            return None
+        live = torch.tensor([row in self._live for row in self._rows.owner])
+        how = Choice(live, enough=int(CROWDED * len(live)) + 1, ends=self._ends)
+        made = self._rows.burst(tokens, most, self._repetition.told(self._choose.told(how, most)))
+        if made is None:
+            return None
+        self._choose.used(len(made[0]))
+        return Made(*made)
 
     @torch.no_grad()
-    def _step(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+    def _step(self, scores: Tensor) -> Made:
         """A token per row and its log p; -inf or NaN if there was none to choose."""
         lines = ((row, self._lines[row].tokens) if row in self._live else None for row in self._rows.owner)
         allowed = self._rules.allowed(scores, lines)
         tokens = self._choose(self._repetition(allowed))
         self._repetition.add(tokens)
-        return tokens, allowed.gather(1, tokens[:, None])[:, 0] - scores.logsumexp(1)
+        return Made(tokens[None], (allowed.gather(1, tokens[:, None])[:, 0] - scores.logsumexp(1))[None], scores)
 
-    def _problem(self, row: int, scores: Tensor | None) -> InputError:
-        """Why there was no token to choose."""
-        step = len(self._lines[row].tokens) + 1
-        if scores is not None and bool((scores < torch.inf).all()):
-            return InputError(f"prompt {row} has no token for step {step}: `allow` forbids all, or their p is 0")
-        return InputError(f"the model's scores for prompt {row} hold NaN or infinity at step {step}")
+    def _check(self, made: Made, place: int, logprobs: Sequence[float], before: int) -> None:
+        """Raise if there was no token to choose after those written before, and say why."""
+        if isfinite(sum(logprobs)):
+            return
+        row = self._rows.owner[place]
+        bad = next(i for i, logprob in enumerate(logprobs) if not isfinite(logprob))
+        step = before + bad + 1
+        if made.scores is not None and bool((made.scores[place] < torch.inf).all()):
+            raise InputError(f"prompt {row} has no token for step {step}: `allow` forbids all, or their p is 0")
+        raise InputError(f"the model's scores for prompt {row} hold NaN or infinity at step {step}")
 
     def _drop(self, tokens: Tensor) -> Tensor:
         """Rows that are done leave the batch when it pays, or when they are ahead of all others.
@@ -185,11 +248,3 @@ class Loop:
         self._choose.select(stay)
         self._repetition.select(stay)
         return tokens[index]
-
-
-def _written(line: Sequence[Token]) -> Written:
-    kept = tuple(token.token for token in line if token.kept)
-    cut = tuple(token.token for token in line if not token.kept and token.why != "end" and line[-1].why == "stop")
-    why = line[-1].why
-    assert why is not None  # a row is read to its end
-    return Written(kept, sum(token.logprob for token in line), why, cut)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from ..core.abilities import Choice
 from ..core.config import Config, Fraction, Positive, Seed, Size
 
 
@@ -22,6 +24,14 @@ class Chooser(ABC):
     @abstractmethod
     def __call__(self, scores: Tensor) -> Tensor:
         """A token per row. [R, V] -> [R]"""
+
+    @abstractmethod
+    def told(self, how: Choice, most: int) -> Choice:
+        """The same, told to somebody who chooses the next tokens himself, `most` at most."""
+
+    @abstractmethod
+    def used(self, count: int) -> None:
+        """He has chosen so many tokens per row."""
 
     @abstractmethod
     def select(self, rows: Sequence[int]) -> None:
@@ -115,6 +125,12 @@ class Largest(Chooser):
     def __call__(self, scores: Tensor) -> Tensor:
         return scores.argmax(1)
 
+    def told(self, how: Choice, most: int) -> Choice:
+        return how
+
+    def used(self, count: int) -> None:
+        """Nothing is used up."""
+
     def select(self, rows: Sequence[int]) -> None:
         """Nothing is remembered."""
 
@@ -137,17 +153,30 @@ class Drawn(Chooser):
         place = torch.searchsorted(sums, level, right=True).clamp_(max=sums.shape[1] - 1)  # beyond only if NaN
         return tokens.gather(1, place)[:, 0]
 
+    def told(self, how: Choice, most: int) -> Choice:
+        own, draws = self._how, self._ahead(most).T.contiguous()
+        warm = replace(how, draws=draws, temperature=own.temperature)
+        return replace(warm, top_k=own.top_k, top_p=own.top_p, min_p=own.min_p)
+
+    def used(self, count: int) -> None:
+        self._used += count
+
     def select(self, rows: Sequence[int]) -> None:
         self._generators = [self._generators[row] for row in rows]
         self._drawn = self._drawn[list(rows)]
 
     def _uniform(self) -> Tensor:
         """The next number of every row, at least 0 and less than 1. [R, 1]"""
-        if self._used == self._drawn.shape[1]:
-            blocks = [torch.rand(self.BLOCK, dtype=torch.float64, generator=own) for own in self._generators]
-            self._drawn, self._used = torch.stack(blocks), 0
+        number = self._ahead(1)
         self._used += 1
-        return self._drawn[:, self._used - 1 : self._used]
+        return number
+
+    def _ahead(self, count: int) -> Tensor:
+        """The next numbers of every row. They count as used when they are. [R, count]"""
+        while self._drawn.shape[1] < self._used + count:
+            blocks = [torch.rand(self.BLOCK, dtype=torch.float64, generator=own) for own in self._generators]
+            self._drawn, self._used = torch.cat((self._drawn[:, self._used :], torch.stack(blocks)), 1), 0
+        return self._drawn[:, self._used : self._used + count]
 
 
 class Repetition:
@@ -166,6 +195,10 @@ class Repetition:
             self._seen[rows, [token for prompt in self._prompts for token in prompt]] = True
         weaker = torch.where(scores > 0, scores / self._penalty, scores * self._penalty)
         return torch.where(self._seen, weaker, scores)
+
+    def told(self, how: Choice) -> Choice:
+        """The same, told to somebody who notes himself what he writes."""
+        return how if self._seen is None else replace(how, penalty=self._penalty, seen=self._seen)
 
     def add(self, tokens: Tensor) -> None:
         """These were written now, one per row."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.abilities import Stepper, Steps
+from ..core.abilities import Choice, Stepper, Steps
 from ..core.contract import NOTHING, Given, Mixer, Where
 from ..core.errors import InputError
 from ..core.stamps import Span
@@ -36,6 +36,7 @@ class Rows:
         self._steps = 0  # tokens written in every row
         self._state: Any = None
         self._stepper: Stepper | None = None  # holds the state while there is one
+        self._asked = not isinstance(model, Steps)  # whether the model was asked for one
         self.owner = list(range(len(prompts)))
         self._place()
 
@@ -64,36 +65,52 @@ class Rows:
         """One more token in every row; scores of the token after it, which hold until the next call. [R] -> [R, V]"""
         where = self._next()
         self._steps += 1
+        if self.stepped and self._stepper is not None:
+            return self._stepper.step(tokens, where)
         with _resting(self._training):
-            if self._stepper is None and isinstance(self._model, Steps):
-                self._stepper = self._model.stepper(self._state)
-            if self._stepper is not None:
-                return self._stepper.step(tokens, where)
             scores, self._state = self._model(tokens[:, None], where, self._state)
         return _wide(scores[:, -1])
 
+    @property
     @torch.no_grad()
-    def burst(self, tokens: Tensor, most: int) -> tuple[Tensor, Tensor] | None:
-        """This token in every row, and then the likeliest ones, at most so many steps at once: what was chosen in each,
-        and its log p. The last one is still to be written. None if it must go one by one. [R] -> [n, R] twice
+    def stepped(self) -> bool:
+        """Whether there is somebody who writes one token after the other, faster than calls do."""
+        if not self._asked and isinstance(self._model, Steps):
+            self._asked = True
+            with _resting(self._training):
+                self._stepper = self._model.stepper(self._state)
+        return self._stepper is not None
+
+    @torch.no_grad()
+    def burst(self, tokens: Tensor, most: int, how: Choice) -> tuple[Tensor, Tensor] | None:
+        """This token in every row, and then those that are chosen, at most so many steps at once: what was chosen in
+        each, and its log p. The last one is still to be written. None if it must go one by one. [R] -> [n, R] twice
         """
-        if self._stepper is None:
+        if not self.stepped or self._stepper is None:
             return None
-        made = self._stepper.write(tokens, self._next(), most)
+        made = self._stepper.write(tokens, self._next(), most, how)
         if made is not None:
             self._steps += len(made[0])
         return made
 
+    def likeliest(self, scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Log p of the likeliest tokens by these scores, the last that were given, and the tokens. [R, count] twice"""
+        found = None if self._stepper is None or not self._steps else self._stepper.likeliest(count)
+        if found is None:
+            logprob, token = scores.log_softmax(1).topk(count)
+            return logprob, token
+        return found
+
     @torch.no_grad()
     def select(self, index: Tensor, owner: list[int]) -> None:
         """These rows, in this order, repeated if named twice; `owner` says to which prompts they belong."""
-        if self._stepper is None:
-            self._state = select(self._state, index)
-        else:
+        if self.stepped and self._stepper is not None:
             self._stepper = self._stepper.select(index)
+        else:
+            self._state = select(self._state, index)
         if owner != self.owner:
             self.owner = owner
-            self._now = _rows_of(self._given, torch.tensor(owner))
+            self._now = NOTHING if self.stepped else _rows_of(self._given, torch.tensor(owner))  # a stepper has it all
             self._place()
 
     def order(self, row: int) -> int:

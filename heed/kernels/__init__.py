@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from .build import Unavailable as Unavailable
 from .build import library as library
+from .build import written_out as written_out
+from .choice import served as served
 from .linear import GROUP as GROUP
 from .linear import by_group as by_group
 from .linear import grouped as grouped
@@ -15,4 +17,7 @@ from .linear import int8 as int8
 from .linear import matrix_of_groups as matrix_of_groups
 from .linear import two_bits as two_bits
 from .linear import ungrouped as ungrouped
+from .linear import w8a8 as w8a8
 from .loss import entropy_ as entropy_
+from .means import wkv as wkv
+from .spaces import selective as selective

@@ -1,9 +1,11 @@
-"""The structures that the kernels read, as `source/linear.h` and `source/step.h` declare them."""
+"""The structures that the kernels read, as their sources declare them."""
 
 from __future__ import annotations
 
-from ctypes import CDLL, POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
+from ctypes import CDLL, POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
 from enum import IntEnum
+
+BACKWARDS, BOTH_WAYS = -1, -2  # in the place of a memory: tokens see those before them, or those on both sides
 
 
 class Weights(IntEnum):
@@ -14,6 +16,7 @@ class Weights(IntEnum):
     GROUPS8 = 2  # whole numbers times a half-precision float per group of 32
     GROUPS4 = 3  # the same in four bits
     TERNARY = 4  # two bits, four rows to a row of bytes
+    W8A8 = 5  # as INT8, and tokens are rounded to 8 bits as well
 
 
 class Operation(IntEnum):
@@ -69,7 +72,7 @@ class Memory(Structure):
     _fields_ = (
         *(("order", c_void_p), ("position", c_void_p), ("key", c_void_p), ("value", c_void_p)),
         *(("room", c_int64), ("length", c_int64), ("cap", c_int64), ("free", c_int64)),
-        *(("holes", c_int32), ("source", c_int32)),
+        *(("holes", c_int32), ("source", c_int32), ("slot", c_void_p), ("owner", c_void_p)),
     )
 
 
@@ -91,6 +94,47 @@ class Step(Structure):
         ("cells", POINTER(c_void_p)),
         *(("tokens", c_void_p), ("order", c_void_p), ("position", c_void_p), ("rows", c_int64)),
         *(("rounded", Rounded), ("scratch", c_void_p), ("threads", c_int32)),
+        *(("sequences", c_int64), ("begins", c_void_p)),
+    )
+
+
+class Space(Structure):
+    """A selective state space over tokens."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("rows", "tokens", "channels", "numbers", "chunk")),
+        *((name, c_void_p) for name in ("step", "input", "write", "read", "rates", "states")),
+    )
+
+
+class SpaceSlopes(Structure):
+    """What is known of its slopes, and what is found."""
+
+    _fields_ = tuple((name, c_void_p) for name in ("y", "last", "step", "input", "start", "write", "read", "rates"))
+
+
+class Means(Structure):
+    """Weighted means over tokens."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("rows", "tokens", "channels", "chunk")),
+        *((name, c_void_p) for name in ("ends", "key", "value", "fade", "bonus", "states")),
+    )
+
+
+class MeansSlopes(Structure):
+    """What is known of their slopes, and what is found."""
+
+    _fields_ = tuple((name, c_void_p) for name in ("y", "last", "key", "value", "start", "fade", "bonus"))
+
+
+class Choice(Structure):
+    """How tokens are chosen: `source/choose.h`."""
+
+    _fields_ = (
+        *(("temperature", c_double), ("top_p", c_double), ("min_p", c_double), ("top_k", c_int64)),
+        *((name, c_void_p) for name in ("draws", "seen", "ends", "live")),
+        *(("end_count", c_int64), ("enough", c_int64), ("penalty", c_float), ("cap", c_float)),
     )
 
 
@@ -103,7 +147,18 @@ def declare(library: CDLL) -> CDLL:
     library.heed_entropy.restype = None
     library.heed_step.argtypes = (POINTER(Step),)
     library.heed_step.restype = c_int32
-    library.heed_write.argtypes = (POINTER(Step), c_int64, c_int32, *(c_void_p,) * 5)
-    library.heed_write.restype = c_int32
+    library.heed_write.argtypes = (POINTER(Step), c_int64, c_int32, POINTER(Choice), *(c_void_p,) * 5)
+    library.heed_write.restype = c_int64
+    library.heed_likeliest.argtypes = (c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p, c_int32)
+    library.heed_likeliest.restype = None
     library.heed_instructions.restype = c_char_p
+    library.heed_large_pages.argtypes = (POINTER(c_int64), POINTER(c_int64), c_int64, c_int32)
+    library.heed_large_pages.restype = None
+    for forwards, given in ((library.heed_space, Space), (library.heed_wkv, Means)):
+        forwards.argtypes, forwards.restype = (POINTER(given), c_void_p, c_int32), None
+    for backwards, given, slopes in (
+        (library.heed_space_back, Space, SpaceSlopes),
+        (library.heed_wkv_back, Means, MeansSlopes),
+    ):
+        backwards.argtypes, backwards.restype = (POINTER(given), POINTER(slopes), c_int32), None
     return library

@@ -14,6 +14,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 
@@ -30,9 +33,26 @@ class Unavailable(Exception):
     """Why there are no kernels."""
 
 
-@cache
+_OFF = ContextVar("_OFF", default=False)
+
+
+@contextmanager
+def written_out() -> Iterator[None]:
+    """Within, everything is computed by the forms that are written out in torch: to compare with."""
+    before = _OFF.set(True)
+    try:
+        yield
+    finally:
+        _OFF.reset(before)
+
+
 def library() -> ctypes.CDLL | None:
     """The compiled kernels, built if need be; None, with one line about it, if there are none."""
+    return None if _OFF.get() else _loaded()
+
+
+@cache
+def _loaded() -> ctypes.CDLL | None:
     if os.environ.get("HEED_KERNELS", "").lower() in ("off", "0", "no"):
         return None
     try:

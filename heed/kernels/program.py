@@ -13,12 +13,16 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from ..core.abilities import Choice
 from ..core.contract import Where
 from ..core.errors import InputError
-from ..core.stamps import Span
 from ..core.state import Lent
-from .abi import Instruction, Matrix, Memory, Mode, Operation, Register, Rounded, Step
+from .abi import Choice as Told
+from .abi import Instruction, Matrix, Mode, Operation, Register, Rounded, Step
 from .build import library
+from .linear import padded
+from .memories import Memories
+from .pages import large_pages
 
 ACTIVATIONS = (
     "identity",
@@ -45,8 +49,8 @@ class Draft:
     kept: list[Tensor] = field(default_factory=list)  # what instructions point to
     sources: list[bool] = field(default_factory=list)  # of every memory: whether it is only read
     cells: int = 0  # memories of a fixed size
-    widest: int = 1  # outputs of a matrix
-    inputs: int = 1
+    widest: int = 1  # outputs that are added to something, or multiplied with it
+    inputs: int = 1  # of a matrix, at most
     _turning: dict[tuple[tuple[float, ...], float], int] = field(default_factory=dict)
     _named: dict[tuple[str, int], int] = field(default_factory=dict)
 
@@ -56,6 +60,10 @@ class Draft:
         if number == len(self.widths):
             self.widths.append(width)
         return number
+
+    def settle(self) -> None:
+        """Large pages for all that is read: for who will read it again and again."""
+        large_pages(self.kept, now=True)
 
     def memory(self, *, source: bool = False) -> int:
         """The next memory of the state."""
@@ -95,8 +103,7 @@ class Draft:
         for place, tensor in enumerate(table):
             made.table[place] = self.keep(tensor)
         if matrix is not None:
-            made.matrix = matrix
-            self.widest, self.inputs = max(self.widest, matrix.rows), max(self.inputs, matrix.columns)
+            made.matrix, self.inputs = matrix, max(self.inputs, matrix.columns)
         self.instructions.append(made)
         return made
 
@@ -120,6 +127,7 @@ class Draft:
             raise Unknown(f"the activation {activation}")
         rounded = self._rounded_already(matrix, from_)
         number = (ACTIVATIONS.index(activation), int(mode), int(rounded))
+        self.widest = self.widest if mode is Mode.SET else max(self.widest, matrix.rows)
         self.add(Operation.LINEAR, to, from_, number=number, real=(old,), matrix=matrix)
 
     def _rounded_already(self, matrix: Matrix, from_: int) -> bool:
@@ -135,19 +143,19 @@ class Draft:
 class Running:
     """A program at work on some rows."""
 
-    def __init__(self, draft: Draft, rows: int, lent: Sequence[Lent], cells: Sequence[Tensor] = ()) -> None:
-        if (len(lent), len(cells)) != (len(draft.sources), draft.cells):
-            raise InputError(f"the state holds {len(lent)} logs and {len(cells)} cells, the program others")
+    def __init__(self, draft: Draft, rows: int, memories: Memories, cells: Sequence[Tensor] = ()) -> None:
+        if len(cells) != draft.cells:
+            raise InputError(f"the state holds {len(cells)} cells, the program {draft.cells}")
         self.cells = [cell.clone(memory_format=torch.contiguous_format) for cell in cells]  # written to by every step
-        self._draft, self._lent, self._rows = draft, list(lent), rows
-        self._steps, self._begun = 0, [one.length for one in lent]
-        self._span: Span | None = None
+        self._draft, self._memories = draft, memories
+        self._rows = self._most = rows  # there is room for the most
         arena = torch.empty(rows, sum(draft.widths))
         ends = torch.tensor(draft.widths).cumsum(0).tolist()
         begins = [(end - width) * rows for end, width in zip(ends, draft.widths, strict=True)]
+        large_pages((arena,), now=False)
         flat = arena.view(-1)
         self._registers = [flat[at : at + rows * width] for at, width in zip(begins, draft.widths, strict=True)]
-        shorts = torch.empty(rows, draft.inputs, dtype=torch.int16)
+        shorts = torch.empty(rows, padded(draft.inputs), dtype=torch.int16)
         steps, sums, scratch = torch.empty(rows), torch.empty(rows, dtype=torch.int32), torch.empty(rows, draft.widest)
         self._kept = (shorts, steps, sums, scratch)
         instructions = (Instruction * len(draft.instructions))(*draft.instructions)
@@ -156,17 +164,14 @@ class Running:
         )
         self._instructions = instructions
         self._tables: dict[Operation, Tensor] = {}  # kept as long as they are pointed to
-        self._memories = (Memory * max(1, len(lent)))()
-        for place in range(len(lent)):
-            self._describe(place)
         at = shorts.data_ptr()
         self._step = Step(
             program=instructions,
             instructions=len(instructions),
             registers=registers,
-            memories=self._memories,
-            memory_count=len(lent),
-            cells=(ctypes.c_void_p * max(1, len(self.cells)))(*(cell.data_ptr() for cell in self.cells)),
+            memories=memories.structures,
+            memory_count=memories.count,
+            cells=_pointers(self.cells),
             rows=rows,
             rounded=Rounded(at, at, steps.data_ptr(), sums.data_ptr()),
             scratch=scratch.data_ptr(),
@@ -174,13 +179,13 @@ class Running:
 
     def value(self, register: int) -> Tensor:
         """What a register holds, until the next step. [rows, width]"""
-        return self._registers[register].view(self._rows, -1)
+        return self._registers[register][: self._rows * self._draft.widths[register]].view(self._rows, -1)
 
     def step(self, tokens: Tensor, where: Where) -> None:
         """One more token in every row."""
         compiled = library()
         assert compiled is not None
-        self._make_room(1)
+        self._memories.fit(1)
         tokens, order = tokens.contiguous(), where.order.contiguous()
         position = order if where.position is where.order else where.position.contiguous()
         step = self._step
@@ -188,42 +193,54 @@ class Running:
         step.threads = torch.get_num_threads()
         if compiled.heed_step(ctypes.byref(step)):
             raise InputError(f"a token from {int(tokens.min())} to {int(tokens.max())} is not in the vocabulary")
-        self._passed(where.span, 1)
+        self._memories.passed(where.span, 1)
 
-    def write(self, tokens: Tensor, where: Where, count: int, scores: int) -> tuple[Tensor, Tensor]:
-        """This token in every row, then the likeliest by the register `scores`, count in all; those that were chosen,
-        the last of which is not written, and their log p. [R] -> [count, R] twice
+    def read(self, order: Tensor, position: Tensor, begins: Tensor) -> None:
+        """Many tokens, whose numbers are in registers: those of row q are begins[q] to begins[q + 1] - 1."""
+        compiled = library()
+        assert compiled is not None
+        order, position, step = order.contiguous(), position.contiguous(), self._step
+        step.order, step.position, step.begins = order.data_ptr(), position.data_ptr(), begins.data_ptr()
+        step.sequences, step.threads = len(begins) - 1, torch.get_num_threads()
+        compiled.heed_step(ctypes.byref(step))
+
+    def write(
+        self, tokens: Tensor, where: Where, count: int, how: Choice, *, scores: int, cap: float
+    ) -> tuple[Tensor, Tensor]:
+        """This token in every row, then what is chosen by the register `scores`, within ±cap unless that is 0: count in
+        all, or fewer if that is `enough`; the last of them is not written. [R] -> [n, R] tokens and log p
         """
         compiled = library()
         assert compiled is not None
-        self._make_room(count)
+        self._memories.fit(count)
         three = [t.clone(memory_format=torch.contiguous_format) for t in (tokens, where.order, where.position)]
         chosen, logp = torch.empty(count, self._rows, dtype=torch.long), torch.empty(count, self._rows)
         self._step.threads = torch.get_num_threads()
-        at = [t.data_ptr() for t in (*three, chosen, logp)]
-        if compiled.heed_write(ctypes.byref(self._step), count, scores, *at):
+        at, told = [t.data_ptr() for t in (*three, chosen, logp)], _told(how, cap)
+        made = compiled.heed_write(ctypes.byref(self._step), count, scores, ctypes.byref(told), *at)
+        if made < 0:
             raise InputError(f"a token from {int(tokens.min())} to {int(tokens.max())} is not in the vocabulary")
-        self._passed(where.span, count)
-        return chosen, logp
+        self._memories.passed(where.span, made)
+        return chosen[:made], logp[:made]
 
-    def _passed(self, now: Span, count: int) -> None:
-        """So many tokens were written, the first of which has this span."""
-        self._steps += count
-        alike, last = now.first == now.last, now.last + count - 1
-        if self._span is None:
-            self._span = Span(now.first, last, run=alike, padded=False)
-        else:
-            run = self._span.run and alike and now.first == self._span.last + 1
-            self._span = Span(min(self._span.first, now.first), last, run=run, padded=False)
+    def likeliest(self, register: int, count: int) -> tuple[Tensor, Tensor]:
+        """Of the scores in a register: log p of the largest, the largest first, and their tokens. [R, count] each"""
+        compiled, width = library(), self._draft.widths[register]
+        assert compiled is not None
+        tokens, logp = torch.empty(self._rows, count, dtype=torch.long), torch.empty(self._rows, count)
+        scores, at = self._registers[register].data_ptr(), (tokens.data_ptr(), logp.data_ptr())
+        compiled.heed_likeliest(scores, self._rows, width, count, *at, torch.get_num_threads())
+        return logp, tokens
 
-    def _make_room(self, count: int) -> None:
-        """The kernel writes wherever it is told to: there must be a column for every token."""
-        for place, lent in enumerate(self._lent):
-            if not self._draft.sources[place]:
-                before, lent.length = lent.room, self._memories[place].length
-                lent.fit(count)
-                if lent.room != before:
-                    self._describe(place)
+    def select(self, rows: Tensor) -> Running:
+        """Somebody who goes on with these rows; registers hold nothing."""
+        self._memories.select(rows)
+        cells = [cell.index_select(0, rows) for cell in self.cells]
+        if len(rows) > self._most:
+            return Running(self._draft, len(rows), self._memories, cells)
+        self.cells, self._rows, self._step.rows = cells, len(rows), len(rows)
+        self._step.cells = _pointers(cells)
+        return self
 
     def point(self, operation: Operation, table: Tensor) -> None:
         """The instructions of this kind read another table from now on."""
@@ -234,25 +251,15 @@ class Running:
 
     def returned(self) -> list[Lent]:
         """What is remembered by now; nothing more may be written."""
-        for place, lent in enumerate(self._lent):
-            if self._span is not None and not self._draft.sources[place]:
-                self._settle(place)
-            assert lent.length == self._memories[place].length
-        return self._lent
+        return self._memories.returned()
 
-    def _settle(self, place: int) -> None:
-        lent, memory = self._lent[place], self._memories[place]
-        assert self._span is not None
-        lent.length = self._begun[place]
-        lent.written(self._span, self._steps)
-        lent.free = None if memory.free < 0 else memory.free
 
-    def _describe(self, place: int) -> None:
-        lent, memory = self._lent[place], self._memories[place]
-        order, position, key, value = lent.held
-        memory.order, memory.position = order.data_ptr(), position.data_ptr()
-        memory.key, memory.value, memory.room = key.data_ptr(), value.data_ptr(), lent.room
-        memory.length, memory.cap = lent.length, -1 if lent.cap is None else lent.cap
-        memory.free = -1 if lent.free is None else lent.free
-        memory.holes = int(lent.span.padded or not lent.span.run)
-        memory.source = int(self._draft.sources[place])
+def _pointers(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
+    return (ctypes.c_void_p * max(1, len(tensors)))(*(tensor.data_ptr() for tensor in tensors))
+
+
+def _told(how: Choice, cap: float) -> Told:
+    """For the kernel; the tensors must live as long as it works."""
+    four = (None if tensor is None else tensor.data_ptr() for tensor in (how.draws, how.seen, how.ends, how.live))
+    share, least = 1.0 if how.top_p is None else how.top_p, how.min_p or 0.0
+    return Told(how.temperature, share, least, how.top_k or 0, *four, len(how.ends), how.enough, how.penalty, cap)

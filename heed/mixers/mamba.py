@@ -13,6 +13,7 @@ from ..core.config import Flag, Size
 from ..core.contract import Mixer, MixerConfig, Reach, Where
 from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.state import Cell
+from ..kernels import selective, served
 from ..parts.decayed import must_rise
 from ..parts.feedforward import Activation, activate
 from ..parts.scan import Memory, after, pieces, recomputed, scan
@@ -33,8 +34,8 @@ class Mamba(Mixer[Remembered]):
 
     with a causal convolution of each channel over `kernel` tokens. Gu & Dao 2023. Over n tokens it costs O(n·e·s) time
     beside its projections, for s numbers in each of e channels, and O(n·e) memory: states are computed piece by piece
-    and, backwards, once more. A step of decoding costs O(e·s). Remembers the state, and kernel - 1 inputs of the
-    convolution.
+    and, backwards, once more; in float32 by a kernel (`kernels/spaces.py`), else by a scan (`parts/scan.py`). A step of
+    decoding costs O(e·s). Remembers the state, and kernel - 1 inputs of the convolution.
     """
 
     class Config(MixerConfig):
@@ -99,9 +100,18 @@ class Mamba(Mixer[Remembered]):
         step = F.softplus(F.linear(low, self.step, self.step_bias))  # Δ
         inputs = [part.to(self.precision) for part in (step, u, write, read)]
         rates = -torch.exp(self.decay.to(self.precision)).T  # A, [S, D]
-        y, kept = pieces(recomputed(_spaced), space, inputs, where, len(x) * self.state * self.hidden, (rates,))
+        y, kept = self._spaced(inputs, rates, space, where)
         y = self.out((y.to(x.dtype) + self.skip * u) * F.silu(gate))
         return y, None if state is None else (Cell(tail), Cell(*kept))
+
+    def _spaced(self, inputs: list[Tensor], rates: Tensor, space: Memory, where: Where) -> tuple[Tensor, Memory]:
+        """C·h of all tokens, and the last h: by the kernel, or all tokens of a piece at once."""
+        if served(*inputs, rates, *space):
+            step, u, write, read = inputs
+            y, last = selective(where.blank(step), u, write, read, rates, *space)
+            return y, (last,)
+        numbers = len(inputs[0]) * self.state * self.hidden
+        return pieces(recomputed(_spaced), space, inputs, where, numbers, (rates,))
 
 
 def _spaced(space: Memory, count: Tensor | None, *inputs: Tensor) -> tuple[Tensor, Memory]:

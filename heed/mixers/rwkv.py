@@ -12,8 +12,9 @@ from ..core.config import Count, Size
 from ..core.contract import Mixer, MixerConfig, Reach, Where
 from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.state import Cell
+from ..kernels import served, wkv
 from ..parts.decayed import must_rise
-from ..parts.scan import after, before, crests, pieces, scan
+from ..parts.scan import Memory, after, before, crests, pieces, scan
 from ..parts.tail import continued
 
 NEVER = -1e38  # the level of sums to which nothing was added: finite, so that differences of two are numbers
@@ -38,9 +39,9 @@ class Rwkv(Mixer[Remembered]):
 
     Peng et al. 2023. Costs O(n·d) time beside its projections and O(n·d) memory over n tokens, a step of decoding O(d).
     Remembers the last token, both sums and the largest exponent in them, by which they are divided. The whole sequence
-    is a scan of pairs (`parts/scan.py`) in which no exponent is above 0: neither 20,000 tokens nor keys of any size
-    overflow. First weights are the authors' for layer `layer` of `layers`: deeper layers fade faster, and take more
-    from the token itself.
+    is one walk of a kernel (`kernels/means.py`) or a scan of pairs (`parts/scan.py`), in which no exponent is above 0:
+    neither 20,000 tokens nor keys of any size overflow. First weights are the authors' for layer `layer` of `layers`:
+    deeper layers fade faster, and take more from the token itself.
     """
 
     class Config(MixerConfig):
@@ -102,9 +103,19 @@ class Rwkv(Mixer[Remembered]):
         key = self.key(torch.lerp(earlier, x, self.mix_key)).to(self.precision)
         value = self.value(torch.lerp(earlier, x, self.mix_value)).to(self.precision)
         gate = torch.sigmoid(self.receptance(torch.lerp(earlier, x, self.mix_receptance)))
-        mean, kept = pieces(self._mean, (*sums, *level), (key, value), where, 2 * len(x) * self.hidden)
+        mean, kept = self._means(key, value, (*sums, *level), where)
         y: Tensor = self.out(gate * mean.to(x.dtype))
         return y, None if state is None else (Cell(tail[:, 0]), Cell(*kept[:2]), Cell(kept[2]))
+
+    def _means(self, key: Tensor, value: Tensor, known: Memory, where: Where) -> tuple[Tensor, Memory]:
+        """wkv of all tokens, and the last sums: by the kernel, or all tokens of a piece at once."""
+        if not served(key, value, *known):
+            return pieces(self._mean, known, (key, value), where, 2 * len(key) * self.hidden)
+        count = where.real.sum(1) if where.span.padded else None
+        fade, bonus = -torch.exp(self.decay.to(key.dtype)), self.bonus.to(key.dtype)
+        mean, last = wkv(key, value, fade, bonus, torch.stack(known), count)
+        above, below, level = last
+        return mean, (above, below, level.detach())
 
     def _mean(self, known: tuple[Tensor, ...], count: Tensor | None, key: Tensor, value: Tensor) -> tuple[Tensor, Sums]:
         """wkv of some tokens, and the sums after them. [B, T, D]"""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core.contract import NOTHING, Given, Mixer, Reach, Where
 from ..core.spec import Spec
-from ..core.state import State
+from ..core.state import State, renewed, twin
 from ..parts.feedforward import Absent
 from ..parts.wired import Wiring
 
@@ -38,19 +38,20 @@ class Block(Mixer[States]):
         return tuple(part.start(rows, given) for part in self.parts)
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        before = (None,) * len(self.parts) if state is None else state
+        again = state is not None and self.wiring.again
+        before = (None,) * len(self.parts) if state is None else renewed(state) if again else state
         after: list[State | None] = []
 
         def call(part: Mixer[Any], memory: State | None) -> Callable[[Tensor], Tensor]:
             def mixed(stream: Tensor) -> Tensor:
-                y, kept = part(stream, where, memory)
-                after.append(kept)
+                y, kept = part(stream, where, twin(memory) if again and memory is not None else memory)
+                if len(after) < len(self.parts):  # a second time it is only looked at
+                    after.append(kept)
                 return y
 
             return mixed
 
-        wired = self.wiring.whole if state is None else self.wiring
-        y = wired(x, [call(part, memory) for part, memory in zip(self.parts, before, strict=True)])
+        y = self.wiring.whole(x, [call(part, memory) for part, memory in zip(self.parts, before, strict=True)])
         return y, None if state is None else tuple(kept for kept in after if kept is not None)
 
 

@@ -21,6 +21,7 @@ from ..parts.wiring import AnyWiring, PreNorm
 from .block import Block, States, present
 from .convolved import Convolved
 from .packed import packed, packs
+from .passing import passed
 
 
 class Stack(Mixer[States]):
@@ -80,8 +81,12 @@ class Stack(Mixer[States]):
         return tuple(block.start(rows, given) for block in self.layers)
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        if type(self) is Stack and state is None and packs(self, where):
-            return packed(self, x, where), None
+        if type(self) is Stack:
+            done = passed(self, x, where, state)
+            if done is not None:
+                return done
+            if state is None and packs(self, where):
+                return packed(self, x, where), None
         x = self.ends.enter(x)
         after: list[State | None] = []
         for block, before in zip(self.layers, (None,) * len(self.order) if state is None else state, strict=True):

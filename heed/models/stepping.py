@@ -6,36 +6,30 @@ what is right.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, cast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..core.abilities import Stepper
-from ..core.contract import Mixer, Where
-from ..core.state import Cell, Log, State, leaves, select
-from ..kernels.abi import Matrix, Mode, Operation, Weights
+from ..core.abilities import Choice, Stepper
+from ..core.contract import Where
+from ..core.state import Cell, Log, State, leaves
+from ..kernels.abi import Matrix, Operation
 from ..kernels.build import library
-from ..kernels.linear import matrix
-from ..kernels.program import Draft, Running, Unknown
-from ..mixers import Attention, Cross, Retention, Rwkv
-from ..parts.channelmix import ChannelMix
-from ..parts.divisors import Undivided
+from ..kernels.memories import Memories
+from ..kernels.pages import gathered
+from ..kernels.program import Running, Unknown
 from ..parts.fronts import Tokens
 from ..parts.heads import Scores
-from ..parts.linears import Edited, Grouped, Int8, Packed
-from ..parts.masks import Causal, Window
-from ..parts.norms import FromOne
-from ..parts.positions import Alibi, NoPosition, Rope
-from ..parts.positionwise import FeedForward, Gated
-from ..parts.wired import Ends, NormedWired, ParallelWired, PostWired, PreWired, RescaledWired, SandwichWired
+from ..parts.linears import Grouped, Int8, Packed
+from ..parts.tables import Rounded, as_read
+from ..parts.wired import Ends
+from .script import Blocks, known
 
 if TYPE_CHECKING:
-    from .block import Block
     from .decoder import Decoder
 
-BURST = 16  # tokens that are written at once, at most: few enough for who reads along
 FIRST = 512  # places of a code that is added to tokens that are held ready at first
 
 
@@ -45,10 +39,15 @@ def stepper(model: Decoder, state: State) -> Stepper | None:
     # Memories are written to in place, which no gradient would survive.
     if library() is None or torch.is_grad_enabled() or not held or not all(map(_plain, held)):
         return None
+    rounded = [module for module in model.modules() if isinstance(module, Int8 | Grouped | Packed | Rounded)]
+    for layer, codes in zip(rounded, gathered([layer.codes for layer in rounded]), strict=True):
+        layer.codes = codes
     try:
-        return Walk(Script(model), state)
+        script = Script(model)
     except Unknown:
         return None
+    script.draft.settle()
+    return Walk(script, state)
 
 
 class Walk(Stepper):
@@ -60,7 +59,7 @@ class Walk(Stepper):
         rows = len(held[0].storage()[0])
         lent = [leaf.lend() for leaf in held if isinstance(leaf, Log)]
         cells = [tensor for leaf in held if isinstance(leaf, Cell) for tensor in leaf.take()]
-        self._running = Running(script.draft, rows, lent, cells)
+        self._running = Running(script.draft, rows, Memories(lent, script.draft.sources), cells)
         self._running.point(Operation.PLACE, script.places)
 
     def step(self, tokens: Tensor, where: Where) -> Tensor:
@@ -68,17 +67,22 @@ class Walk(Stepper):
         self._running.step(tokens, where)
         return self._script.finish(self._running.value(self._script.scores))
 
-    def write(self, tokens: Tensor, where: Where, most: int) -> tuple[Tensor, Tensor] | None:
-        count, code = min(most, BURST), self._script.position
+    def write(self, tokens: Tensor, where: Where, most: int, how: Choice) -> tuple[Tensor, Tensor] | None:
+        code, script = self._script.position, self._script
         if code is not None and code.longest is not None:
-            count = min(count, code.longest - where.span.last)  # at its end the code itself complains
-        if not self._script.plain or count < 2:
+            most = min(most, code.longest - where.span.last)  # at its end the code itself complains
+        if most < 2:
             return None
-        self._reach(where, count)
-        return self._running.write(tokens, where, count, self._script.scores)
+        self._reach(where, most)
+        return self._running.write(tokens, where, most, how, scores=script.scores, cap=script.cap or 0.0)
+
+    def likeliest(self, count: int) -> tuple[Tensor, Tensor] | None:
+        return self._running.likeliest(self._script.scores, count) if self._script.cap is None else None
 
     def select(self, rows: Tensor) -> Walk:
-        return Walk(self._script, select(self.state(), rows))
+        self._running = self._running.select(rows)
+        self._running.point(Operation.PLACE, self._script.places)
+        return self
 
     def state(self) -> State:
         logs, cells = iter([Log.returned(lent) for lent in self._running.returned()]), iter(self._running.cells)
@@ -96,19 +100,19 @@ class Walk(Stepper):
         self._running.point(Operation.PLACE, self._script.places)
 
 
-class Script:
+class Script(Blocks):
     """Writes the program of a model; raises `Unknown` at what it has no instruction for."""
 
     def __init__(self, model: Decoder) -> None:
-        self.draft = Draft()
+        super().__init__()
         self.position = model.front.position
         self.places = torch.empty(0)  # codes of the first positions, as many as were needed so far
-        self._head = model.head
+        self.cap = model.head.cap if isinstance(model.head, Scores) else None
         if next(model.parameters()).dtype != torch.float32 or model.training:
             raise Unknown("other than float32 at rest")
         stream = self._front(model.front, model.config.width)
         ends = model.stack.ends
-        _known(type(ends) is Ends, ends)
+        known(type(ends) is Ends, ends)
         for block in model.stack.layers:
             self._block(block, stream)
         if ends.final is not None:
@@ -118,23 +122,17 @@ class Script:
             self.draft.add(Operation.ADD, last, last, real=(model.head.scale, 0.0))
         self.scores = self._product(model.head, last, "scores")
 
-    @property
-    def plain(self) -> bool:
-        """Whether scores are what a product gives, so that nothing is left to do."""
-        return not isinstance(self._head, Scores) or self._head.cap is None
-
     def finish(self, scores: Tensor) -> Tensor:
         """What is left to do with scores."""
-        cap = self._head.cap if isinstance(self._head, Scores) else None
-        return scores if cap is None else cap * torch.tanh(scores / cap)
+        return scores if self.cap is None else self.cap * torch.tanh(scores / self.cap)
 
     def _front(self, front: Tokens, width: int) -> int:
-        _known(front.narrow is None and front.segment is None and front.box is None, front)
+        known(front.narrow is None and front.segment is None and front.box is None, front)
         stream = self.draft.register("stream", width)
-        table = front.table.weight
-        at = self.draft.keep(table)
-        made = Matrix(int(Weights.FLOAT32), table.shape[0], table.shape[1], 0, at, None, None)
-        _known(table.dtype == torch.float32, table)
+        kind, codes, steps = as_read(front.table)
+        known(front.table.weight.dtype == torch.float32, front.table)
+        at = self.draft.keep(codes), self.draft.keep(steps), None
+        made = Matrix(int(kind), front.table.num_embeddings, front.table.embedding_dim, 0, *at)
         self.draft.add(Operation.EMBED, stream, real=(front.scale,), matrix=made)
         if front.position is not None:
             self.draft.add(Operation.PLACE, stream)
@@ -142,254 +140,10 @@ class Script:
             self._norm(front.norm, stream, stream)
         return stream
 
-    def _block(self, block: Block, stream: int) -> None:
-        """As the wiring has it: what each part reads, and how what it gives is added to the stream."""
-        wiring, width = block.wiring, self.draft.widths[stream]
-        normed, beside = self.draft.register("normed", width), self.draft.register("beside", width)
-        norms = list(wiring.norms)
-        kind = type(wiring)
-        if kind is ParallelWired:
-            for norm, target in zip(norms, (normed, self.draft.register("second", width)), strict=False):
-                self._norm(norm, stream, target)
-        for place, part in enumerate(block.parts):
-            if isinstance(wiring, PostWired):
-                self._part(part, stream, stream, wiring.alpha)
-                self._norm(norms[place], stream, stream)
-            elif isinstance(wiring, PreWired):
-                self._norm(norms[place], stream, normed)
-                self._part(part, normed, stream, wiring.alpha)
-            elif kind is NormedWired:
-                self._norm(norms[place], stream, stream)
-                self._part(part, stream, stream)
-            elif kind is SandwichWired:
-                self._norm(norms[2 * place], stream, normed)
-                self._part(part, normed, beside, 0.0)
-                self._norm(norms[2 * place + 1], beside, beside)
-                self.draft.add(Operation.ADD, stream, beside, real=(1.0, 1.0))
-            elif kind is ParallelWired:
-                second = self.draft.register("second", width)
-                self._part(part, (normed, second)[place % len(norms)], stream)
-            elif isinstance(wiring, RescaledWired):
-                self._norm(norms[place], stream, normed)
-                self._part(part, normed, beside, 0.0)
-                self.draft.add(Operation.ADD, stream, beside, real=(1.0, wiring.share))
-            else:
-                raise Unknown(kind.__name__)
-        if isinstance(wiring, RescaledWired) and wiring.last != 1.0:
-            self.draft.add(Operation.ADD, stream, stream, real=(wiring.last, 0.0))
-
-    def _part(self, part: Mixer[object], source: int, target: int, old: float = 1.0) -> None:  # type: ignore[type-var]
-        """target = old · target + part(source)."""
-        kind = type(part)
-        if isinstance(part, Attention) and kind is Attention:
-            self._attention(part, source, target, old)
-        elif isinstance(part, Cross) and kind is Cross:
-            self._cross(part, source, target, old)
-        elif isinstance(part, FeedForward) and kind is FeedForward:
-            hidden = self._product(part.up, source, "hidden", activation=part.activation)
-            self._down(part, hidden, target, old)
-        elif isinstance(part, Gated) and kind is Gated:
-            hidden = self._product(part.gate, source, "hidden", activation=part.activation)
-            self._multiply(part.up, source, hidden, Mode.TIMES)
-            self._down(part, hidden, target, old)
-        elif isinstance(part, Retention) and kind is Retention:
-            self._retention(part, source, target, old)
-        elif isinstance(part, Rwkv) and kind is Rwkv:
-            self._rwkv(part, source, target, old)
-        elif isinstance(part, ChannelMix) and kind is ChannelMix:
-            self._channels(part, source, target, old)
-        else:
-            raise Unknown(kind.__name__)
-
-    def _retention(self, part: Retention, source: int, target: int, old: float) -> None:
-        _known(isinstance(part.divisor, Undivided), part.divisor)
-        query, key = (self._product(layer, source, name) for layer, name in ((part.query, "query"), (part.key, "key")))
-        value = self._product(part.value, source, "value")
-        heads, size, wide = int(part.heads), int(part.head_size), int(part.value_size)
-        self._turn(part.position, size, ((query, heads), (key, heads)))
-        mixed = self.draft.register("mixed", heads * wide)
-        number, gamma = (self.draft.cell(), heads, size, wide), torch.tensor(part.fade, dtype=torch.float64).exp()
-        made = self.draft.add(Operation.RETAIN, mixed, query, number=number, real=(part.scale,), table=(gamma.float(),))
-        made.key, made.value = key, value
-        self._norm(part.norm, mixed, mixed, groups=heads)
-        self._multiply(part.gate, source, mixed, Mode.TIMES, "silu")
-        self._settle(part.out, mixed, target, old)
-
-    def _rwkv(self, part: Rwkv, source: int, target: int, old: float) -> None:
-        last, above, below, level = (self.draft.cell() for _ in range(4))
-        shifted = [self._shifted(mix, source, last, name) for mix, name in ((part.mix_key, "a"), (part.mix_value, "b"))]
-        key, value = (
-            self._product(layer, register, name)
-            for layer, register, name in zip((part.key, part.value), shifted, ("key", "value"), strict=True)
-        )
-        mixed = self.draft.register("mixed", int(part.hidden))
-        table = (-part.decay.detach().exp(), part.bonus)
-        made = self.draft.add(Operation.WKV, mixed, number=(above, below, level), table=table)
-        made.key, made.value = key, value
-        gate = self._shifted(part.mix_receptance, source, last, "a")
-        self._multiply(part.receptance, gate, mixed, Mode.TIMES, "sigmoid")
-        self.draft.add(Operation.KEEP, -1, source, number=(last,))
-        self._settle(part.out, mixed, target, old)
-
-    def _channels(self, part: ChannelMix, source: int, target: int, old: float) -> None:
-        last = self.draft.cell()
-        hidden = self._product(part.key, self._shifted(part.mix_key, source, last, "a"), "hidden", "relu_squared")
-        made = self._product(part.value, hidden, "channels")
-        gate = self._shifted(part.mix_receptance, source, last, "a")
-        self._multiply(part.receptance, gate, made, Mode.TIMES, "sigmoid")
-        self.draft.add(Operation.KEEP, -1, source, number=(last,))
-        self.draft.add(Operation.ADD, target, made, real=(old, 1.0))
-
-    def _shifted(self, share: Tensor, source: int, last: int, name: str) -> int:
-        """The token and the one before it, mixed."""
-        to = self.draft.register(f"shifted {name}", self.draft.widths[source])
-        self.draft.add(Operation.SHIFT, to, source, number=(last,), table=(share,))
-        return to
-
-    def _down(self, part: FeedForward | Gated, hidden: int, target: int, old: float) -> None:
-        if part.norm is not None:
-            self._norm(part.norm, hidden, hidden)
-        self._settle(part.down, hidden, target, old)
-
-    def _attention(self, part: Attention, source: int, target: int, old: float) -> None:
-        back = _window(part)
-        query, key = (self._product(layer, source, name) for layer, name in ((part.query, "query"), (part.key, "key")))
-        value = self._product(part.value, source, "value")
-        if part.clip is not None:
-            for register in (query, key, value):
-                self.draft.add(Operation.CLAMP, register, real=(part.clip,))
-        for norm, register, heads in ((part.query_norm, query, part.heads), (part.key_norm, key, part.kv_heads)):
-            if norm is not None:
-                self._norm(norm, register, register, groups=int(heads))
-        slopes = self._position(part, query, key)
-        self._attend(part, (query, key, value), target, old, back=back, slopes=slopes)
-
-    def _position(self, part: Attention, query: int, key: int) -> Tensor | None:
-        """Queries and keys are turned, or scores fall: then by these slopes."""
-        code = part.position
-        if type(code) is NoPosition:
-            return None
-        if isinstance(code, Alibi) and not code.rounded:
-            return torch.tensor(code.slope) * code.scale
-        self._turn(code, int(part.head_size), ((query, int(part.heads)), (key, int(part.kv_heads))))
-        return None
-
-    def _turn(self, code: nn.Module, size: int, registers: Iterable[tuple[int, int]]) -> None:
-        """Registers of so many heads are turned by their position."""
-        if type(code) is NoPosition:
-            return
-        _known(isinstance(code, Rope) and not code.values and code.covers is None, code)
-        rotation = cast(Rope, code).rotation
-        waves = self.draft.waves(rotation.frequency, rotation.amplitude)
-        for register, heads in registers:
-            number = (heads, size, len(rotation.frequency), int(rotation.layout == "pairs"))
-            self.draft.add(Operation.TURN, register, waves, number=number)
-
-    def _cross(self, part: Cross, source: int, target: int, old: float) -> None:
-        _known(part.clip is None and part.query_norm is None, part)
-        query = self._product(part.query, source, "query")
-        self._attend(part, (query, -1, -1), target, old)
-
-    def _attend(
-        self,
-        part: Attention | Cross,
-        three: tuple[int, int, int],
-        target: int,
-        old: float,
-        *,
-        back: int = -1,
-        slopes: Tensor | None = None,
-    ) -> None:
-        query, key, value = three
-        heads, shared, size = int(part.heads), int(part.kv_heads), int(part.head_size)
-        memory, mixed = self.draft.memory(source=key < 0), self.draft.register("mixed", heads * size)
-        cap = part.cap if isinstance(part, Attention) else None
-        number = (memory, heads, shared, size, size, back)
-        made = self.draft.add(
-            Operation.ATTEND, mixed, query, number=number, real=(part.scale, cap or 0.0), table=(slopes,)
-        )
-        made.key, made.value = key, value
-        if part.norm is not None:
-            self._norm(part.norm, mixed, mixed)
-        self._settle(part.out, mixed, target, old)
-
-    def _norm(self, norm: nn.Module, source: int, target: int, groups: int = 1) -> None:
-        gain: Tensor | None
-        shift: Tensor | None = None
-        if type(norm) is nn.LayerNorm:
-            gain, shift, eps, plain = norm.weight, norm.bias, norm.eps, 0
-        elif type(norm) is nn.RMSNorm and norm.eps is not None:
-            gain, eps, plain = norm.weight, norm.eps, 1
-        elif isinstance(norm, FromOne):
-            gain, eps, plain = 1.0 + norm.weight.detach(), norm.eps, 1
-        else:
-            raise Unknown(type(norm).__name__)
-        _known(all(t is None or t.dtype == torch.float32 for t in (gain, shift)), norm)
-        width = self.draft.widths[source] // groups
-        number = (groups, width, plain)
-        self.draft.add(Operation.NORM, target, source, number=number, real=(eps,), table=(gain, shift))
-
-    def _product(self, layer: nn.Linear | Edited, source: int, name: str, activation: str = "identity") -> int:
-        target = self.draft.register(name, layer.out_features)
-        self._multiply(layer, source, target, activation=activation)
-        return target
-
-    def _settle(self, layer: nn.Linear | Edited, source: int, target: int, old: float) -> None:
-        """target = old · target + layer(source)."""
-        self._multiply(layer, source, target, Mode.PLUS if old else Mode.SET, old=old)
-
-    def _multiply(
-        self,
-        layer: nn.Linear | Edited,
-        source: int,
-        target: int,
-        mode: Mode = Mode.SET,
-        activation: str = "identity",
-        old: float = 1.0,
-    ) -> None:
-        if isinstance(layer, Packed) and layer.norm is not None:
-            normed = self.draft.register("rounded", layer.in_features)
-            self._norm(layer.norm, source, normed)
-            source = normed
-        self.draft.linear(self._matrix(layer), target, source, mode, activation, old)
-
-    def _matrix(self, layer: nn.Linear | Edited) -> Matrix:
-        sizes = layer.out_features, layer.in_features
-        if isinstance(layer, Packed):
-            three, kind = (layer.codes, layer.scale, layer.shift), Weights.TERNARY
-        elif isinstance(layer, Int8):
-            three, kind = (layer.codes, layer.scale, layer.bias), Weights.INT8
-        elif isinstance(layer, Grouped):
-            three = (layer.codes, layer.scale, layer.bias)
-            kind = Weights.GROUPS8 if layer.bits == 8 else Weights.GROUPS4
-        else:
-            _known(type(layer) in (nn.Linear, Scores), layer)
-            _known(layer.weight.dtype == torch.float32, layer)
-            if not layer.weight.is_contiguous():  # stored the other way round: from now on as it is read
-                layer.weight.data = layer.weight.data.contiguous()
-            three, kind = (layer.weight, None, layer.bias), Weights.FLOAT32  # type: ignore[assignment]
-        _known(three[2] is None or three[2].dtype == torch.float32, layer)
-        for tensor in three:
-            self.draft.keep(tensor)
-        return matrix(kind, *three, *sizes)
-
-
-def _window(part: Attention) -> int:
-    """How far back a token sees; -1: any distance."""
-    if type(part.mask) is Causal:
-        return -1
-    _known(type(part.mask) is Window and part.mask.ahead == 0, part.mask)
-    return cast(Window, part.mask).back
-
 
 def _plain(tensor: Tensor) -> bool:
     """Float32, or stamps, on the CPU."""
     return tensor.is_cpu and tensor.dtype in (torch.float32, torch.int64)
-
-
-def _known(condition: bool, what: object) -> None:
-    if not condition:
-        raise Unknown(type(what).__name__)
 
 
 def _refilled(tree: State, logs: Iterator[Log], cells: Iterator[Tensor]) -> State:

@@ -32,6 +32,8 @@ class Ends(nn.Module):
 class Wiring(nn.Module, ABC):
     """The residual connections of one block."""
 
+    recompute = False  # while learning: whether what is inside is computed again backwards instead of held
+
     def __init__(self, norms: Sequence[nn.Module], dropout: float) -> None:
         super().__init__()
         self.norms = nn.ModuleList(norms)
@@ -41,9 +43,14 @@ class Wiring(nn.Module, ABC):
     def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
         """The stream after these parts."""
 
+    @property
+    def again(self) -> bool:
+        """Whether parts will be called a second time, backwards, with the same channels dropped."""
+        return self.recompute and self.training and torch.is_grad_enabled()
+
     def whole(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
-        """The same where nothing is remembered: a part may then be called again, backwards."""
-        stream: Tensor = self(x, parts)
+        """The same, held or computed again."""
+        stream: Tensor = checkpoint(self, x, parts, use_reentrant=False) if self.again else self(x, parts)
         return stream
 
 
@@ -157,19 +164,15 @@ class TwoStreams(Ends):
 
 
 class TurnsWired(Wiring):
-    """x ← x + part(norm(y)), then the other way round: computed again backwards, where nothing is remembered."""
+    """x ← x + part(norm(y)), then the other way round: computed again backwards, as it was made for."""
+
+    recompute = True
 
     def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
         x, fresh = x.chunk(2, -1)
         for norm, part in zip(self.norms, parts, strict=True):
             x, fresh = fresh, x + self.dropout(part(norm(fresh)))
         return torch.cat((x, fresh), -1)
-
-    def whole(self, x: Tensor, parts: Sequence[Part]) -> Tensor:
-        if not (self.training and torch.is_grad_enabled()):
-            return super().whole(x, parts)
-        again: Tensor = checkpoint(self, x, parts, use_reentrant=False)
-        return again
 
 
 class Both(Ends):

@@ -8,9 +8,10 @@ from typing import Literal
 import torch
 
 from ..core.config import read_data
-from ..core.errors import ConfigError, RunError
+from ..core.errors import ConfigError, RunError, WeightsError
 from ..tasks import Ready
 from ..weights.edits import Quantised, edit
+from ..weights.edits.quantised import Bits, bits_of, is_rounded
 from .folder import CONFIG
 from .folder import Run as Run
 from .recipe import Recipe as Recipe
@@ -19,16 +20,34 @@ from .training import Training as Training
 
 
 def load(
-    path: Path | str, device: torch.device | str | None = None, *, quantise: Literal["int8", "int4"] | None = None
+    path: Path | str, device: torch.device | str | None = None, *, quantise: Bits | Literal["keep"] | None = None
 ) -> Ready:
     """A model, ready for use: of a run folder, of a checkpoint folder (Hugging Face's or authors'), of a GGUF file.
 
     What it can do depends on it: generate, chat, translate, embed, fill, classify, tag, transcribe. `quantise` rounds
-    its matrices to 8 or 4 bits, which makes it smaller and quicker on a CPU, and a little less exact.
+    its matrices to 8 or 4 bits, which makes it smaller and quicker on a CPU, and a little less exact; "keep" leaves
+    those of a GGUF file as they are stored (q8_0, q4_0). A folder in few bits (`heed convert --quantise`) stays so.
     """
+    if quantise == "keep":
+        return _kept(Path(path), device)
+    change = None if quantise is None else Quantised(bits=bits_of(quantise))
     ready = _loaded(path, device)
-    if quantise is not None:
-        edit(ready.model, Quantised(bits=quantise))
+    if change is not None:
+        if any(map(is_rounded, ready.model.modules())):
+            raise WeightsError(f"{path} is in few bits already; load it without quantise, or quantise what it is of")
+        edit(ready.model, change)
+    return ready
+
+
+def _kept(place: Path, device: torch.device | str | None) -> Ready:
+    from ..weights import ggufkept
+    from .checkpoint import load as load_checkpoint
+
+    inside = place if place.is_file() or not place.is_dir() else next(place.glob("*.gguf"), place)
+    if not inside.is_file() or inside.suffix != ".gguf" or (place / CONFIG).is_file():
+        raise WeightsError(f'quantise="keep" is for the q8_0 and q4_0 matrices of a GGUF file; {place} is none')
+    ready = load_checkpoint(inside, ggufkept.read)
+    ready.model.to(device)
     return ready
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -56,20 +57,20 @@ class Bare(Ready):
         raise self._cannot("answer")
 
 
-def load(path: Path) -> Ready:
-    """The checkpoint of a folder or of a GGUF file, ready for use."""
+def load(path: Path, read: Callable[[Path], Opened] = lambda path: open_(gguf.read(path))) -> Ready:
+    """The checkpoint of a folder or of a GGUF file, ready for use; `read` reads the latter."""
     if path.is_file():
-        return _file(path)
+        return _file(path, read)
     inside = sorted(path.glob("*.gguf"))
     if not (path / CONFIG).is_file() and len(inside) == 1:
-        return _file(inside[0])
+        return _file(inside[0], read)
     folder = Folder.open(path)
     if folder.family in AUTHORS:
         return Bare(AUTHORS[folder.family](folder))
     return ready(open_(folder.checkpoint), path, _tokenizer(path))
 
 
-def _file(path: Path) -> Ready:
+def _file(path: Path, read: Callable[[Path], Opened]) -> Ready:
     if path.suffix != ".gguf":
         raise WeightsError(
             f"{path} is not a checkpoint that heed opens; it opens folders with a config.json, and .gguf files. "
@@ -77,7 +78,7 @@ def _file(path: Path) -> Ready:
         )
     metadata = gguf.metadata(path)
     named = any(key.startswith("tokenizer.ggml.") for key in metadata)
-    return ready(open_(gguf.read(path)), path, foreign.from_gguf(metadata) if named else None)
+    return ready(read(path), path, foreign.from_gguf(metadata) if named else None)
 
 
 def _tokenizer(folder: Path) -> Tokenizer | None:

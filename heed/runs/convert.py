@@ -1,21 +1,28 @@
-"""Checkpoints of any kind to a folder of safetensors that heed and others load."""
+"""Checkpoints of any kind to a folder of safetensors that heed and others load, or in few bits, which heed loads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from ..core.config import Config, override, read_data
+from ..core.config import Config, nearest, override, read_data
 from ..core.errors import ConfigError, WeightsError
 from ..text import foreign
-from ..weights import Folder, Opened, gguf, llama2c, open_, write
+from ..weights import AUTHORS, Folder, Opened, gguf, ggufkept, llama2c, open_, rounded, write
 from ..weights.beside import bring
-from ..weights.edits import Edit, SomeEdits
+from ..weights.edits import Edit, LoRA, Quantised, SomeEdits
+from ..weights.edits.quantised import BITS, Bits, bits_of
 from ..weights.folder import CONFIG
 from ..weights.pickled import is_pickled, read_to
 from ..weights.stored import INDEX, WEIGHTS, Stored
+from . import load
 from .edited import edited, merged
+from .folder import Run
+from .quality import Cost, cost, read_text, writer
+
+KEEP: Literal["keep"] = "keep"
 
 
 @dataclass(frozen=True)
@@ -34,37 +41,54 @@ class Changes(Config):
 
 
 def convert(
-    source: Path, target: Path, *, tokenizer: Path | None = None, shard: int, settings: Sequence[str] = ()
+    source: Path,
+    target: Path,
+    *,
+    tokenizer: Path | None = None,
+    shard: int,
+    settings: Sequence[str] = (),
+    quantise: str | None = None,
 ) -> Converted:
     """The checkpoint at `source` as a new folder: its weights as safetensors, its config, its tokenizer.
 
-    A run of heed's becomes a run: with the edits that `settings` name, or else with its adapters worked in.
+    A run of heed's becomes a run: with the edits that `settings` name, or else with its adapters worked in. With
+    `quantise` matrices are stored in few bits, and only heed reads the folder; "keep" takes those of a GGUF file as
+    they are.
     """
+    bits = None if quantise is None else _precision(quantise)
     if target.exists():
         raise WeightsError(f"{target} is already there; name a folder that is not")
     if not source.exists():
         raise WeightsError(f"there is nothing at {source}")
     if _is_run(source):
-        _run(source, target, Changes.load(override({}, settings)).edits)
+        _run(source, target, Changes.load(override({}, settings)).edits, bits)
     elif settings:
         raise WeightsError(f"{source} is not a run of heed's; only those are edited (--set)")
-    elif source.is_dir():
-        _folder(source, target, shard)
-    elif source.suffix == ".gguf":
-        metadata = gguf.metadata(source)
-        write(open_(gguf.read(source)), target, shard)
-        foreign.from_gguf(metadata).save_all(target)
-    elif is_pickled(source):
-        read_to(source, target)
+    elif _is_pickled(source):
+        _pickled(source, target, bits)
     else:
-        opened = open_(llama2c.read(source))
-        write(opened, target, shard)
-        if tokenizer is not None:
-            foreign.from_llama2c(tokenizer, int(opened.config["vocab_size"])).save_all(target)
+        opened, beside = _opened(source, tokenizer, bits)
+        write(_rounded(opened, bits), target, shard, beside)
     stored = Stored.of(target)
     config = Folder(target).config if (target / CONFIG).is_file() else {}
     total = sum(stored.like(name).nbytes for name in stored)
     return Converted(str(config.get("model_type", "heed" if _is_run(target) else "unknown")), len(stored), total)
+
+
+def measured(source: Path, text: Path) -> Callable[[Path], Cost]:
+    """What measures the cost of few bits: it is asked before anything is written whether it can be measured."""
+    words, exact = read_text(text), load(source)
+    writer(exact)
+    return lambda target: cost(exact, load(target), words)
+
+
+def _precision(name: str) -> Bits | Literal["keep"]:
+    if name == KEEP:
+        return KEEP
+    try:
+        return bits_of(name)
+    except ConfigError:
+        raise ConfigError(f"{name!r} is not a precision to quantise to{nearest(name, (*BITS, KEEP))}") from None
 
 
 def _is_run(path: Path) -> bool:
@@ -77,17 +101,60 @@ def _is_run(path: Path) -> bool:
         return False
 
 
-def _run(source: Path, target: Path, edits: tuple[Edit, ...]) -> None:
-    if edits:
-        edited(source, target, *edits)
-    else:
-        merged(source, target)
+def _is_pickled(path: Path) -> bool:
+    """Whether only another process may open it."""
+    if path.is_dir():
+        return not (path / WEIGHTS).is_file() and not (path / INDEX).is_file()
+    return path.suffix != ".gguf" and is_pickled(path)
 
 
-def _folder(source: Path, target: Path, shard: int) -> None:
-    if (source / WEIGHTS).is_file() or (source / INDEX).is_file():
-        opened: Opened = open_(Folder.open(source).checkpoint)
-        write(opened, target, shard)
-    else:
-        read_to(source, target)
-    bring(source, target)
+def _run(source: Path, target: Path, edits: tuple[Edit, ...], bits: Bits | Literal["keep"] | None) -> None:
+    if bits is None:
+        _ = edited(source, target, *edits) if edits else merged(source, target)
+        return
+    if bits == KEEP:
+        raise WeightsError(f"{source} is a run, which has nothing to keep; only GGUF files have (q8_0, q4_0)")
+    before = (*Run.open(source).recipe.edits, *edits)
+    if any(isinstance(change, Quantised) for change in before):
+        raise WeightsError(f"{source} is in few bits already; quantise the run that it was made of")
+    if any(isinstance(change, LoRA) for change in before):
+        raise WeightsError(f"{source} has adapters (LoRA), which stay as they are; work them in first: heed convert")
+    edited(source, target, *edits, Quantised(bits=bits))
+
+
+def _pickled(source: Path, target: Path, bits: Bits | Literal["keep"] | None) -> None:
+    if bits is not None:
+        raise WeightsError(f"{source} holds pickled weights; make safetensors of them first: heed convert {source} OUT")
+    read_to(source, target)
+    if source.is_dir():
+        bring(source, target)
+
+
+def _opened(
+    source: Path, tokenizer: Path | None, bits: Bits | Literal["keep"] | None
+) -> tuple[Opened, Callable[[Path], None]]:
+    """A checkpoint, and what writes its tokenizer and settings into the new folder."""
+    if bits == KEEP and source.suffix != ".gguf":
+        raise WeightsError(f"{source} has nothing to keep; only GGUF files have (q8_0, q4_0). Round it: int8, int4")
+    if source.is_dir():
+        folder = Folder.open(source)
+        if folder.family == rounded.OWN:
+            raise WeightsError(f"{source} is in few bits already, and only heed reads it; convert what it was made of")
+        if bits is not None and folder.family in AUTHORS:
+            raise WeightsError(f"{source} is in its authors' own layout; load it with quantise={bits!r} instead")
+        return open_(folder.checkpoint), lambda fresh: bring(source, fresh)
+    if source.suffix == ".gguf":
+        metadata = gguf.metadata(source)
+        opened = ggufkept.read(source) if bits == KEEP else open_(gguf.read(source))
+        return opened, foreign.from_gguf(metadata).save_all
+    opened = open_(llama2c.read(source))
+    if tokenizer is None:
+        return opened, lambda fresh: None
+    return opened, foreign.from_llama2c(tokenizer, int(opened.config["vocab_size"])).save_all
+
+
+def _rounded(opened: Opened, bits: Bits | Literal["keep"] | None) -> Opened:
+    """As it is to be written."""
+    if bits is None:
+        return opened
+    return rounded.laid_out(opened) if bits == KEEP else rounded.quantised(opened, Quantised(bits=bits))

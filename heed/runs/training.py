@@ -113,5 +113,6 @@ class Training(Config):
     seed: Seed = 0
     device: Text | None = None  # None: an accelerator if there is one
     precision: Literal["float32", "bfloat16"] = "float32"  # of what is multiplied, not of the weights
+    recompute: Flag = False  # blocks are computed again backwards: less memory, more time, the same bits
     compile: Flag = False
     tensorboard: Flag = False

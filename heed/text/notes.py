@@ -55,6 +55,8 @@ class Notes:
             read_json(folder / name) if (folder / name).is_file() else {}
             for name in (SPECIAL, SETTINGS, MODEL, GENERATION)
         )
+        made_of = model.get("source")  # a checkpoint in few bits keeps the config that it had
+        model = made_of if model.get("model_type") == "heed" and isinstance(made_of, dict) else model
         tokens = {
             key: _content(source[key], f"{folder / name}: {key}")
             for name, source in ((SPECIAL, special), (SETTINGS, settings))

@@ -25,6 +25,7 @@ from ..tasks import Batch, Corpus, Feed, Item, Place, Task, bucketed, cross_entr
 from ..weights import own
 from .average import Average
 from .checkpoint import Checkpoint, Progress
+from .memory import recompute
 from .optim import adamw, memory, remind
 from .parallel import Group, draw_again, drawn
 from .record import Metrics
@@ -137,6 +138,8 @@ class Trainer:
         torch.manual_seed(self.settings.seed)
         self.model = (build or run.build)().to(group.device)
         self.task.must_fit(self.model)
+        if self.settings.recompute:
+            recompute(self.model)
         torch.manual_seed(self.settings.seed + group.rank)  # equal weights, but every process drops other channels
         self.optimizer = adamw(self.model, self.settings.optimizer)
         self.average = Average(self.model, self.settings.average, self.settings.steps)

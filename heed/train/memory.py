@@ -1,13 +1,19 @@
-"""Memory that is freed stays with the process: a training asks for the same large tensors in every step.
+"""What a training holds.
 
-glibc gives every large block back to the system at once, and the next step pays for it page by page. Other C libraries
-are left as they are.
+Memory that is freed stays with the process: a training asks for the same large tensors in every step. glibc gives every
+large block back to the system at once, and the next step pays for it page by page. Other C libraries are left as they
+are. And what is inside of blocks need not be held at all (`recompute`).
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
+
+from torch import nn
+
+from ..core.errors import ConfigError
+from ..parts.wired import Wiring
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of mallopt(3)
 LARGEST = 2**31 - 1
@@ -25,3 +31,17 @@ def keep() -> None:
     tell(M_MMAP_THRESHOLD, LARGEST) or tell(M_MMAP_THRESHOLD, OLD)
     tell(M_TRIM_THRESHOLD, LARGEST)
     tell(M_TOP_PAD, 64 << 20)
+
+
+def recompute(model: nn.Module) -> None:
+    """Hold only the stream between blocks while learning; what is inside of one is computed again backwards.
+
+    Chen et al. 2016, arXiv 1604.06174. Gradients stay the same to the last bit, dropped channels included.
+    """
+    wirings = [part for part in model.modules() if isinstance(part, Wiring)]
+    if not wirings:
+        raise ConfigError(
+            "training.recompute is for models that consist of blocks, and this one does not; leave it out"
+        )
+    for wiring in wirings:
+        wiring.recompute = True

@@ -9,12 +9,14 @@ from torch import Tensor
 
 from ..core.contract import Where
 from ..core.laws import Finding
-from ..kernels import library, linear, loss
+from ..kernels import library, linear, loss, selective, wkv, written_out
 from ..kernels.abi import Weights
 from ..kernels.program import Unknown
-from ..models import Decoder
+from ..models import Decoder, Encoder
+from ..models.passing import passed
 from ..models.stepping import Script
 from ..parts.linears import by_groups, by_rows, packed, ternary
+from .choices import choices, ranks
 from .samples import samples
 
 SIZES = (
@@ -25,6 +27,7 @@ SIZES = (
     (6, 96, 9),
     (7, 770, 50),
     (31, 32, 3),
+    (49, 1120, 37),
 )  # tokens, inputs, outputs
 EXTREMES = (1e-30, 1e-3, 1.0, 1e6, 1e30)  # sizes of tokens
 UNIT = 2.0**-23  # of the last place of a float32
@@ -41,6 +44,16 @@ def int8() -> list[Finding]:
     most = torch.ones(2, 4096) * torch.tensor([[1.0], [-1.0]])
     largest = _apart(linear.int8(most, *full), linear.int8_written_out(most, *full, None))
     return [*_over(compare, 0.0), Finding("kernels", largest, 0.0, "all weights and channels at their largest")]
+
+
+def w8a8() -> list[Finding]:
+    """8 bits by rows and channels of 8 bits, to the last one."""
+
+    def compare(x: Tensor, weight: Tensor, bias: Tensor) -> float:
+        given = (x, *by_rows(weight), bias)
+        return _apart(linear.w8a8(*given), linear.w8a8_written_out(*given))
+
+    return _over(compare, 0.0)
 
 
 def two_bits() -> list[Finding]:
@@ -90,6 +103,54 @@ def entropy() -> list[Finding]:
     return found
 
 
+def state_spaces() -> list[Finding]:
+    """Mamba's state space, its last state and all slopes, by steps that keep, mix and forget."""
+    found = []
+    for rows, tokens, channels, numbers in ((1, 1, 1, 1), (2, 65, 17, 3), (1, 130, 40, 16), (2, 80, 9, 70)):
+        for size in (1e-3, 1.0, 1e3):
+            many, few = (rows, tokens, channels), (rows, tokens, numbers)
+            step, u, write, read, rates, start = _drawn(many, many, few, few, (numbers, channels), few[::2] + many[2:])
+            given = (step.abs() * size, u, write, read, -numbers * rates.abs(), start)
+            apart = _both_ways(selective, given)
+            found.append(Finding("kernels", apart, 64 * UNIT, f"{many} × {numbers}, steps of {size:g}; relative"))
+    return found
+
+
+def weighted_means() -> list[Finding]:
+    """RWKV's means, their last sums and all slopes; exponents of size K are rounded by K units."""
+    found = []
+    for rows, tokens, channels in ((1, 1, 1), (2, 65, 17), (1, 130, 40)):
+        for size in (1.0, 100.0):
+            shape = (rows, tokens, channels)
+            key, value, fade, bonus, above, level = _drawn(shape, shape, *(shape[2:],) * 2, *(shape[::2],) * 2)
+            start = torch.stack((above, above.abs() + 1, level))
+            given = (key * size, value, -fade.exp(), bonus, start)
+            apart = _both_ways(_mean_and_sums, given)
+            found.append(Finding("kernels", apart, 64 * (1 + size) * UNIT, f"{shape}, keys of {size:g}; relative"))
+    return found
+
+
+def _mean_and_sums(*given: Tensor) -> tuple[Tensor, Tensor]:
+    mean, last = wkv(*given)
+    return mean, last[:2]
+
+
+def _both_ways(form: Callable[..., tuple[Tensor, ...]], given: tuple[Tensor, ...]) -> float:
+    """How far a form in float32 is from itself in float64, which is written out; its slopes, too."""
+    made = []
+    for dtype in (torch.float32, torch.float64):
+        inputs = [x.to(dtype, copy=True).requires_grad_() for x in given]
+        outputs = form(*inputs)
+        slopes = torch.autograd.grad(sum(((y * y).sum() for y in outputs), torch.zeros(())), inputs)
+        made.append([y.detach() for y in (*outputs, *slopes)])
+    return max(_apart(one, other) / max(1.0, float(other.abs().max())) for one, other in zip(*made, strict=True))
+
+
+def _drawn(*shapes: tuple[int, ...]) -> list[Tensor]:
+    draw = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=draw) for shape in shapes]
+
+
 def programs() -> list[Finding]:
     """Every sample of a decoder that has a program: ten tokens by steps, against plain calls."""
     found = []
@@ -110,13 +171,34 @@ def programs() -> list[Finding]:
 @torch.no_grad()
 def _stepped(model: Decoder) -> float:
     tokens = torch.randint(model.vocabulary, (2, 12), generator=torch.Generator().manual_seed(0))
-    whole, _ = model(tokens, Where.run(2, 12))
+    with written_out():
+        whole, _ = model(tokens, Where.run(2, 12))
     _, state = model(tokens[:, :2], Where.run(2, 2), model.start(2))
     assert state is not None
     walk = model.stepper(state)
     assert walk is not None
     made = [walk.step(tokens[:, at], Where.run(2, 1, start=at)).clone() for at in range(2, 12)]
     return _apart(torch.stack(made, 1), whole[:, 2:]) / max(1.0, float(whole.abs().max()))
+
+
+def passes() -> list[Finding]:
+    """Every sample of a stack that has a program: ragged rows at once, against plain calls."""
+    found = []
+    where = Where.ragged(torch.tensor([40, 3, 17]))
+    for config in (*samples(Encoder.Config), *samples(Decoder.Config)):
+        assert isinstance(config, Encoder.Config | Decoder.Config)
+        torch.manual_seed(0)
+        stack = config.build().eval().stack
+        x = torch.randn(*where.order.shape, config.width, generator=torch.Generator().manual_seed(1))
+        with torch.no_grad():
+            done = passed(stack, x, where, None)
+            if done is None:
+                continue
+            with written_out():
+                wanted, _ = stack(x, where)
+        apart = _apart(done[0][where.real], wanted[where.real]) / max(1.0, float(wanted.abs().max()))
+        found.append(Finding("kernels", apart, 1e-5, f"the stream of a float32 model, relative; {config!r}"))
+    return found
 
 
 def _over(
@@ -158,9 +240,15 @@ def _if_any(form: Callable[[], list[Finding]]) -> Callable[[], list[Finding]]:
 
 KERNELS: dict[str, Callable[[], list[Finding]]] = {
     "int8 = written out": _if_any(int8),
+    "w8a8 = written out": _if_any(w8a8),
     "two bits = written out": _if_any(two_bits),
     "groups = written out": _if_any(groups),
     "float32 = written out": _if_any(float32),
     "entropy = written out": _if_any(entropy),
+    "state space = written out": _if_any(state_spaces),
+    "weighted means = written out": _if_any(weighted_means),
+    "choice = written out": _if_any(choices),
+    "the likeliest = written out": _if_any(ranks),
     "a program = its model": _if_any(programs),
+    "a pass = its stack": _if_any(passes),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from safetensors.torch import save_file
@@ -19,14 +19,20 @@ from .stored import INDEX, WEIGHTS
 SHARD = 5 << 30  # bytes of a file, at most, unless one tensor is larger
 
 
-def write(opened: Opened, folder: Path, shard: int = SHARD) -> None:
-    """A new folder that the reference library loads, in the precision it came in: all of it appears, or nothing."""
+def write(
+    opened: Opened, folder: Path, shard: int = SHARD, beside: Callable[[Path], None] = lambda folder: None
+) -> None:
+    """A new folder that the reference library loads, in the precision it came in: all of it appears, or nothing.
+
+    `beside` writes what belongs into that folder besides config and weights.
+    """
     if folder.exists():
         raise WeightsError(f"{folder} is already there; name a folder that is not")
     with appearing(folder) as fresh:
         (fresh / CONFIG).write_text(json.dumps(opened.config, indent=2) + "\n", encoding="utf-8")
         names = [_save(fresh, number, tensors) for number, tensors in enumerate(_shards(opened, shard))]
         _finish(fresh, names)
+        beside(fresh)
 
 
 def _shards(opened: Opened, size: int) -> Iterator[dict[str, Tensor]]:

@@ -107,20 +107,35 @@ class Opened:
     edits: tuple[Edit, ...] = ()  # and how it was changed then
 
 
-def read(kind: type[Family], checkpoint: Checkpoint) -> Opened:
-    """The model of a checkpoint of this family."""
+@dataclass(frozen=True)
+class Understood:
+    """What a checkpoint says of itself: enough to build its model and to fill it."""
+
+    family: Family
+    shape: Shape
+    edits: tuple[Edit, ...]
+    table: Table
+
+
+def understood(kind: type[Family], checkpoint: Checkpoint) -> Understood:
+    """The config of a checkpoint of this family, in heed's words. Nothing is built."""
     try:
         family = kind.load(checkpoint.config)
         if family.layers > len(checkpoint.tensors):
             raise ConfigError(f"it claims {family.layers} layers, but there are {len(checkpoint.tensors)} tensors")
         shape, edits = family.ours(checkpoint.tensors), family.edits(checkpoint.tensors)
-        _must_hold(shape, checkpoint.tensors)
+        must_hold(shape, checkpoint.tensors)
     except ConfigError as error:
         raise WeightsError(f"{checkpoint.place}: its config cannot be used: {error}") from None
-    table = family.names(checkpoint.tensors)
+    return Understood(family, shape, edits, family.names(checkpoint.tensors))
+
+
+def read(kind: type[Family], checkpoint: Checkpoint) -> Opened:
+    """The model of a checkpoint of this family."""
+    told = understood(kind, checkpoint)
     dtypes = {name: checkpoint.tensors.like(name).dtype for name in checkpoint.tensors}
-    model = restore(lambda: edit(shape.build(), *edits), checkpoint, table)
-    return Opened(family, model, table, checkpoint.config, dtypes, shape, edits)
+    model = restore(lambda: edit(told.shape.build(), *told.edits), checkpoint, told.table)
+    return Opened(told.family, model, told.table, checkpoint.config, dtypes, told.shape, told.edits)
 
 
 def prefix(tensors: Tensors, name: str) -> str:
@@ -133,7 +148,7 @@ def alone(tensors: Tensors, stem: str, head: str = "lm_head.weight") -> bool:
     return head not in tensors and not prefix(tensors, stem)
 
 
-def _must_hold(shape: Config, tensors: Tensors) -> None:
+def must_hold(shape: Config, tensors: Tensors) -> None:
     """Raise if widths are claimed that no tensor has: to build them costs time."""
     widest = max((max(tensors.like(name).shape, default=1) for name in tensors), default=0)
     for stack in _stacks(shape):

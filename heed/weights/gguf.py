@@ -90,20 +90,20 @@ class Source:
 class Dequantised(Tensors):
     """The tensors under their Hugging Face names; each is read and dequantised when it is asked for."""
 
-    def __init__(self, keys: Keys, sources: Mapping[str, Source]) -> None:
-        self._keys, self._sources = keys, sources
+    def __init__(self, head: Keys, sources: Mapping[str, Source]) -> None:
+        self.head, self.sources = head, sources
 
     def __getitem__(self, name: str) -> Tensor:
-        source = self._sources[name]
-        tensor = _floats(self._keys.place, source.placed, source.part)
-        return tensor if source.change is None else source.change(tensor, self._keys).contiguous()
+        source = self.sources[name]
+        tensor = _floats(self.head.place, source.placed, source.part)
+        return tensor if source.change is None else source.change(tensor, self.head).contiguous()
 
     @property
     def names(self) -> KeysView[str]:
-        return self._sources.keys()
+        return self.sources.keys()
 
     def like(self, name: str) -> Tensor:
-        return torch.empty(self._sources[name].shape, dtype=torch.float32, device="meta")
+        return torch.empty(self.sources[name].shape, dtype=torch.float32, device="meta")
 
 
 def metadata(path: Path | str) -> dict[str, object]:
@@ -227,13 +227,13 @@ def _floats(place: Path, placed: Placed, part: int | None = None) -> Tensor:
     first = (part or 0) * count
     for at in range(0, count, PIECE):
         many = min(PIECE, count - at)
-        raw = _bytes(place, placed, first + at, many)
+        raw = stored_bytes(place, placed, first + at, many)
         with np.errstate(all="ignore"):  # a scale that is infinite gives numbers that are not, without a word
             floats[at : at + many] = dequantize(np.frombuffer(raw, np.uint8), placed.kind)
     return torch.from_numpy(floats).reshape(shape)
 
 
-def _bytes(place: Path, placed: Placed, first: int, count: int) -> bytes:
+def stored_bytes(place: Path, placed: Placed, first: int, count: int) -> bytes:
     """What so many numbers are stored as."""
     offset, size = (number // placed.block * placed.block_bytes for number in (first, count))
     try:
@@ -254,7 +254,7 @@ def _copied(place: Path, held: Mapping[str, Placed]) -> bool:
         return False
     total = prod(one.shape)
     return all(
-        _bytes(place, one, at, min(PIECE, total - at)) == _bytes(place, two, at, min(PIECE, total - at))
+        stored_bytes(place, one, at, min(PIECE, total - at)) == stored_bytes(place, two, at, min(PIECE, total - at))
         for at in range(0, total, PIECE)
     )
 

@@ -18,7 +18,7 @@ M = TypeVar("M", bound=nn.Module)
 
 def tensors(model: nn.Module) -> dict[str, Tensor]:
     """The weights by name. They share their memory with the model."""
-    return export(model, _names(model))
+    return export(model, names(model))
 
 
 def write(model: nn.Module, path: Path) -> None:
@@ -28,13 +28,14 @@ def write(model: nn.Module, path: Path) -> None:
 
 def fill(model: nn.Module, held: Mapping[str, Tensor]) -> None:
     """Put weights by name into a model; every one must be there and fit."""
-    load(model, held, _names(model))
+    load(model, held, names(model))
 
 
 def read(build: Callable[[], M], folder: Path) -> M:
     """The model of a folder's model.safetensors, ready to use."""
-    return restore(build, Checkpoint(folder, {}, Stored.of(folder)), _names)
+    return restore(build, Checkpoint(folder, {}, Stored.of(folder)), names)
 
 
-def _names(model: nn.Module) -> Table:
+def names(model: nn.Module) -> Table:
+    """Every tensor of the model under its own name."""
     return tuple(Same(name, name) for name in model.state_dict())

@@ -121,7 +121,7 @@ def load(model: nn.Module, tensors: Mapping[str, Tensor], table: Table) -> None:
     All that is missing, unknown, misshapen or tied in name only is listed in one error, before anything is changed. A
     model built under `torch.device("meta")` gets its memory here; weights that it ties stay tied.
     """
-    plan, tensors = _Plan(model, table), tensors if isinstance(tensors, Tensors) else Held(tensors)
+    plan, tensors = Plan(model, table), tensors if isinstance(tensors, Tensors) else Held(tensors)
     problems = list(islice(plan.problems(tensors), SHOWN + 1))
     if problems:
         shown = "\n  - ".join(problems[:SHOWN])
@@ -144,7 +144,7 @@ def export(model: nn.Module, table: Table) -> dict[str, Tensor]:
 
 def exported(model: nn.Module, table: Table) -> Iterator[tuple[str, Tensor]]:
     """The same, one by one."""
-    plan = _Plan(model, table)
+    plan = Plan(model, table)
     homeless = next((name for name, tensor in plan.held.items() if not plan.sources[id(tensor)]), None)
     if homeless is not None:
         raise WeightsError(
@@ -168,18 +168,23 @@ def restore(build: Callable[[], M], checkpoint: Checkpoint | Folder, table: Tabl
     It is built without memory first: sizes that only its config claims cost nothing.
     """
     held = checkpoint.checkpoint if isinstance(checkpoint, Folder) else checkpoint
-    try:
-        with torch.device("meta"), _Unfilled():
-            model = build().to(torch.promote_types(held.tensors.dtype or torch.float32, torch.float32))
-    except HeedError as error:
-        raise WeightsError(f"{held.place}: its config describes no model: {error}") from None
-    except (RuntimeError, OverflowError, TypeError) as error:  # torch, of sizes that no tensor can have
-        raise WeightsError(f"{held.place}: its config describes a model that cannot be built: {error}") from None
+    model = outlined(build, held)
     try:
         load(model, held.tensors, table if isinstance(table, tuple) else table(model))
     except WeightsError as error:
         raise WeightsError(f"{held.place}: {error}") from None
     return model.eval()
+
+
+def outlined(build: Callable[[], M], checkpoint: Checkpoint) -> M:
+    """The model of a checkpoint without memory, in the precision that it will have."""
+    try:
+        with torch.device("meta"), _Unfilled():
+            return build().to(torch.promote_types(checkpoint.tensors.dtype or torch.float32, torch.float32))
+    except HeedError as error:
+        raise WeightsError(f"{checkpoint.place}: its config describes no model: {error}") from None
+    except (RuntimeError, OverflowError, TypeError) as error:  # torch, of sizes that no tensor can have
+        raise WeightsError(f"{checkpoint.place}: its config describes a model that cannot be built: {error}") from None
 
 
 class _Unfilled(TorchFunctionMode):
@@ -195,7 +200,7 @@ class _Unfilled(TorchFunctionMode):
 
 
 @dataclass(frozen=True)
-class _Link:
+class Link:
     """A rule with its placeholders filled in."""
 
     rule: Rule
@@ -203,7 +208,7 @@ class _Link:
     ours: tuple[str, ...]
 
 
-class _Plan:
+class Plan:
     """A table applied to a model: which tensor goes where."""
 
     def __init__(self, model: nn.Module, table: Table) -> None:
@@ -215,10 +220,10 @@ class _Plan:
             alike.append(name)
 
     @cached_property
-    def links(self) -> list[_Link]:
+    def links(self) -> list[Link]:
         """Every rule, once for each of our tensors that it is about."""
         return [
-            _Link(rule, rule.theirs.format(**found), tuple(target.format(**found) for target in rule.targets))
+            Link(rule, rule.theirs.format(**found), tuple(target.format(**found) for target in rule.targets))
             for rule in self.table
             if isinstance(rule, Rule)
             for found, _ in _matches(rule.targets[0], self.held)
@@ -235,9 +240,9 @@ class _Plan:
         }
 
     @cached_property
-    def sources(self) -> dict[int, list[tuple[_Link, int]]]:
+    def sources(self) -> dict[int, list[tuple[Link, int]]]:
         """Whence each of our tensors, by identity, may come: a link and which part of it. Tied ones have several."""
-        found: dict[int, list[tuple[_Link, int]]] = {id(tensor): [] for tensor in self.held.values()}
+        found: dict[int, list[tuple[Link, int]]] = {id(tensor): [] for tensor in self.held.values()}
         for link in self.links:
             for part, name in enumerate(link.ours):
                 found[id(self.held[name])].append((link, part))
@@ -292,7 +297,7 @@ class _Plan:
                 told.add(link.theirs)
                 yield f"{link.theirs} {list(self._needed(link))} is missing"
 
-    def _unfit(self, link: _Link, tensor: Tensor) -> Iterator[str]:
+    def _unfit(self, link: Link, tensor: Tensor) -> Iterator[str]:
         if not self._fits(link, tensor):
             yield f"{link.theirs} has the shape {_shape(tensor)}, needed is {list(self._needed(link))}"
         elif self.held[link.ours[0]].is_floating_point() and not tensor.is_floating_point():
@@ -308,7 +313,7 @@ class _Plan:
                     gap = (one.double() - two.double()).abs().max().item()
                     yield f"{first.theirs} and {other.theirs} are tied in this model, but differ by up to {gap:.3g}"
 
-    def _fits(self, link: _Link, tensor: Tensor) -> bool:
+    def _fits(self, link: Link, tensor: Tensor) -> bool:
         """Whether its parts have our shapes. Views of meta tensors are cheap; joining them makes torch import sympy."""
         try:
             parts = link.rule.split(tensor)
@@ -316,7 +321,7 @@ class _Plan:
             return False
         return [part.shape for part in parts] == [self.held[name].shape for name in link.ours]
 
-    def _needed(self, link: _Link) -> torch.Size:
+    def _needed(self, link: Link) -> torch.Size:
         return link.rule.join([torch.empty(self.held[name].shape, device="meta") for name in link.ours]).shape
 
 

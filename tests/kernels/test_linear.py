@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from heed.kernels import build, grouped, int8, linear, two_bits
-from heed.kernels.abi import Weights, declare
+from heed.kernels import build, grouped, int8, linear, two_bits, w8a8
+from heed.kernels.abi import Weights
 from heed.parts.linears import Int8, by_groups, by_rows, packed, product, ternary
 
 SIZES = [
@@ -23,19 +23,10 @@ SIZES = [
     (6, 96, 9),
     (13, 770, 50),
     (200, 40, 3),
+    (50, 37, 70),
+    (49, 1100, 33),
+    (48, 4401, 5),
 ]  # M, K, N
-PLAIN = {"portable": (), "native": ("-march=native",)}  # portable: what other processors run, compiled for this one
-if torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512"):
-    PLAIN["avx2"] = ("-mavx2", "-mfma", "-mf16c")
-
-
-@pytest.fixture(scope="module", params=PLAIN)
-def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    place = tmp_path_factory.mktemp("kernels") / f"{request.param}.so"
-    sources = [str(path) for path in build.SOURCES.glob("*.cpp")]
-    flags = [flag.replace("-O3", "-O1") for flag in build.FLAGS]
-    subprocess.run(["c++", *flags, *PLAIN[request.param], "-fopenmp", *sources, "-o", str(place)], check=True)
-    return declare(ctypes.CDLL(str(place)))
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +50,13 @@ def test_eight_bits_to_the_last_one(sizes: tuple[int, int, int], biased: bool) -
 
 
 @pytest.mark.parametrize("sizes", SIZES)
+def test_eight_by_eight_bits_to_the_last_one(sizes: tuple[int, int, int]) -> None:
+    x, weight, bias = _given(*sizes)
+    codes, scale = by_rows(weight)
+    assert torch.equal(w8a8(x, codes, scale, bias), linear.w8a8_written_out(x, codes, scale, bias))
+
+
+@pytest.mark.parametrize("sizes", SIZES)
 def test_two_bits_to_the_last_one(sizes: tuple[int, int, int]) -> None:
     x, weight, bias = _given(*sizes)
     whole = ternary(weight)
@@ -69,13 +67,13 @@ def test_two_bits_to_the_last_one(sizes: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("bits", [8, 4])
-@pytest.mark.parametrize("sizes", [(1, 32, 1), (3, 64, 7), (6, 96, 5), (7, 1024, 9)])
+@pytest.mark.parametrize("sizes", [(1, 32, 1), (3, 64, 7), (6, 96, 5), (7, 1024, 9), (50, 96, 37), (13, 2080, 5)])
 def test_groups_up_to_the_order_of_a_sum(sizes: tuple[int, int, int], bits: int) -> None:
     x, weight, bias = _given(*sizes)
     codes, scale = by_groups(weight, bits)
     mine, wanted = grouped(x, codes, scale, bias), linear.grouped_written_out(x.double(), codes, scale, bias.double())
-    # Each of K / 32 sums is rounded to float32 on its way: that many units of what is summed, at most.
-    most = (x.abs() @ weight.abs().T + bias.abs()) * 2.0**-23 * (sizes[1] // 32 + 4)
+    # Each of K products is rounded to float32 and so is every sum of them: that many units of what is summed, at most.
+    most = (x.abs() @ weight.abs().T + bias.abs()) * 2.0**-23 * (sizes[1] + 4)
     assert bool(((mine.double() - wanted).abs() <= most).all())
 
 
@@ -84,11 +82,11 @@ def test_float32_up_to_the_order_of_a_sum(sizes: tuple[int, int, int]) -> None:
     x, weight, bias = _given(*sizes)
     mine = linear.product(Weights.FLOAT32, x, weight, None, bias, len(weight))
     wanted = x.double() @ weight.double().T + bias.double()
-    most = (x.abs() @ weight.abs().T + bias.abs()).double() * 2.0**-23 * (sizes[1] // 8 + 4)
+    most = (x.abs() @ weight.abs().T + bias.abs()).double() * 2.0**-24 * (sizes[1] + 4)  # whatever the order
     assert bool(((mine.double() - wanted).abs() <= most).all())
 
 
-@pytest.mark.parametrize("inputs", [1, 516, 517, 4096, 40_000])
+@pytest.mark.parametrize("inputs", [1, 516, 517, 4096, 40_000, 66_311, 66_312])
 def test_no_sum_overflows(inputs: int) -> None:
     """All weights and all channels at their largest: the sum is as large as it can be."""
     assert 127 * linear.reach(inputs) * inputs < 2**31
@@ -99,17 +97,22 @@ def test_no_sum_overflows(inputs: int) -> None:
     y = int8(x, codes, scale)
     assert torch.equal(y, linear.int8_written_out(x, codes, scale, None))
     assert bool((y[0, 0] > 0) & (y[0, 1] < 0) & (y[1, 0] < 0))
+    for tokens in (1, 60):
+        many = x.repeat(tokens, 1)
+        assert torch.equal(w8a8(many, codes, scale), linear.w8a8_written_out(many, codes, scale, None))
     ones = packed(torch.ones(4, inputs))
     for sign in (1, -1):
         many = two_bits(torch.full((1, inputs), float(sign)), ones, torch.ones(1), None, 4)
         torch.testing.assert_close(many, torch.full((1, 4), float(sign * inputs)), rtol=1e-6, atol=0)
 
 
-def test_a_token_alone_is_a_token_among_others() -> None:
-    x, weight, bias = _given(9, 50, 11)
+@pytest.mark.parametrize("tokens", [9, 70])
+@pytest.mark.parametrize("kind", [int8, w8a8])
+def test_a_token_alone_is_a_token_among_others(kind: Callable[..., Tensor], tokens: int) -> None:
+    x, weight, bias = _given(tokens, 50, 11)
     codes, scale = by_rows(weight)
-    together = int8(x, codes, scale, bias)
-    assert torch.equal(together, torch.cat([int8(row[None], codes, scale, bias) for row in x]))
+    together = kind(x, codes, scale, bias)
+    assert torch.equal(together, torch.cat([kind(row[None], codes, scale, bias) for row in x]))
 
 
 def test_zeros_and_nothing() -> None:

@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from heed.core.abilities import Choice
 from heed.core.contract import Given, Where
 from heed.core.errors import InputError
 from heed.core.state import leaves, nbytes, to
-from heed.decode import Beam, generate, stream
+from heed.decode import Beam, generate, loop, stream
 from heed.decode.rows import Rows
 from heed.kernels import library
 from heed.kernels.program import Unknown
@@ -85,6 +86,10 @@ def _compiled() -> None:
 def _built(config: Decoder.Config, *edits: object) -> Decoder:
     torch.manual_seed(0)
     return edit(config.build().eval(), *edits)  # type: ignore[arg-type]
+
+
+def _likeliest(rows: int) -> Choice:
+    return Choice(torch.ones(rows, dtype=torch.bool), enough=1, ends=torch.empty(0, dtype=torch.long))
 
 
 def _written(model: Decoder, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, *, quick: bool) -> Tensor:
@@ -242,7 +247,7 @@ def test_many_tokens_at_once_are_one_after_the_other(name: str, lengths: str, mo
     prompts = [torch.arange(1, length + 1).tolist() for length in PROMPTS[lengths]]
     found = []
     for burst in (16, 1):
-        monkeypatch.setattr(stepping, "BURST", burst)
+        monkeypatch.setattr(loop, "MANY", burst)
         found.append(generate(model, prompts, limit=40, end={5, 7}))
     for (mine,), (theirs,) in zip(*found, strict=True):
         assert (mine.tokens, mine.why) == (theirs.tokens, theirs.why)
@@ -269,7 +274,7 @@ def test_scores_that_are_no_numbers_are_reported_in_a_burst() -> None:
         assert state is not None
         walk = model.stepper(state)
         assert walk is not None
-        made = walk.write(torch.tensor([1]), Where.run(1, 1, start=2), 5)
+        made = walk.write(torch.tensor([1]), Where.run(1, 1, start=2), 5, _likeliest(1))
     assert made is not None
     assert made[1].isnan().all()
 
@@ -297,7 +302,7 @@ def test_memories_have_room_for_all_that_is_written(back: int | None, burst: boo
         if burst:
             written, last = [tokens[:, :4]], tokens[:, 4]
             for at in range(4, 244, 16):
-                made = walk.write(last, Where.run(2, 1, start=at), 16)
+                made = walk.write(last, Where.run(2, 1, start=at), 16, _likeliest(2))
                 assert made is not None
                 assert len(made[0]) == 16
                 written += [last[:, None], made[0][:-1].T]

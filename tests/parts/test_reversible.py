@@ -107,7 +107,7 @@ def test_what_parts_compute_inside_is_not_kept() -> None:
 
 
 def test_it_streams_and_crosses() -> None:
-    """A state is used up once: with one, nothing is computed again."""
+    """A state is used up once, though backwards it is read again."""
     model = stack(Reversible()).double().train()
     x, state = torch.randn(1, 5, 24, dtype=DOUBLE), model.start(1)
     whole, parts = model(x, Where.run(1, 5))[0], []

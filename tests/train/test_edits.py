@@ -14,6 +14,7 @@ from torch import Tensor
 from heed import weights
 from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError, RunError, WeightsError
+from heed.kernels import written_out
 from heed.models import Decoder
 from heed.parts.linears import LowRank, Packed, Ternary
 from heed.runs import Run, load
@@ -57,7 +58,9 @@ def test_a_run_with_bits_rebuilds_itself_and_is_packed(tmp_path: Path) -> None:
     small = edited(run.path, tmp_path / "packed", edits.Packed())
     again = Run.open(small.path).model()
     assert sum(isinstance(layer, Packed) for layer in again.modules()) == 6
-    assert torch.equal(scores(again), scores(model))
+    with written_out():  # the same sums in the same order
+        assert torch.equal(scores(again), scores(model))
+    torch.testing.assert_close(scores(again), scores(model), rtol=0, atol=0.05)  # a channel is rounded to the next number
     assert load(small.path).generate("x") == load(run.path).generate("x")
     assert "| split | holds |" in (small.path / "README.md").read_text()
     with pytest.raises(ConfigError, match="edits cannot be changed in a run that goes on"):

@@ -5,36 +5,36 @@
 
 constexpr int64_t FEW = 4;  // entries that are read at a time, all heads of each: memory is read in order
 
-// q·k of so many entries, `apart` from one to the next.
+// q·k of so many entries.
 template <int COUNT>
-static inline void products(const float* query, const float* key, int64_t apart, int64_t size, float* to) {
+static inline void products(const float* query, const float* const* key, int64_t size, float* to) {
   Float sums[FEW];
   for (auto& each : sums) each = spread(0.0f);
   int64_t c = 0;
   for (; c + LANES <= size; c += LANES) {
     const Float q = load(query + c);
-    for (int j = 0; j < COUNT; ++j) sums[j] = fma(q, load(key + j * apart + c), sums[j]);
+    for (int j = 0; j < COUNT; ++j) sums[j] = fma(q, load(key[j] + c), sums[j]);
   }
   float found[FEW];
   four_sums(sums, found);
   for (; c < size; ++c)
-    for (int j = 0; j < COUNT; ++j) found[j] += query[c] * key[j * apart + c];
+    for (int j = 0; j < COUNT; ++j) found[j] += query[c] * key[j][c];
   for (int j = 0; j < COUNT; ++j) to[j] = found[j];
 }
 
 // y += Σ weight · value over so many entries.
 template <int COUNT>
-static inline void accumulate(float* y, const float* weight, const float* value, int64_t apart, int64_t size) {
+static inline void accumulate(float* y, const float* weight, const float* const* value, int64_t size) {
   Float times[COUNT];
   for (int j = 0; j < COUNT; ++j) times[j] = spread(weight[j]);
   int64_t c = 0;
   for (; c + LANES <= size; c += LANES) {
     Float total = load(y + c);
-    for (int j = 0; j < COUNT; ++j) total = fma(times[j], load(value + j * apart + c), total);
+    for (int j = 0; j < COUNT; ++j) total = fma(times[j], load(value[j] + c), total);
     store(y + c, total);
   }
   for (; c < size; ++c)
-    for (int j = 0; j < COUNT; ++j) y[c] += weight[j] * value[j * apart + c];
+    for (int j = 0; j < COUNT; ++j) y[c] += weight[j] * value[j][c];
 }
 
 // Weights of so many scores, in place; gives what they sum to before they are divided by it.
@@ -52,9 +52,16 @@ static float soften(float* score, int64_t count) {
     store(score + j, w);
     total = add(total, w);
   }
-  float all = sum(total);
-  for (; j < count; ++j) all += score[j] = std::exp(score[j] - top);
-  return all;
+  if (j < count) {
+    float rest[LANES];
+    std::fill(rest, rest + LANES, -INFINITY);  // whose weight is 10^-38: that is nothing beside the largest, which is 1
+    std::memcpy(rest, score + j, (count - j) * sizeof(float));
+    const Float w = exponential(sub(load(rest), spread(top)));
+    store(rest, w);
+    std::memcpy(score + j, rest, (count - j) * sizeof(float));
+    total = add(total, w);
+  }
+  return sum(total);
 }
 
 struct Glance {  // one row of a batch, some of its heads
@@ -63,34 +70,46 @@ struct Glance {  // one row of a batch, some of its heads
   int64_t row, first, last, seen;
 };
 
+// Where the entries begin .. end-1 of a row lie, from the given head on.
+struct Places {
+  const float* at[FEW];
+  Places(const float* held, const int64_t* places, int64_t begin, int64_t end, int64_t entry, int64_t skipped) {
+    for (int64_t j = begin; j < end; ++j) at[j - begin] = held + places[j] * entry + skipped;
+  }
+};
+
 static void attend_row(const Glance& g, const float* query, float* out, int64_t here, int64_t now, int64_t at) {
   static thread_local std::vector<float> scores, totals;
+  static thread_local std::vector<int64_t> places;
   const Memory& m = g.memory;
   const int64_t heads = g.in.number[1], kv = g.in.number[2], size = g.in.number[3], wide = g.in.number[4];
   const int64_t back = g.in.number[5], group = heads / kv, lines = (g.last - g.first) * group;
   if ((int64_t)scores.size() < lines * g.seen) scores.resize(lines * g.seen);
   if ((int64_t)totals.size() < lines) totals.resize(lines);
-  const float *key = m.key + g.row * m.room * kv * size, *value = m.value + g.row * m.room * kv * wide;
-  const int64_t *order = m.order + g.row * m.room, *position = m.position + g.row * m.room;
+  if ((int64_t)places.size() < g.seen) places.resize(g.seen);
+  for (int64_t j = 0; j < g.seen; ++j) places[j] = place_of(m, g.row, j);
   const float scale = g.in.real[0], cap = g.in.real[1], *slope = (const float*)g.in.table[0];
   const bool plain = !m.holes && cap <= 0.0f && !slope;
   for (int64_t begin = 0; begin < g.seen; begin += FEW) {
     const int64_t end = std::min(g.seen, begin + FEW);
     for (int64_t h = g.first; h < g.last; ++h) {
-      const float* k = key + (begin * kv + h) * size;
+      const Places key(m.key, places.data(), begin, end, kv * size, h * size);
       for (int64_t q = 0; q < group; ++q) {
         const float* asks = query + (h * group + q) * size;
         float* score = &scores[((h - g.first) * group + q) * g.seen];
-        if (end - begin == FEW)
-          products<FEW>(asks, k, kv * size, size, score + begin);
-        else
-          for (int64_t j = begin; j < end; ++j) products<1>(asks, k + (j - begin) * kv * size, 0, size, score + j);
+        switch (end - begin) {
+          case 1: products<1>(asks, key.at, size, score + begin); break;
+          case 2: products<2>(asks, key.at, size, score + begin); break;
+          case 3: products<3>(asks, key.at, size, score + begin); break;
+          default: products<FEW>(asks, key.at, size, score + begin);
+        }
         for (int64_t j = begin; j < end; ++j) score[j] *= scale;
         if (plain) continue;
         for (int64_t j = begin; j < end; ++j) {
           if (cap > 0.0f) score[j] = cap * std::tanh(score[j] / cap);
-          if (slope && j != here) score[j] -= slope[h * group + q] * (float)(at - position[j]);
-          if (m.holes && j != here && (order[j] < 0 || (back >= 0 && now - order[j] > back))) score[j] = -INFINITY;
+          if (slope && j != here) score[j] -= slope[h * group + q] * (float)(at - m.position[places[j]]);
+          const int64_t order = m.holes && j != here ? m.order[places[j]] : now;
+          if (order < 0 || (back >= 0 && now - order > back)) score[j] = -INFINITY;
         }
       }
     }
@@ -101,15 +120,16 @@ static void attend_row(const Glance& g, const float* query, float* out, int64_t 
   for (int64_t begin = 0; begin < g.seen; begin += FEW) {
     const int64_t end = std::min(g.seen, begin + FEW);
     for (int64_t h = g.first; h < g.last; ++h) {
-      const float* v = value + (begin * kv + h) * wide;
+      const Places value(m.value, places.data(), begin, end, kv * wide, h * wide);
       for (int64_t q = 0; q < group; ++q) {
         const int64_t line = (h - g.first) * group + q;
         const float* weight = &scores[line * g.seen];
-        if (end - begin == FEW)
-          accumulate<FEW>(y + line * wide, weight + begin, v, kv * wide, wide);
-        else
-          for (int64_t j = begin; j < end; ++j)
-            accumulate<1>(y + line * wide, weight + j, v + (j - begin) * kv * wide, 0, wide);
+        switch (end - begin) {
+          case 1: accumulate<1>(y + line * wide, weight + begin, value.at, wide); break;
+          case 2: accumulate<2>(y + line * wide, weight + begin, value.at, wide); break;
+          case 3: accumulate<3>(y + line * wide, weight + begin, value.at, wide); break;
+          default: accumulate<FEW>(y + line * wide, weight + begin, value.at, wide);
+        }
       }
     }
   }
@@ -123,6 +143,7 @@ static int64_t columns_seen(const Memory& m) {
 }
 
 void attend(const Instruction& in, const Step& s, const Team& team) {
+  if (in.number[0] < 0) return attend_one_another(in, s, team);
   const Register to = s.registers[in.to], query = s.registers[in.from];
   Memory& m = s.memories[in.number[0]];
   const int64_t kv = in.number[2], size = in.number[3], wide = in.number[4];
@@ -132,7 +153,7 @@ void attend(const Instruction& in, const Step& s, const Team& team) {
     const int64_t first = std::max(mine.begin, b * kv) - b * kv, last = std::min(mine.end, (b + 1) * kv) - b * kv;
     if (!m.source) {
       const Register key = s.registers[in.key], value = s.registers[in.value];
-      const int64_t at = b * m.room + here;
+      const int64_t at = place_of(m, b, here);
       std::memcpy(m.key + (at * kv + first) * size, key.data + b * key.width + first * size, (last - first) * size * sizeof(float));
       std::memcpy(m.value + (at * kv + first) * wide, value.data + b * value.width + first * wide, (last - first) * wide * sizeof(float));
     }

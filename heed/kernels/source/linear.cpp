@@ -10,7 +10,7 @@
 
 // 127 · range · columns stays below 2^31: no sum of products can overflow 32 bits. Groups are summed 32 at a time.
 int32_t range_of(const Matrix& m) {
-  if (m.kind == TERNARY) return 127;
+  if (m.kind == TERNARY || m.kind == W8A8) return 127;
   const int64_t summed = m.kind == INT8 ? m.columns : 32;
   return (int32_t)std::min<int64_t>(32767, 2147483647 / (127 * summed));
 }
@@ -24,13 +24,19 @@ static float largest_magnitude(const float* x, int64_t count) {
   return top;
 }
 
-static void round_shorts(const Matrix& m, const float* x, int16_t* to, float& step) {
+template <class Whole> static void round_to(const Matrix& m, const float* x, Whole* to, float& step, int32_t& total) {
   const float range = (float)range_of(m), top = std::max(largest_magnitude(x, m.columns), 1e-30f);
   const float factor = 1.0f / top * range;  // as torch divides a number by a tensor
   step = top / range;
   int64_t k = 0;
-  for (; k + LANES <= m.columns; k += LANES) store_shorts(to + k, mul(load(x + k), spread(factor)));
-  for (; k < m.columns; ++k) to[k] = (int16_t)std::nearbyint(x[k] * factor);
+  Int sums = none();
+  for (; k + LANES <= m.columns; k += LANES) {
+    const Int n = nearest(mul(load(x + k), spread(factor)));
+    sums = add(sums, n);
+    store_whole(to + k, n);
+  }
+  total = sum(sums);
+  for (; k < m.columns; ++k) total += to[k] = (Whole)std::nearbyint(x[k] * factor);
 }
 
 // As BitNet has it: at most 127 in magnitude before rounding, by a factor that is rounded once.
@@ -48,16 +54,20 @@ static void round_bytes(const Matrix& m, const float* x, int8_t* to, float& step
 void round_tokens(const Matrix& m, const float* x, int64_t tokens, int64_t stride, const Rounded& to, const Team& team) {
   const Share mine = team.of(tokens);
   for (int64_t t = mine.begin; t < mine.end; ++t) {
+    const int64_t at = t * stride_of(m);
     if (m.kind == TERNARY)
-      round_bytes(m, x + t * stride, to.bytes + t * m.columns, to.steps[t], to.sums[t]);
+      round_bytes(m, x + t * stride, to.bytes + at, to.steps[t], to.sums[t]);
+    else if (in_bytes(m))
+      round_to(m, x + t * stride, to.bytes + at, to.steps[t], to.sums[t]);
     else
-      round_shorts(m, x + t * stride, to.shorts + t * m.columns, to.steps[t]);
+      round_to(m, x + t * stride, to.shorts + at, to.steps[t], to.sums[t]);
+    for (int64_t k = m.columns; k < stride_of(m); ++k) in_bytes(m) ? to.bytes[at + k] = 0 : to.shorts[at + k] = 0;
   }
 }
 
 // Weights are read once, row after row: those that come soon are fetched while these are used.
 static inline void ahead(const void* here, int64_t bytes) {
-  constexpr int64_t AHEAD = 2048;  // of 1,024 to 8,192 bytes the quickest, by measurement
+  constexpr int64_t AHEAD = 8192;  // of 0 to 16,384 bytes the quickest, by measurement
   for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch((const char*)here + AHEAD + line);
 }
 
@@ -97,23 +107,45 @@ static void floats(const Matrix& m, const float* w, const float* x, int64_t stri
   }
 }
 
-template <int T, int R>
-static void eights(const Matrix& m, const int8_t* w, const int16_t* x, const float* step, float* y, int64_t out, int64_t row) {
+// Weights of 8 bits times shorts, or times bytes: then weights lose their sign by 128 more, which tokens' sums take back.
+struct ByShorts {
+  using Token = int16_t;
+  static constexpr int STEP = 2 * LANES;
+  static constexpr int32_t OFFSET = 0;
+  static Short weights(const int8_t* w) { return widened(w); }
+  static Short token(const int16_t* x) { return shorts(x); }
+  static Int more(Int sums, Short weights, Short token) { return dot(sums, weights, token); }
+};
+#if defined(HAS_DOT_BYTES)
+struct ByBytes {
+  using Token = int8_t;
+  static constexpr int STEP = 4 * LANES;
+  static constexpr int32_t OFFSET = 128;
+  static Byte weights(const int8_t* w) { return unsign(bytes(w)); }
+  static Byte token(const int8_t* x) { return bytes(x); }
+  static Int more(Int sums, Byte weights, Byte token) { return dot_bytes(sums, weights, token); }
+};
+#endif
+
+template <class By, int T, int R>
+static void eights(const Matrix& m, const typename By::Token* x, const Rounded& given, int64_t token, float* y, int64_t out, int64_t row) {
   Int sums[T][ROWS];
   for (auto& line : sums)
     for (auto& each : line) each = none();
-  const int64_t K = m.columns;
+  const int64_t K = m.columns, stride = stride_of(m);
+  const int8_t* w = (const int8_t*)m.weights + row * K;
+  x += token * stride;
   int64_t k = 0;
-  for (; k + 2 * LANES <= K; k += 2 * LANES) {
-    ahead(w + R * k, R * 2 * LANES);
-    Short own[R];
+  for (; k + By::STEP <= K; k += By::STEP) {
+    ahead(w + R * k, R * By::STEP);
+    decltype(By::weights(w)) own[R];
     UNROLL
-    for (int r = 0; r < R; ++r) own[r] = widened(w + r * K + k);
+    for (int r = 0; r < R; ++r) own[r] = By::weights(w + r * K + k);
     UNROLL
     for (int t = 0; t < T; ++t) {
-      const Short token = shorts(x + t * K + k);
+      const auto here = By::token(x + t * stride + k);
       UNROLL
-      for (int r = 0; r < R; ++r) sums[t][r] = dot(sums[t][r], own[r], token);
+      for (int r = 0; r < R; ++r) sums[t][r] = By::more(sums[t][r], own[r], here);
     }
   }
   const float* scale = (const float*)m.scales + row;
@@ -123,59 +155,63 @@ static void eights(const Matrix& m, const int8_t* w, const int16_t* x, const flo
     four_sums(sums[t], total);
     for (int64_t rest = k; rest < K; ++rest)
       UNROLL
-      for (int r = 0; r < R; ++r) total[r] += (int32_t)w[r * K + rest] * x[t * K + rest];
+      for (int r = 0; r < R; ++r) total[r] += ((int32_t)w[r * K + rest] + By::OFFSET) * x[t * stride + rest];
     UNROLL
     for (int r = 0; r < R; ++r) {
-      const float value = (float)total[r] * (scale[r] * step[t]);
+      if (By::OFFSET) total[r] -= By::OFFSET * given.sums[token + t];
+      const float value = (float)total[r] * (scale[r] * given.steps[token + t]);
       y[t * out + r] = m.bias ? value + m.bias[row + r] : value;
     }
   }
 }
 
 // A group of 32 weights: whole numbers, of which four bits hold 8 more than they mean, low halves first.
-static inline void group_of(const Matrix& m, int64_t row, int64_t group, int16_t* to) {
-  const int64_t groups = m.columns / 32;
+constexpr int PIECES = 32 / (2 * LANES);  // vectors of a group
+static inline void group_of(const Matrix& m, int64_t row, int64_t group, Short* to) {
+  const int64_t at = row * (m.columns / 32) + group;
   if (m.kind == GROUPS8) {
-    const int8_t* w = (const int8_t*)m.weights + (row * groups + group) * 32;
-    for (int i = 0; i < 32; ++i) to[i] = w[i];
-  } else {
-    const uint8_t* w = (const uint8_t*)m.weights + (row * groups + group) * 16;
-    for (int i = 0; i < 16; ++i) {
-      to[i] = (int16_t)((w[i] & 15) - 8);
-      to[i + 16] = (int16_t)((w[i] >> 4) - 8);
-    }
+    for (int i = 0; i < PIECES; ++i) to[i] = widened((const int8_t*)m.weights + at * 32 + i * 2 * LANES);
+    return;
   }
+  alignas(64) int8_t plain[32];
+  const uint8_t* w = (const uint8_t*)m.weights + at * 16;
+#if defined(__SSE2__)
+  const __m128i packed = _mm_loadu_si128((const __m128i*)w), low = _mm_set1_epi8(15), eight = _mm_set1_epi8(8);
+  const __m128i first = _mm_sub_epi8(_mm_and_si128(packed, low), eight);
+  const __m128i second = _mm_sub_epi8(_mm_and_si128(_mm_srli_epi16(packed, 4), low), eight);
+#if defined(PORTABLE)
+  _mm_store_si128((__m128i*)plain, first), _mm_store_si128((__m128i*)plain + 1, second);
+#elif defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
+  to[0] = _mm512_cvtepi8_epi16(_mm256_set_m128i(second, first));
+  return;
+#else
+  to[0] = _mm256_cvtepi8_epi16(first), to[1] = _mm256_cvtepi8_epi16(second);
+  return;
+#endif
+#else
+  for (int i = 0; i < 16; ++i) plain[i] = (int8_t)((w[i] & 15) - 8), plain[i + 16] = (int8_t)((w[i] >> 4) - 8);
+#endif
+  for (int i = 0; i < PIECES; ++i) to[i] = widened(plain + i * 2 * LANES);
 }
 
 template <int T>
 static void grouped(const Matrix& m, int64_t row, const int16_t* x, const float* step, float* y, int64_t out) {
-  const int64_t K = m.columns, groups = K / 32;
+  const int64_t K = m.columns, groups = K / 32;  // a multiple of 32: tokens are K apart
   const uint16_t* scale = (const uint16_t*)m.scales + row * groups;
+  const int64_t bytes = m.kind == GROUPS8 ? 32 : 16;
+  const uint8_t* w = (const uint8_t*)m.weights + row * groups * bytes;
   Float sums[T];
   for (auto& each : sums) each = spread(0.0f);
   for (int64_t g = 0; g < groups; ++g) {
-    Short own[32 / (2 * LANES)];
-#if defined(__AVX2__) && !(defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__))
-    if (m.kind == GROUPS4) {
-      const __m128i packed = _mm_loadu_si128((const __m128i*)((const uint8_t*)m.weights + (row * groups + g) * 16));
-      const __m128i nibble = _mm_set1_epi8(15), eight = _mm_set1_epi8(8);
-      own[0] = _mm256_cvtepi8_epi16(_mm_sub_epi8(_mm_and_si128(packed, nibble), eight));
-      own[1] = _mm256_cvtepi8_epi16(_mm_sub_epi8(_mm_and_si128(_mm_srli_epi16(packed, 4), nibble), eight));
-    } else {
-      const int8_t* w = (const int8_t*)m.weights + (row * groups + g) * 32;
-      own[0] = widened(w);
-      own[1] = widened(w + 16);
-    }
-#else
-    int16_t plain[32];
-    group_of(m, row, g, plain);
-    for (int i = 0; i < 32 / (2 * LANES); ++i) own[i] = shorts(plain + i * 2 * LANES);
-#endif
+    if (g % 2 == 0) ahead(w + g * bytes, 2 * bytes);
+    Short own[PIECES];
+    group_of(m, row, g, own);
     const Float times = spread(half_to_float(scale[g]));
     UNROLL
     for (int t = 0; t < T; ++t) {
       Int part = none();
-      for (int i = 0; i < 32 / (2 * LANES); ++i) part = dot(part, own[i], shorts(x + t * K + g * 32 + i * 2 * LANES));
+      UNROLL
+      for (int i = 0; i < PIECES; ++i) part = dot(part, own[i], shorts(x + t * K + g * 32 + i * 2 * LANES));
       sums[t] = fma(times, real(part), sums[t]);
     }
   }
@@ -190,7 +226,7 @@ static void grouped(const Matrix& m, int64_t row, const int16_t* x, const float*
 template <int T>
 static void ternary(const Matrix& m, int64_t row, const int8_t* x, const float* step, const int32_t* total, float* y, int64_t out) {
   constexpr int WIDE = 4 * LANES, SAFE = 63;
-  const int64_t K = m.columns, quarter = (m.rows + 3) / 4;
+  const int64_t K = m.columns, quarter = (m.rows + 3) / 4, stride = stride_of(m);
   const uint8_t* w = (const uint8_t*)m.weights + row * K;
   Int sums[T][4];
   for (auto& line : sums)
@@ -205,7 +241,7 @@ static void ternary(const Matrix& m, int64_t row, const int8_t* x, const float* 
       const Byte fields[4] = {field<0>(packed), field<2>(packed), field<4>(packed), field<6>(packed)};
       UNROLL
       for (int t = 0; t < T; ++t) {
-        const Byte token = bytes(x + t * K + k);
+        const Byte token = bytes(x + t * stride + k);
         UNROLL
         for (int f = 0; f < 4; ++f) near[t][f] = dot_small(near[t][f], fields[f], token);
       }
@@ -223,7 +259,7 @@ static void ternary(const Matrix& m, int64_t row, const int8_t* x, const float* 
       const int64_t output = row + f * quarter;
       if (output >= m.rows) continue;
       int32_t all = sum(sums[t][f]) - total[t];
-      for (int64_t rest = k; rest < K; ++rest) all += (int32_t)((w[rest] >> (2 * f)) & 3) * x[t * K + rest];
+      for (int64_t rest = k; rest < K; ++rest) all += (int32_t)((w[rest] >> (2 * f)) & 3) * x[t * stride + rest];
       const float value = (float)all * (scale * step[t]);
       y[t * out + output] = m.bias ? value + m.bias[output] : value;
     }
@@ -234,8 +270,12 @@ static void tile(const Matrix& m, const float* x, int64_t stride, const Rounded&
   float* to = y + token * out + row;
   if (m.kind == FLOAT32)
     floats<T, R>(m, (const float*)m.weights + row * m.columns, x + token * stride, stride, to, out, row);
+#if defined(HAS_DOT_BYTES)
+  else if (m.kind == W8A8)
+    eights<ByBytes, T, R>(m, r.bytes, r, token, to, out, row);
+#endif
   else
-    eights<T, R>(m, (const int8_t*)m.weights + row * m.columns, r.shorts + token * m.columns, r.steps + token, to, out, row);
+    eights<ByShorts, T, R>(m, r.shorts, r, token, to, out, row);
 }
 
 template <int T>
@@ -258,23 +298,24 @@ template <int T>
 static void single(const Matrix& m, const Rounded& r, int64_t token, float* y, int64_t out, Share rows) {
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     if (m.kind == TERNARY)
-      ternary<T>(m, row, r.bytes + token * m.columns, r.steps + token, r.sums + token, y + token * out, out);
+      ternary<T>(m, row, r.bytes + token * stride_of(m), r.steps + token, r.sums + token, y + token * out, out);
     else
       grouped<T>(m, row, r.shorts + token * m.columns, r.steps + token, y + token * out + row, out);
   }
 }
 
-void multiply(const Matrix& m, const float* x, int64_t stride, const Rounded& r, int64_t tokens, float* y,
-              int64_t out_stride, Share rows) {
+static void multiply_rows(const Matrix& m, const float* x, int64_t stride, const Rounded& r, int64_t tokens, float* y,
+                          int64_t out_stride, Share rows) {
   constexpr int64_t NEAR = 192;  // tokens whose numbers stay in the second cache while rows of weights pass by
-  const int64_t pass = m.kind == FLOAT32 || m.kind == INT8 ? 32 : 8;  // rows of weights that stay in the first one
+  const bool tiled = m.kind == FLOAT32 || m.kind == INT8 || m.kind == W8A8;
+  const int64_t pass = tiled ? 32 : 8;  // rows of weights that stay in the first one
   for (int64_t first = 0; first < tokens; first += NEAR) {
     const int64_t last = std::min(tokens, first + NEAR);
     for (int64_t begin = rows.begin; begin < rows.end; begin += pass) {
       const Share some{begin, std::min(rows.end, begin + pass)};
       if (m.kind == FLOAT32) {
         tokens_by<FLOAT_TOKENS>(m, x, stride, r, {first, last}, y, out_stride, some);
-      } else if (m.kind == INT8) {
+      } else if (tiled) {
         tokens_by<SHORT_TOKENS>(m, x, stride, r, {first, last}, y, out_stride, some);
       } else {
         int64_t t = first;
@@ -285,6 +326,30 @@ void multiply(const Matrix& m, const float* x, int64_t stride, const Rounded& r,
   }
 }
 
+void multiply(const Matrix& m, const float* x, int64_t stride, const Rounded& r, int64_t tokens, const Target& to,
+              const Ending& ending, Share rows) {
+  if (by_panels(m, tokens)) return multiply_panels(m, x, stride, r, tokens, to, ending, rows);
+  const bool direct = ending.mode == SET;
+  float* y = direct ? to.y : to.scratch;
+  const int64_t out = direct ? to.stride : m.rows;
+  multiply_rows(m, x, stride, r, tokens, y, out, rows);
+  Share parts[4] = {rows, {0, 0}, {0, 0}, {0, 0}};
+  if (quartered(m, tokens))  // one of its rows is four outputs, a quarter of them apart
+    for (int64_t f = 0, quarter = (m.rows + 3) / 4; f < 4; ++f)
+      parts[f] = {std::min<int64_t>(m.rows, rows.begin + f * quarter), std::min<int64_t>(m.rows, rows.end + f * quarter)};
+  for (const Share& part : parts)
+    for (int64_t t = 0; t < tokens && part.begin < part.end; ++t) {
+      float* made = y + t * out + part.begin;
+      activate(ending.activation, made, part.end - part.begin);
+      if (!direct) settle(ending, made, to.y + t * to.stride + part.begin, part.end - part.begin);
+    }
+}
+
+Share rows_of(const Matrix& m, int64_t tokens, const Team& team) {
+  if (quartered(m, tokens)) return team.of((m.rows + 3) / 4);
+  return team.of(m.rows, by_panels(m, tokens) ? 2 * LANES : ROWS);
+}
+
 // One layer for many tokens, for who calls layers one by one. Scratch is the caller's.
 extern "C" void heed_linear(const Matrix* m, const float* x, int64_t tokens, const Rounded* r, float* y, int32_t threads) {
   together(threads, [&](Team team) {
@@ -292,6 +357,7 @@ extern "C" void heed_linear(const Matrix* m, const float* x, int64_t tokens, con
       round_tokens(*m, x, tokens, m->columns, *r, team);
       team.wait();
     }
-    multiply(*m, x, m->columns, *r, tokens, y, m->rows, team.of(row_count(*m), row_block(*m)));
+    const Target to{y, m->rows, nullptr};
+    multiply(*m, x, m->columns, *r, tokens, to, Ending{IDENTITY, SET, 0.0f}, rows_of(*m, tokens, team));
   });
 }

@@ -1,9 +1,9 @@
 // y = x Wᵀ + b for weights of several kinds. Weights lie row by row, as torch keeps them: nothing is packed anew.
 #pragma once
+#include "ending.h"
 #include "team.h"
-#include "vector.h"
 
-enum Weights : int32_t { FLOAT32 = 0, INT8 = 1, GROUPS8 = 2, GROUPS4 = 3, TERNARY = 4 };
+enum Weights : int32_t { FLOAT32 = 0, INT8 = 1, GROUPS8 = 2, GROUPS4 = 3, TERNARY = 4, W8A8 = 5 };
 
 struct Matrix {
   int32_t kind;
@@ -23,9 +23,32 @@ struct Rounded {
 };
 
 int32_t range_of(const Matrix& matrix);
+// Tokens are bytes where four products of them are one instruction, and where weights have two bits; else shorts.
+static inline bool in_bytes(const Matrix& m) {
+#if defined(HAS_DOT_BYTES)
+  if (m.kind == W8A8) return true;
+#endif
+  return m.kind == TERNARY;
+}
+static inline int64_t stride_of(const Matrix& m) { return (m.columns + 3) / 4 * 4; }  // of rounded tokens: whole words
 void round_tokens(const Matrix& m, const float* x, int64_t tokens, int64_t stride, const Rounded& to, const Team& team);
-// The outputs of my rows of the matrix, for all tokens, into y [tokens, stride].
-void multiply(const Matrix& m, const float* x, int64_t stride, const Rounded& r, int64_t tokens, float* y,
-              int64_t out_stride, Share rows);
-static inline int64_t row_block(const Matrix& m) { return m.kind == TERNARY ? 1 : 4; }
-static inline int64_t row_count(const Matrix& m) { return m.kind == TERNARY ? (m.rows + 3) / 4 : m.rows; }
+// Where outputs go, and room for them [tokens, rows] where they are not simply written.
+struct Target {
+  float* y;
+  int64_t stride;
+  float* scratch;
+};
+// The outputs of my rows of the matrix, for all tokens.
+void multiply(const Matrix& m, const float* x, int64_t stride, const Rounded& r, int64_t tokens, const Target& to,
+              const Ending& ending, Share rows);
+// Bytes of a row of weights, or of four rows where they are one.
+static inline int64_t row_bytes(const Matrix& m) {
+  return m.kind == FLOAT32 ? 4 * (int64_t)m.columns : m.kind == GROUPS4 ? m.columns / 2 : m.columns;
+}
+// Whether so many tokens are multiplied with panels of rows: see panel.cpp.
+bool by_panels(const Matrix& m, int64_t tokens);
+void multiply_panels(const Matrix& m, const float* x, int64_t stride, const Rounded& r, int64_t tokens, const Target& to,
+                     const Ending& ending, Share rows);
+// What threads share: rows of the matrix, or of its bytes where four rows are one, in whole blocks.
+static inline bool quartered(const Matrix& m, int64_t tokens) { return m.kind == TERNARY && !by_panels(m, tokens); }
+Share rows_of(const Matrix& m, int64_t tokens, const Team& team);

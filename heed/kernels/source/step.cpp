@@ -1,5 +1,7 @@
 #include "step.h"
 
+#include <vector>
+
 static void embed(const Instruction& in, const Step& s, const Team& team) {
   const Register to = s.registers[in.to];
   const Matrix& m = in.matrix;
@@ -71,88 +73,31 @@ static void norm(const Instruction& in, const Step& s, const Team& team) {
   }
 }
 
-// The error function, off by 1.5e-7 at most (Abramowitz & Stegun 1964, 7.1.26).
-static inline Float error_function(Float x) {
-  const Float size = magnitude(x), t = div(spread(1.0f), fma(size, spread(0.3275911f), spread(1.0f)));
-  Float p = spread(1.061405429f);
-  for (float c : {-1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f}) p = fma(p, t, spread(c));
-  const Float y = sub(spread(1.0f), mul(mul(p, t), exponential(sub(spread(0.0f), mul(size, size)))));
-  return mul(y, div(x, larger(size, spread(1e-30f))));
-}
-
-static inline Float sigmoid(Float x) { return div(spread(1.0f), add(spread(1.0f), exponential(sub(spread(0.0f), x)))); }
-
-static inline Float activated(int32_t kind, Float x) {
-  const Float zero = spread(0.0f);
-  switch (kind) {
-    case RELU: return larger(x, zero);
-    case GELU: return mul(mul(x, spread(0.5f)), add(spread(1.0f), error_function(mul(x, spread(0.70710678f)))));
-    case GELU_TANH: {
-      const Float inner = mul(spread(1.5957691216f), fma(mul(mul(x, x), x), spread(0.044715f), x));
-      return mul(x, sigmoid(inner));
-    }
-    case GELU_SIGMOID: return mul(x, sigmoid(mul(x, spread(1.702f))));
-    case SILU: return mul(x, sigmoid(x));
-    case SIGMOID: return sigmoid(x);
-    case RELU_SQUARED: {
-      const Float up = larger(x, zero);
-      return mul(up, up);
-    }
-    default: return x;
-  }
-}
-
-static void activate(int32_t kind, float* x, int64_t count) {
-  if (kind == IDENTITY) return;
-  int64_t k = 0;
-  for (; k + LANES <= count; k += LANES) store(x + k, activated(kind, load(x + k)));
-  if (k < count) {
-    float rest[LANES] = {};
-    std::memcpy(rest, x + k, (count - k) * sizeof(float));
-    store(rest, activated(kind, load(rest)));
-    std::memcpy(x + k, rest, (count - k) * sizeof(float));
-  }
-}
-
-// What to do with the outputs begin .. end-1 of every row.
-static void settle(const Instruction& in, const Step& s, const float* made, int64_t stride, Share outputs) {
-  const Register to = s.registers[in.to];
-  const float old = in.real[0];
-  for (int64_t b = 0; b < s.rows; ++b) {
-    float* y = to.data + b * to.width;
-    const float* x = made + b * stride;
-    if (in.number[1] == PLUS)
-      for (int64_t k = outputs.begin; k < outputs.end; ++k) y[k] = old * y[k] + x[k];
-    else if (in.number[1] == TIMES)
-      for (int64_t k = outputs.begin; k < outputs.end; ++k) y[k] *= x[k];
-  }
+// One token is rounded by every thread for itself: that is quicker than to wait for another.
+static Rounded rounded_alone(const Instruction& in, const Step& s) {
+  static thread_local std::vector<int16_t> room;
+  static thread_local float step;
+  static thread_local int32_t total;
+  const Matrix& m = in.matrix;
+  if ((int64_t)room.size() < stride_of(m)) room.resize(stride_of(m));
+  const Rounded mine{room.data(), (int8_t*)room.data(), &step, &total};
+  const Register from = s.registers[in.from];
+  if (!in.number[2]) round_tokens(m, from.data, 1, from.width, mine, Team{0, 1, nullptr});
+  return mine;
 }
 
 static void linear(const Instruction& in, const Step& s, const Team& team) {
   const Register to = s.registers[in.to], from = s.registers[in.from];
   const Matrix& m = in.matrix;
-  if (m.kind != FLOAT32 && !in.number[2]) {
-    if (s.rows == 1) {  // every thread for itself would write the same place; one row is quick
-      if (team.me == 0) round_tokens(m, from.data, 1, from.width, s.rounded, Team{0, 1, nullptr});
-    } else {
-      round_tokens(m, from.data, s.rows, from.width, s.rounded, team);
-    }
+  Rounded rounded = s.rounded;
+  if (m.kind != FLOAT32 && s.rows == 1) {
+    rounded = rounded_alone(in, s);
+  } else if (m.kind != FLOAT32 && !in.number[2]) {
+    round_tokens(m, from.data, s.rows, from.width, rounded, team);
     team.wait();
   }
-  const Share mine = team.of(row_count(m), row_block(m));
-  const bool direct = in.number[1] == SET;
-  float* y = direct ? to.data : s.scratch;
-  const int64_t stride = direct ? to.width : m.rows;
-  multiply(m, from.data, from.width, s.rounded, s.rows, y, stride, mine);
-  Share parts[4] = {mine, {0, 0}, {0, 0}, {0, 0}};
-  if (m.kind == TERNARY)  // one of its rows is four outputs, a quarter of them apart
-    for (int64_t f = 0, quarter = row_count(m); f < 4; ++f)
-      parts[f] = {std::min<int64_t>(m.rows, mine.begin + f * quarter), std::min<int64_t>(m.rows, mine.end + f * quarter)};
-  for (const Share& part : parts) {
-    if (part.begin >= part.end) continue;
-    for (int64_t b = 0; b < s.rows; ++b) activate(in.number[0], y + b * stride + part.begin, part.end - part.begin);
-    if (!direct) settle(in, s, y, stride, part);
-  }
+  const Ending ending{in.number[0], in.number[1], in.real[0]};
+  multiply(m, from.data, from.width, rounded, s.rows, Target{to.data, to.width, s.scratch}, ending, rows_of(m, s.rows, team));
 }
 
 static void waves(const Instruction& in, const Step& s, const Team& team) {
@@ -270,13 +215,31 @@ static void remember(Memory& m, const Step& s) {
   if (m.source) return;
   const int64_t here = column_of(m);
   for (int64_t b = 0; b < s.rows; ++b) {
-    m.order[b * m.room + here] = s.order[b];
-    m.position[b * m.room + here] = s.position[b];
+    m.order[place_of(m, b, here)] = s.order[b];
+    m.position[place_of(m, b, here)] = s.position[b];
   }
   if (m.cap >= 0 && m.length == m.cap)
     m.free = (here + 1) % (m.cap + 1);
   else
     ++m.length;
+}
+
+// Whether the next one may begin before all have done this one: two products of the same numbers, which go to different
+// places, or to the same outputs of the same thread.
+static bool independent(const Instruction& one, const Instruction& next) {
+  return one.operation == LINEAR && next.operation == LINEAR && next.number[2] && one.number[1] == SET;
+}
+
+// The weights that this thread needs next come while it waits for the others.
+static void begin_to_fetch(const Instruction* next, const Instruction* end, int64_t tokens, const Team& team) {
+  constexpr int64_t FIRST = 8192;  // bytes
+  while (next < end && next->operation != LINEAR) ++next;
+  if (next == end) return;
+  const Matrix& m = next->matrix;
+  const Share mine = rows_of(m, tokens, team);
+  const int64_t row = row_bytes(m);
+  const char* weights = (const char*)m.weights + mine.begin * row;
+  for (int64_t at = 0; at < std::min(FIRST, (mine.end - mine.begin) * row); at += 64) __builtin_prefetch(weights + at, 0, 2);
 }
 
 // Gives 1, having done nothing, if there is no such token; else 0.
@@ -288,6 +251,10 @@ extern "C" int32_t heed_step(Step* s) {
   together(s->threads, [&](Team team) {
     for (int64_t i = 0; i < s->instructions; ++i) {
       PERFORM[s->program[i].operation](s->program[i], *s, team);
+      if (i + 1 < s->instructions) {
+        begin_to_fetch(s->program + i + 1, s->program + s->instructions, s->rows, team);
+        if (independent(s->program[i], s->program[i + 1])) continue;
+      }
       team.wait();
     }
   });

@@ -3,8 +3,6 @@
 #include "linear.h"
 
 enum Operation : int32_t { EMBED, PLACE, NORM, LINEAR, WAVES, TURN, ATTEND, CLAMP, ADD, SHIFT, KEEP, WKV, RETAIN };
-enum Mode : int32_t { SET, PLUS, TIMES };
-enum Activation : int32_t { IDENTITY, RELU, GELU, GELU_TANH, GELU_SIGMOID, SILU, RELU_SQUARED, SIGMOID };
 
 // Numbers of every row, side by side.
 struct Register {
@@ -24,6 +22,9 @@ struct Memory {
   int64_t free;    // the column to be written next, once the log has wrapped; else -1
   int32_t holes;   // whether some columns hold nothing (order -1)
   int32_t source;  // whether it is only read
+  const int32_t* slot;   // [rows, room]: entry j of row b lies at slot[b][j], columns of all rows counted through; null:
+                         // at b·room + j. Rows put into another order, or repeated, are another table, and so are pages.
+  const int32_t* owner;  // [rows]: whose entries a row reads, for memories that are only read; null: its own
 };
 
 struct Instruction {
@@ -49,9 +50,21 @@ struct Step {
   Rounded rounded;
   float* scratch;  // [rows, the widest output]
   int32_t threads;
+  // Many tokens of some rows, one behind the other: those of row q are begins[q] .. begins[q + 1] - 1. Then `rows` counts
+  // tokens, and attention is that of a row's tokens to one another.
+  int64_t sequences;
+  const int64_t* begins;
 };
+// In the place of a memory: tokens see those before them, or those on both sides.
+constexpr int32_t BACKWARDS = -1, BOTH_WAYS = -2;
 
 // The column that the next entry goes to.
 static inline int64_t column_of(const Memory& m) { return m.free >= 0 ? m.free : m.length; }
+// Where an entry lies.
+static inline int64_t place_of(const Memory& m, int64_t row, int64_t column) {
+  if (m.slot) return m.slot[row * m.room + column];
+  return (m.owner ? m.owner[row] : row) * m.room + column;
+}
 void attend(const Instruction& in, const Step& s, const Team& team);
+void attend_one_another(const Instruction& in, const Step& s, const Team& team);
 extern "C" int32_t heed_step(Step* s);

@@ -2,29 +2,109 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Literal, TypeAlias, get_args
 
-from torch import nn
+from torch import Tensor, nn
 
+from ...core.config import nearest
+from ...core.errors import ConfigError
 from ...kernels import GROUP
 from ...parts import linears
-from .base import Layer, Swap
+from ...parts.fronts import Tokens
+from ...parts.tables import Rounded
+from .base import Edit, Layer
+from .base import linears as layers_of
 
-Bits: TypeAlias = Literal["int8", "int4"]
+Bits: TypeAlias = Literal["int8", "w8a8", "int4", "q8_0"]
+ROWS = ("int8", "w8a8")  # one step for a row
+BITS: tuple[Bits, ...] = get_args(Bits)
+PLAIN = (nn.Linear, nn.Embedding)
 
 
-class Quantised(Swap):
-    """Matrices of few bits: "int8" has a step for every row, "int4" one for every 32 weights.
+class Quantised(Edit):
+    """Matrices of few bits: "int8" and "w8a8" have a step for every row, "int4" and "q8_0" (8 bits) one for 32 weights.
 
-    A layer that is more than a matrix and a bias stays as it is, and so does, with "int4", one whose inputs do not
-    divide by 32. What is quantised does not learn. `heed.load(path, quantise="int8")` does it as a checkpoint is read.
+    "w8a8" rounds the channels of a token to 8 bits, too, which is quicker for many tokens, and coarser. Where inputs do
+    not divide by 32, "int8" it is. Tables of tokens are rounded, too, once for all that are tied to them. A layer that
+    is more than a matrix and a bias stays as it is, and so does what is tied to it. What is quantised does not learn.
+    `heed.load(path, quantise="int8")` does it as a checkpoint is read.
     """
 
     kind: Literal["quantised"] = "quantised"
     bits: Bits = "int8"
 
-    def swapped(self, name: str, layer: Layer) -> nn.Module:
-        if type(layer) is not nn.Linear or (self.bits == "int4" and layer.in_features % GROUP):
-            return layer
-        made = linears.Int8(layer) if self.bits == "int8" else linears.Grouped(layer, bits=4)
-        return made.requires_grad_(False)
+    def apply(self, model: nn.Module) -> None:
+        places: dict[str, Layer | nn.Embedding] = {**layers_of(model), **tables(model)}
+        names = [name for name in self.chosen(places, "linear layer or table") if type(places[name]) in PLAIN]
+        alone = _alone(model, {id(places[name]) for name in names})
+        made: dict[int, linears.Int8 | linears.Grouped] = {}  # by the weight: tied ones share what it becomes
+        fresh: dict[int, nn.Module] = {}  # a layer that stands in several places stays one layer
+        for name in names:
+            layer = places[name]
+            if isinstance(layer, nn.Embedding) and id(layer.weight) not in alone:
+                continue  # somebody else needs the numbers
+            if id(layer) not in fresh:
+                fresh[id(layer)] = self._swapped(layer, made).requires_grad_(False).train(layer.training)
+            model.set_submodule(name, fresh[id(layer)])
+
+    def _swapped(
+        self, layer: Layer | nn.Embedding, made: dict[int, linears.Int8 | linears.Grouped]
+    ) -> linears.Int8 | linears.Grouped | Rounded:
+        """Few bits in the place of a layer or of a table."""
+        key = id(layer.weight)
+        if isinstance(layer, nn.Embedding):
+            return Rounded(made[key] if key in made else made.setdefault(key, self._rounded(_Looked(layer))))
+        rounded = self._rounded(layer)
+        first = made.setdefault(key, rounded)
+        rounded.codes, rounded.scale = first.codes, first.scale
+        return rounded
+
+    def _rounded(self, layer: Layer) -> linears.Int8 | linears.Grouped:
+        if self.bits in ROWS or layer.in_features % GROUP:
+            return linears.Int8(layer, 8 if self.bits == "w8a8" else 16)
+        return linears.Grouped(layer, 4 if self.bits == "int4" else 8)
+
+
+def is_rounded(module: nn.Module) -> bool:
+    """Whether this is what `Quantised` makes."""
+    return isinstance(module, linears.Int8 | linears.Grouped | Rounded)
+
+
+def bits_of(name: str) -> Bits:
+    """The precision of this name."""
+    found = next((bits for bits in BITS if bits == name), None)
+    if found is None:
+        raise ConfigError(f"{name!r} is not a precision to quantise to{nearest(name, BITS)}")
+    return found
+
+
+def tables(model: nn.Module) -> Mapping[str, nn.Embedding]:
+    """The tables of tokens of a model by name, those that are plain."""
+    return {
+        f"{name}.table": module.table
+        for name, module in model.named_modules(remove_duplicate=False)
+        if isinstance(module, Tokens) and type(module.table) is nn.Embedding
+    }
+
+
+def _alone(model: nn.Module, chosen: set[int]) -> set[int]:
+    """Weights, by identity, that nobody holds but these modules."""
+    held = [
+        (id(weight), id(model.get_submodule(name.rpartition(".")[0])))
+        for name, weight in model.named_parameters(remove_duplicate=False)
+    ]
+    return {weight for weight, owner in held} - {weight for weight, owner in held if owner not in chosen}
+
+
+class _Looked(linears.Edited):
+    """A table as a layer, for it is a matrix that is looked up in."""
+
+    def __init__(self, table: nn.Embedding) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = table.embedding_dim, table.num_embeddings
+        self.weight, self.bias = table.weight, None
+
+    @property
+    def matrix(self) -> Tensor:
+        return self.weight

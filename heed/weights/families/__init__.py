@@ -5,6 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from ...core.errors import WeightsError
+from .. import rounded
 from ..checkpoint import Checkpoint
 from ..family import Family, Opened, read
 from .albert import Albert
@@ -121,15 +122,23 @@ FAMILIES: tuple[type[Family], ...] = (
 
 def open_(checkpoint: Checkpoint) -> Opened:
     """The model of a checkpoint, by the model_type of its config."""
+    if checkpoint.config.get("model_type") == rounded.OWN:
+        theirs = rounded.theirs(checkpoint)
+        return rounded.read(kind_of(theirs), theirs.config, checkpoint)
+    return read(kind_of(checkpoint), checkpoint)
+
+
+def kind_of(checkpoint: Checkpoint) -> type[Family]:
+    """The family of a checkpoint."""
     known = {name: family for family in FAMILIES for name in family.types}
     name = checkpoint.config.get("model_type")
     if not isinstance(name, str):
         raise WeightsError(f"{checkpoint.place}: its config must name its model_type as a text, it has {name!r}")
-    if name not in known:
-        near = ", ".join(get_close_matches(name, known, 3))
-        raise WeightsError(
-            f"{checkpoint.place} holds a {name!r} model, which heed cannot load; "
-            + (f"near names: {near}; " if near else "")
-            + f"it loads {', '.join(sorted(known))}"
-        )
-    return read(known[name], checkpoint)
+    if name in known:
+        return known[name]
+    near = ", ".join(get_close_matches(name, known, 3))
+    raise WeightsError(
+        f"{checkpoint.place} holds a {name!r} model, which heed cannot load; "
+        + (f"near names: {near}; " if near else "")
+        + f"it loads {', '.join(sorted(known))}"
+    )

@@ -29,7 +29,7 @@ class LongT5(T5):
     encoder_attention_type: Literal["local", "transient-global"] = "local"
 
     def _encoder(self, tensors: Tensors) -> Encoder.Config:
-        return super()._encoder(tensors).model_copy(update={"mixer": self._reading()})
+        return super()._encoder(tensors).model_copy(update={"mixer": (self._reading(),)})
 
     def _reading(self) -> MixerConfig:
         """The attention of the encoder."""

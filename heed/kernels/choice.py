@@ -1,0 +1,44 @@
+"""Whether kernels are used: for numbers of float32 on a processor, where they were built."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ctypes import CDLL
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from ..core.errors import InputError
+from .build import library
+
+
+def served(*given: Tensor) -> bool:
+    """Whether there are kernels for these."""
+    return all(tensor.dtype == torch.float32 and tensor.is_cpu for tensor in given) and _built()
+
+
+def kernels(*given: Tensor) -> CDLL | None:
+    """Those that serve these, if they are there."""
+    return library() if served(*given) else None
+
+
+def must_have(name: str, *given: tuple[Tensor, Sequence[int]]) -> None:
+    """Raise unless shapes are those that the kernel will read."""
+    for tensor, shape in given:
+        if list(tensor.shape) != list(shape):
+            raise InputError(f"heed::{name} was given a tensor of shape {list(tensor.shape)} in place of {list(shape)}")
+
+
+def once(name: str, library: torch.library.Library) -> None:
+    """An operator that is a slope has none of its own: say so, instead of none."""
+
+    def refuse(ctx: Any, *slopes: Tensor) -> NoReturn:
+        raise NotImplementedError(f"heed::{name} has no second derivative; take float64, or set HEED_KERNELS=off")
+
+    torch.library.register_autograd(f"heed::{name}", refuse, lib=library)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _built() -> bool:
+    return library() is not None

@@ -1,0 +1,156 @@
+"""A stack as a program: many tokens of every row through all of its blocks in one call of a kernel.
+
+All real tokens stand one behind the other, whatever rows they are of: nothing is computed for padding. Tokens of a row
+see one another; what is to be remembered of them goes into empty logs as by plain calls. Where gradients are kept,
+where somebody looks into a block, and where a part has no instruction, plain calls do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as hooks
+
+from ..core.contract import Mixer, Where
+from ..core.state import Log, State
+from ..kernels.abi import BACKWARDS, BOTH_WAYS
+from ..kernels.build import library
+from ..kernels.memories import Memories
+from ..kernels.program import Running, Unknown
+from ..mixers import Attention, Cross
+from ..parts.masks import Whole, Window
+from ..parts.positions import Alibi
+from ..parts.positionwise import FeedForward, Gated
+from ..parts.wired import Ends
+from .block import Block, States
+from .script import Blocks, known, looks_back
+
+if TYPE_CHECKING:
+    from .stack import Stack
+
+LEAST = 8  # tokens for which a program is written
+MOST = 4096  # tokens that go through it at once, unless a single row has more: what lies between blocks stays small
+
+
+def passed(stack: Stack, x: Tensor, where: Where, states: States | None) -> tuple[Tensor, States | None] | None:
+    """The stream after all blocks, zeros at padding, and what is remembered; None if plain calls must do it."""
+    if torch.is_grad_enabled() or stack.training or not _plain(x, where) or library() is None:
+        return None
+    if not all(map(_unseen, stack.modules())) or not all(_empty(state) for state in states or ()):
+        return None
+    try:
+        script = Pass(stack, x.shape[-1], keeps=states is not None)
+    except Unknown:
+        return None
+    stream, entries = script.run(x, where)
+    if states is None:
+        return stream, None
+    return stream, cast(States, _appended(states, where, iter(entries)))
+
+
+class Pass(Blocks):
+    """The program of a stack whose tokens see one another."""
+
+    def __init__(self, stack: Stack, width: int, *, keeps: bool) -> None:
+        super().__init__()
+        known(type(stack.ends) is Ends, stack.ends)
+        self._stream = self.draft.register("stream", width)
+        self._keeps = keeps
+        self._kept: list[tuple[int, int]] = []  # registers of keys and values, layer by layer, and how many heads
+        for block in stack.layers:
+            known(type(block) is Block, block)
+            self._block(block, self._stream)
+        if stack.ends.final is not None:
+            self._norm(stack.ends.final, self._stream, self._stream)
+
+    def run(self, x: Tensor, where: Where) -> tuple[Tensor, list[Tensor]]:
+        """The stream, and the keys and values that are kept. [B, T, D] -> [B, T, D], each [B, T, heads, size]"""
+        padded, lengths = where.span.padded, where.real.sum(1).tolist()
+        three = (t[where.real] if padded else t.flatten(0, 1) for t in (x, where.order, where.position))
+        tokens, order, position = three
+        wanted = [self._stream, *(register for register, _ in self._kept)]
+        pieces: list[list[Tensor]] = []
+        for rows, some in _pieces(lengths):
+            running = Running(self.draft, some.stop - some.start, Memories((), ()))
+            running.value(self._stream).copy_(tokens[some])
+            running.read(order[some], position[some], torch.tensor([0, *lengths[rows]]).cumsum(0))
+            pieces.append([running.value(register) for register in wanted])
+        stream, *kept = (_rows(several, where) for several in zip(*pieces, strict=True))
+        return stream, [t.view(*t.shape[:2], heads, -1) for t, (_, heads) in zip(kept, self._kept, strict=True)]
+
+    def _part(self, part: Mixer[object], source: int, target: int, old: float = 1.0) -> None:  # type: ignore[type-var]
+        known(type(part) in (Attention, FeedForward, Gated), part)
+        super()._part(part, source, target, old)
+
+    def _sight(self, part: Attention) -> tuple[int, int]:
+        known(not part.weights.watched, part.weights)
+        mask = part.mask
+        if type(mask) is Whole or (type(mask) is Window and mask.back == mask.ahead > 0):
+            known(not isinstance(part.position, Alibi), part.position)  # whose terms fall on one side only
+            return BOTH_WAYS, mask.back if isinstance(mask, Window) else -1
+        return BACKWARDS, looks_back(part)
+
+    def _entry(self, name: str) -> str:
+        return f"{name} {len(self._kept)}" if self._keeps else name
+
+    def _attend(
+        self,
+        part: Attention | Cross,
+        three: tuple[int, int, int],
+        target: int,
+        old: float,
+        *,
+        sight: tuple[int, int],
+        slopes: Tensor | None = None,
+    ) -> None:
+        super()._attend(part, three, target, old, sight=sight, slopes=slopes)
+        if self._keeps:
+            self._kept += [(register, int(part.kv_heads)) for register in three[1:]]
+
+
+def _pieces(lengths: list[int]) -> Iterator[tuple[slice, slice]]:
+    """Rows that go through together, and their tokens."""
+    first, begin, end = 0, 0, 0
+    for row, length in enumerate(lengths):
+        if row > first and end - begin + length > MOST:
+            yield slice(first, row), slice(begin, end)
+            first, begin = row, end
+        end += length
+    yield slice(first, len(lengths)), slice(begin, end)
+
+
+def _rows(pieces: Sequence[Tensor], where: Where) -> Tensor:
+    """Tokens one behind the other, each at its place. [N, C] -> [B, T, C]"""
+    flat = pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))
+    shape = (*where.order.shape, flat.shape[1])
+    return flat.new_zeros(shape).index_put_((where.real,), flat) if where.span.padded else flat.view(shape)
+
+
+def _plain(x: Tensor, where: Where) -> bool:
+    """Many tokens in float32, in order, on the CPU, and no tracing or rewriting of calls."""
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu") or type(x) is not Tensor:
+        return False
+    return bool(x.is_cpu and x.dtype == torch.float32 and x.shape[0] * x.shape[1] >= LEAST and where.span.run)
+
+
+def _unseen(module: nn.Module) -> bool:
+    """Whether nobody is told of its calls."""
+    every = hooks._global_forward_hooks or hooks._global_forward_pre_hooks
+    return not (module._forward_hooks or module._forward_pre_hooks or every)
+
+
+def _empty(state: State) -> bool:
+    if isinstance(state, tuple):
+        return all(map(_empty, state))
+    return isinstance(state, Log) and not state.tensors()[0].numel() and state.tensors()[2].dtype == torch.float32
+
+
+def _appended(state: State, where: Where, entries: Iterator[Tensor]) -> State:
+    """The same tree, whose logs hold these keys and values."""
+    if isinstance(state, tuple):
+        return tuple(_appended(part, where, entries) for part in state)
+    assert isinstance(state, Log)
+    return state.append(where, next(entries), next(entries))[1]

@@ -1,0 +1,61 @@
+"""Statements about the kernel that chooses tokens: it draws what sampling written out in torch draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ..core.abilities import Choice
+from ..core.laws import Finding
+from ..decode import Greedy, Pick, Sample
+from ..kernels.choose import chosen, likeliest
+
+ROWS, DRAWS = 6, 3
+WAYS: tuple[Pick, ...] = (
+    Greedy(),
+    Sample(),
+    Sample(temperature=1e-310),
+    Sample(temperature=50.0, top_p=0.5),
+    Sample(top_k=5),
+    Sample(top_p=0.9),
+    Sample(min_p=0.2),
+    Sample(temperature=1.3, top_k=40, top_p=0.9, min_p=0.01),
+)
+
+
+def choices() -> list[Finding]:
+    """Tokens that are not those of the written-out form; a draw would have to fall within rounding of a border."""
+    return [
+        Finding("kernels", _wrong(how, scores), 0.0, f"{how!r} from {scores.shape[1]} tokens")
+        for how in WAYS
+        for scores in _scores()
+    ]
+
+
+def ranks() -> list[Finding]:
+    """Log p of the likeliest tokens."""
+    found = []
+    for scores in _scores():
+        count = min(7, scores.shape[1])
+        apart = (likeliest(scores, count)[0] - scores.log_softmax(1).topk(count).values).abs().max()
+        found.append(Finding("kernels", float(apart), 4e-6, f"the {count} likeliest of {scores.shape[1]} tokens"))
+    return found
+
+
+def _scores() -> Iterator[Tensor]:
+    """Odd sizes; flat, steep, and many equal ones."""
+    draw = torch.Generator().manual_seed(0)
+    for vocabulary in (1, 17, 130, 5003):
+        plain = torch.randn(ROWS, vocabulary, generator=draw)
+        yield from (0.01 * plain, 9 * plain, (2 * plain).round())
+
+
+def _wrong(how: Pick, scores: Tensor) -> float:
+    rule = Choice(torch.ones(ROWS, dtype=torch.bool), enough=1, ends=torch.empty(0, dtype=torch.long))
+    one, other, wrong = how.start(ROWS), how.start(ROWS), 0.0
+    for _ in range(DRAWS):
+        wrong += float((chosen(scores, other.told(rule, 1))[0] != one(scores)).sum())
+        other.used(1)
+    return wrong

@@ -1,0 +1,182 @@
+"""A stack's program gives what its plain calls give: for whole, ragged and long rows, with and without a state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from heed.core.config import Config
+from heed.core.contract import Where
+from heed.core.state import leaves
+from heed.kernels import library, written_out
+from heed.mixers import Attention
+from heed.models import Decoder, Encoder, passing
+from heed.models.stack import Stack
+from heed.parts.feedforward import Gated
+from heed.parts.look import look
+from heed.parts.masks import Window
+from heed.parts.norms import RMSNorm
+from heed.parts.positions import Alibi, Learned, Rope
+from heed.parts.wiring import Parallel, PostNorm, Sandwich
+from heed.weights.edits import BitLinear, Packed, Quantised, edit
+
+SIZES: dict[str, Any] = {"vocabulary": 37, "width": 24, "depth": 2}
+LONG = 1100  # more than two blocks of keys
+LENGTHS = {"whole": (11, 11, 11), "ragged": (13, 2, 9, 0), "single": (45,), "long": (LONG, 700)}
+DECODERS = {
+    "gpt-2": Decoder.Config(**SIZES, position=Learned.Config(length=LONG)),
+    "llama": Decoder.Config(
+        **SIZES,
+        mixer=Attention.Config(kv_heads=2, bias=False, position=Rope.Config()),
+        feedforward=Gated.Config(hidden=40),
+        norm=RMSNorm(),
+    ),
+    "windows": Decoder.Config(**SIZES, mixer=Attention.Config(heads=3, mask=Window(back=5)), wiring=Parallel()),
+    "bloom": Decoder.Config(**SIZES, mixer=Attention.Config(position=Alibi.Config()), wiring=PostNorm()),
+    "gemma": Decoder.Config(
+        **SIZES, mixer=Attention.Config(heads=2, cap=3.0, head_norm=RMSNorm(), clip=2.0), wiring=Sandwich()
+    ),
+}
+ENCODERS = {
+    "bert": Encoder.Config(**SIZES, wiring=PostNorm(), position=Learned.Config(length=LONG)),
+    "both ways": Encoder.Config(**SIZES, mixer=Attention.Config(mask=Window(back=4, ahead=4), position=Rope.Config())),
+}
+EDITS = {
+    "float32": (),
+    "int8": (Quantised(),),
+    "w8a8": (Quantised(bits="w8a8"),),
+    "ternary": (BitLinear(), Packed()),
+}
+# A float32 is off by 6e-8; numbers pass through some dozens of sums. What is rounded to whole numbers may be rounded to
+# the next one, of 127 or of thousands.
+CLOSE = {"float32": 2e-6, "int8": 2e-3, "w8a8": 0.05, "ternary": 0.05}
+
+
+@pytest.fixture(autouse=True)
+def _kernels() -> None:
+    if library() is None:
+        pytest.skip("there are no kernels here")
+
+
+def _where(lengths: tuple[int, ...]) -> Where:
+    if len(set(lengths)) == 1:
+        return Where.run(len(lengths), lengths[0])
+    return Where.ragged(torch.tensor(lengths))
+
+
+def _model(config: Config, edits: tuple[Any, ...] = ()) -> Any:
+    torch.manual_seed(0)
+    model: Any = config.build().eval()  # type: ignore[attr-defined]
+    for weight in model.parameters():
+        if weight.dim() < 2:
+            nn.init.normal_(weight, 0.5, 0.5)
+    edit(model, *edits)
+    return model
+
+
+def _stream(where: Where, width: int = 24) -> Tensor:
+    return torch.randn(*where.order.shape, width, generator=torch.Generator().manual_seed(1))
+
+
+def _goes(stack: Stack, where: Where, states: Any = None) -> bool:
+    with torch.no_grad():
+        return passing.passed(stack, _stream(where), where, states) is not None
+
+
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize("name", [*DECODERS, *ENCODERS])
+@torch.no_grad()
+def test_it_gives_what_plain_calls_give(name: str, lengths: tuple[int, ...]) -> None:
+    stack, where = _model({**DECODERS, **ENCODERS}[name]).stack, _where(lengths)
+    x = _stream(where)
+    assert _goes(stack, where)
+    mine, _ = stack(x, where)
+    with written_out():
+        wanted, _ = stack(x, where)
+    assert bool((mine[~where.real] == 0).all())
+    torch.testing.assert_close(mine[where.real], wanted[where.real], rtol=0, atol=2e-6 * float(wanted.abs().max()))
+
+
+@pytest.mark.parametrize("kind", EDITS)
+@pytest.mark.parametrize("name", DECODERS)
+@torch.no_grad()
+def test_what_is_remembered_goes_on(name: str, kind: str) -> None:
+    """The same logs, and the same scores of what follows."""
+    model, where = _model(DECODERS[name], EDITS[kind]), _where((13, 2, 9))
+    tokens = torch.randint(37, (3, 14), generator=torch.Generator().manual_seed(2))
+    made = []
+    for plain in (False, True):
+        state = model.start(3)
+        if plain:
+            with written_out():
+                _, state = model(tokens[:, :13], where, state)
+        else:
+            assert _goes(model.stack, where, model.stack.start(3))
+            _, state = model(tokens[:, :13], where, state)
+        logs = (leaf.tensors() for leaf in leaves(state))
+        held = [tensor[order >= 0] for order, *more in logs for tensor in (order, *more)]
+        stamps = torch.tensor([[13], [2], [9]])
+        with written_out():
+            scores, _ = model(tokens[:, 13:], Where(stamps, stamps), state)
+        made.append([*held, scores])
+    for mine, wanted in zip(*made, strict=True):
+        if wanted.dtype == torch.long:
+            assert torch.equal(mine, wanted)
+        else:
+            size = max(1.0, float(wanted.abs().max()))
+            torch.testing.assert_close(mine, wanted, rtol=0, atol=CLOSE[kind] * size)
+
+
+@torch.no_grad()
+def test_rows_go_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes through at once changes nothing, not even the last bit."""
+    stack, where = _model(DECODERS["gpt-2"]).stack, _where((13, 2, 9, 30, 1))
+    x = _stream(where)
+    whole, _ = stack(x, where)
+    for most in (1, 14, 40):
+        monkeypatch.setattr(passing, "MOST", most)
+        torch.testing.assert_close(stack(x, where)[0], whole, rtol=0, atol=2e-6 * float(whole.abs().max()))
+
+
+def test_somebody_who_looks_sees_plain_calls() -> None:
+    model, where = _model(ENCODERS["bert"]), _where((11, 11))
+    stack = model.stack
+    assert _goes(stack, where)
+    with look(model, "*weights") as seen, torch.no_grad():
+        stack(_stream(where), where)
+        assert not _goes(stack, where)
+    assert seen and all(seen.values())
+    called: list[nn.Module] = []
+    handle = stack.blocks[0].register_forward_hook(lambda module, given, made: called.append(module))
+    with torch.no_grad():
+        stack(_stream(where), where)
+    handle.remove()
+    assert called == [stack.blocks[0]]
+
+
+def test_gradients_training_and_other_precisions_take_plain_calls() -> None:
+    stack, where = _model(ENCODERS["bert"]).stack, _where((11, 11))
+    assert passing.passed(stack, _stream(where), where, None) is None  # gradients are on
+    assert not _goes(stack.train(), where)
+    with torch.no_grad():
+        assert passing.passed(stack.eval().double(), _stream(where).double(), where, None) is None
+        assert passing.passed(stack.float(), _stream(where), Where.run(2, 11), None) is not None
+        shuffled = Where(where.order.flip(1), where.position)
+        assert passing.passed(stack, _stream(where), shuffled, None) is None
+    x = _stream(where).requires_grad_()
+    stack(x, where)[0].sum().backward()
+    assert x.grad is not None and float(x.grad.abs().sum()) > 0
+
+
+@torch.no_grad()
+def test_a_state_that_holds_something_takes_plain_calls() -> None:
+    model = _model(DECODERS["gpt-2"])
+    tokens = torch.arange(20)[None]
+    whole, _ = model(tokens, Where.run(1, 20))
+    first, state = model(tokens[:, :9], Where.run(1, 9), model.start(1))
+    assert not _goes(model.stack, Where.run(1, 11, start=9), state)
+    second, _ = model(tokens[:, 9:], Where.run(1, 11, start=9), state)
+    torch.testing.assert_close(torch.cat((first, second), 1), whole, rtol=0, atol=2e-6 * float(whole.abs().max()))
