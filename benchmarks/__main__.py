@@ -13,6 +13,8 @@ from rich.console import Console
 from . import (
     attend,
     bitnet,
+    bits,
+    context,
     cost,
     crate,
     dropout,
@@ -36,6 +38,8 @@ SUBJECTS = {
     "longer": longer.rows,
     "linear": linear.rows,
     "dropout": dropout.rows,
+    "bits": bits.rows,
+    "context": context.rows,
     "training": training.rows,
     "loop": loop.rows,
     "load": load.rows,

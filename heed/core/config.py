@@ -42,7 +42,8 @@ Text = Annotated[str, Strict()]
 class Config(BaseModel):
     """A node of the tree. Subclasses that share a place in the tree tell themselves apart by `kind: Literal[...]`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+    # A schema is built when it is first needed: there are hundreds, and a program needs few.
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False, defer_build=True)
 
     def __init__(self, /, **fields: Any) -> None:
         try:

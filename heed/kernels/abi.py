@@ -49,7 +49,7 @@ class Matrix(Structure):
     """y = x Wᵀ + b."""
 
     _fields_ = (
-        *(("kind", c_int32), ("rows", c_int32), ("columns", c_int32), ("reserved", c_int32)),
+        *(("kind", c_int32), ("rows", c_int32), ("columns", c_int32), ("across", c_int32)),
         *(("weights", c_void_p), ("scales", c_void_p), ("bias", c_void_p)),
     )
 

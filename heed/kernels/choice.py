@@ -39,6 +39,10 @@ def once(name: str, library: torch.library.Library) -> None:
     torch.library.register_autograd(f"heed::{name}", refuse, lib=library)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _built() -> bool:
     return library() is not None
+
+
+# What torch.compiler.assume_constant_result does: a compiler takes the answer for granted. That would import the
+# compiler, which takes a second.
+_built._dynamo_marked_constant = True  # type: ignore[attr-defined]

@@ -1,26 +1,29 @@
 """A stack as a program: many tokens of every row through all of its blocks in one call of a kernel.
 
 All real tokens stand one behind the other, whatever rows they are of: nothing is computed for padding. Tokens of a row
-see one another; what is to be remembered of them goes into empty logs as by plain calls. Where gradients are kept,
-where somebody looks into a block, and where a part has no instruction, plain calls do it.
+see one another; what is to be remembered of them goes into empty logs as by plain calls, and recurrences go on from
+their cells. Where gradients are kept, where somebody looks into a block, and where a part has no instruction, plain
+calls do it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as hooks
 
 from ..core.contract import Mixer, Where
-from ..core.state import Log, State
-from ..kernels.abi import BACKWARDS, BOTH_WAYS
+from ..core.state import Cell, State, leaves
+from ..kernels.abi import BACKWARDS, BOTH_WAYS, Matrix, Weights
 from ..kernels.build import library
+from ..kernels.linear import matrix
 from ..kernels.memories import Memories
 from ..kernels.program import Running, Unknown
-from ..mixers import Attention, Cross
+from ..mixers import Attention, Cross, Retention, Rwkv
+from ..parts.channelmix import ChannelMix
 from ..parts.masks import Whole, Window
 from ..parts.positions import Alibi
 from ..parts.positionwise import FeedForward, Gated
@@ -31,33 +34,45 @@ from .script import Blocks, known, looks_back
 if TYPE_CHECKING:
     from .stack import Stack
 
+SHORT = 64  # tokens of a row, on average, up to which a retention goes one by one; more are quicker in chunks
 LEAST = 8  # tokens for which a program is written
 MOST = 4096  # tokens that go through it at once, unless a single row has more: what lies between blocks stays small
 
 
 def passed(stack: Stack, x: Tensor, where: Where, states: States | None) -> tuple[Tensor, States | None] | None:
     """The stream after all blocks, zeros at padding, and what is remembered; None if plain calls must do it."""
-    if torch.is_grad_enabled() or stack.training or not _plain(x, where) or library() is None:
+    if torch.is_grad_enabled() or stack.training or not _usual(x, where) or library() is None:
         return None
-    if not all(map(_unseen, stack.modules())) or not all(_empty(state) for state in states or ()):
+    if not all(map(_unseen, stack.modules())) or not all(_ready(state) for state in states or ()):
         return None
     try:
-        script = Pass(stack, x.shape[-1], keeps=states is not None)
+        script = Pass(stack, x, keeps=states is not None)
     except Unknown:
         return None
-    stream, entries = script.run(x, where)
+    before = states if states is not None or not script.draft.cells else stack.start(len(x))
+    cells = [tensor for leaf in leaves(before) if isinstance(leaf, Cell) for tensor in leaf.take()]
+    done = script.run(x, where, cells)
     if states is None:
-        return stream, None
-    return stream, cast(States, _appended(states, where, iter(entries)))
+        return done.stream, None
+    return done.stream, cast(States, _remembered(states, where, iter(done.entries), iter(done.cells)))
+
+
+class Done(NamedTuple):
+    """What came of a pass."""
+
+    stream: Tensor  # [B, T, D]
+    entries: list[Tensor]  # keys and values to be kept, layer by layer, each [B, T, heads, size]
+    cells: list[Tensor]  # each [B, ...]
 
 
 class Pass(Blocks):
     """The program of a stack whose tokens see one another."""
 
-    def __init__(self, stack: Stack, width: int, *, keeps: bool) -> None:
+    def __init__(self, stack: Stack, x: Tensor, *, keeps: bool) -> None:
         super().__init__()
         known(type(stack.ends) is Ends, stack.ends)
-        self._stream = self.draft.register("stream", width)
+        self._stream = self.draft.register("stream", x.shape[2])
+        self._length = x.shape[1]
         self._keeps = keeps
         self._kept: list[tuple[int, int]] = []  # registers of keys and values, layer by layer, and how many heads
         for block in stack.layers:
@@ -66,23 +81,30 @@ class Pass(Blocks):
         if stack.ends.final is not None:
             self._norm(stack.ends.final, self._stream, self._stream)
 
-    def run(self, x: Tensor, where: Where) -> tuple[Tensor, list[Tensor]]:
-        """The stream, and the keys and values that are kept. [B, T, D] -> [B, T, D], each [B, T, heads, size]"""
+    def run(self, x: Tensor, where: Where, cells: Sequence[Tensor]) -> Done:
+        """Some rows after the other."""
         padded, lengths = where.span.padded, where.real.sum(1).tolist()
         three = (t[where.real] if padded else t.flatten(0, 1) for t in (x, where.order, where.position))
         tokens, order, position = three
         wanted = [self._stream, *(register for register, _ in self._kept)]
         pieces: list[list[Tensor]] = []
+        after: list[list[Tensor]] = []
         for rows, some in _pieces(lengths):
-            running = Running(self.draft, some.stop - some.start, Memories((), ()))
+            memories = Memories((), ())
+            running = Running(self.draft, some.stop - some.start, memories, [cell[rows] for cell in cells])
             running.value(self._stream).copy_(tokens[some])
             running.read(order[some], position[some], torch.tensor([0, *lengths[rows]]).cumsum(0))
             pieces.append([running.value(register) for register in wanted])
-        stream, *kept = (_rows(several, where) for several in zip(*pieces, strict=True))
-        return stream, [t.view(*t.shape[:2], heads, -1) for t, (_, heads) in zip(kept, self._kept, strict=True)]
+            after.append(running.cells)
+        stream, *kept = (_rows(_joined(several), where) for several in zip(*pieces, strict=True))
+        entries = [t.view(*t.shape[:2], heads, -1) for t, (_, heads) in zip(kept, self._kept, strict=True)]
+        return Done(stream, entries, [_joined(several) for several in zip(*after, strict=True)])
 
     def _part(self, part: Mixer[object], source: int, target: int, old: float = 1.0) -> None:  # type: ignore[type-var]
-        known(type(part) in (Attention, FeedForward, Gated), part)
+        short = self._length <= SHORT
+        known(
+            type(part) in (Attention, FeedForward, Gated, Rwkv, ChannelMix) or (type(part) is Retention and short), part
+        )
         super()._part(part, source, target, old)
 
     def _sight(self, part: Attention) -> tuple[int, int]:
@@ -92,6 +114,17 @@ class Pass(Blocks):
             known(not isinstance(part.position, Alibi), part.position)  # whose terms fall on one side only
             return BOTH_WAYS, mask.back if isinstance(mask, Window) else -1
         return BACKWARDS, looks_back(part)
+
+    def _plain(self, layer: nn.Linear) -> Matrix:
+        """As it is stored, row by row or column by column: for many tokens it is laid out anew in either case."""
+        weight = layer.weight
+        if weight.is_contiguous() or weight.stride(0) != 1 or weight.stride(1) < len(weight) or not weight.is_cpu:
+            return super()._plain(layer)
+        self.draft.keep(layer.bias)
+        self.draft.kept.append(weight)
+        made = matrix(Weights.FLOAT32, weight, None, layer.bias, layer.out_features, layer.in_features)
+        made.across = weight.stride(1)
+        return made
 
     def _entry(self, name: str) -> str:
         return f"{name} {len(self._kept)}" if self._keeps else name
@@ -122,14 +155,17 @@ def _pieces(lengths: list[int]) -> Iterator[tuple[slice, slice]]:
     yield slice(first, len(lengths)), slice(begin, end)
 
 
-def _rows(pieces: Sequence[Tensor], where: Where) -> Tensor:
+def _joined(pieces: Sequence[Tensor]) -> Tensor:
+    return pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))
+
+
+def _rows(flat: Tensor, where: Where) -> Tensor:
     """Tokens one behind the other, each at its place. [N, C] -> [B, T, C]"""
-    flat = pieces[0] if len(pieces) == 1 else torch.cat(list(pieces))
     shape = (*where.order.shape, flat.shape[1])
     return flat.new_zeros(shape).index_put_((where.real,), flat) if where.span.padded else flat.view(shape)
 
 
-def _plain(x: Tensor, where: Where) -> bool:
+def _usual(x: Tensor, where: Where) -> bool:
     """Many tokens in float32, in order, on the CPU, and no tracing or rewriting of calls."""
     if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu") or type(x) is not Tensor:
         return False
@@ -142,15 +178,20 @@ def _unseen(module: nn.Module) -> bool:
     return not (module._forward_hooks or module._forward_pre_hooks or every)
 
 
-def _empty(state: State) -> bool:
+def _ready(state: State) -> bool:
+    """Whether it can be gone on from: logs that are empty, cells, all in float32."""
     if isinstance(state, tuple):
-        return all(map(_empty, state))
-    return isinstance(state, Log) and not state.tensors()[0].numel() and state.tensors()[2].dtype == torch.float32
+        return all(map(_ready, state))
+    held = state.tensors()
+    if isinstance(state, Cell):
+        return all(tensor.dtype == torch.float32 for tensor in held)
+    return not held[0].numel() and held[2].dtype == torch.float32
 
 
-def _appended(state: State, where: Where, entries: Iterator[Tensor]) -> State:
-    """The same tree, whose logs hold these keys and values."""
+def _remembered(state: State, where: Where, entries: Iterator[Tensor], cells: Iterator[Tensor]) -> State:
+    """The same tree: logs that hold these keys and values, cells of these."""
     if isinstance(state, tuple):
-        return tuple(_appended(part, where, entries) for part in state)
-    assert isinstance(state, Log)
+        return tuple(_remembered(part, where, entries, cells) for part in state)
+    if isinstance(state, Cell):
+        return Cell(*(next(cells) for _ in state.tensors()))
     return state.append(where, next(entries), next(entries))[1]

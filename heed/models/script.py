@@ -270,13 +270,19 @@ class Blocks:
         else:
             known(type(layer) in (nn.Linear, Scores), layer)
             known(layer.weight.dtype == torch.float32, layer)
-            if not layer.weight.is_contiguous():  # stored the other way round: from now on as it is read
-                layer.weight.data = layer.weight.data.contiguous()
-            three, kind = (layer.weight, None, layer.bias), Weights.FLOAT32  # type: ignore[assignment]
+            return self._plain(layer)
         known(three[2] is None or three[2].dtype == torch.float32, layer)
         for tensor in three:
             self.draft.keep(tensor)
         return matrix(kind, *three, *sizes)
+
+    def _plain(self, layer: nn.Linear) -> Matrix:
+        """A matrix of float32. One that is stored the other way round is, from now on, as it is read."""
+        known(layer.bias is None or layer.bias.dtype == torch.float32, layer)
+        if not layer.weight.is_contiguous():
+            layer.weight.data = layer.weight.data.contiguous()
+        self.draft.keep(layer.weight), self.draft.keep(layer.bias)
+        return matrix(Weights.FLOAT32, layer.weight, None, layer.bias, layer.out_features, layer.in_features)
 
 
 def looks_back(part: Attention) -> int:

@@ -60,7 +60,9 @@ def test_a_run_with_bits_rebuilds_itself_and_is_packed(tmp_path: Path) -> None:
     assert sum(isinstance(layer, Packed) for layer in again.modules()) == 6
     with written_out():  # the same sums in the same order
         assert torch.equal(scores(again), scores(model))
-    torch.testing.assert_close(scores(again), scores(model), rtol=0, atol=0.05)  # a channel is rounded to the next number
+    torch.testing.assert_close(
+        scores(again), scores(model), rtol=0, atol=0.05
+    )  # a channel is rounded to the next number
     assert load(small.path).generate("x") == load(run.path).generate("x")
     assert "| split | holds |" in (small.path / "README.md").read_text()
     with pytest.raises(ConfigError, match="edits cannot be changed in a run that goes on"):

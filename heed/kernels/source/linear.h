@@ -8,7 +8,7 @@ enum Weights : int32_t { FLOAT32 = 0, INT8 = 1, GROUPS8 = 2, GROUPS4 = 3, TERNAR
 struct Matrix {
   int32_t kind;
   int32_t rows, columns;  // outputs, inputs
-  int32_t reserved;
+  int32_t across;  // 0, or: float32 weights lie column by column, so far apart; panels are made of them for any tokens
   const void* weights;
   const void* scales;  // float per row; uint16 (half precision) per group of 32; one float
   const float* bias;

@@ -59,6 +59,14 @@ const int32_t* words_of(const Matrix& m, int64_t row, int64_t first, int64_t cou
 
 // PANEL rows from `row` on. Where there is no row, the last one again: nobody looks at what it gives.
 void lay(const Matrix& m, int64_t row, int64_t first, int64_t count, int32_t* panel) {
+  if (m.across) {
+    const int64_t some = std::min<int64_t>(PANEL, m.rows - row);
+    for (int64_t k = 0; k < count; ++k) {
+      std::memcpy(panel + k * PANEL, (const float*)m.weights + (first + k) * m.across + row, some * sizeof(float));
+      std::memset(panel + k * PANEL + some, 0, (PANEL - some) * sizeof(float));
+    }
+    return;
+  }
   static thread_local std::vector<int32_t> room;
   if ((int64_t)room.size() < PANEL * count) room.resize(PANEL * count);
   const int32_t* rows[PANEL];
@@ -111,7 +119,7 @@ void finish(const Matrix& m, const Rounded& r, Share tokens, int64_t row, float*
 
 // Fewer tokens do not pay for the laying out; nor do whole numbers where a product is more than one instruction.
 bool by_panels(const Matrix& m, int64_t tokens) {
-  if (in_floats(m)) return tokens >= 12;  // by measurement, like the others
+  if (in_floats(m)) return tokens >= 12 || m.across;  // by measurement, like the others
 #if defined(HAS_DOT_BYTES)
   return tokens >= (m.kind == INT8 ? 32 : 24);
 #else

@@ -144,66 +144,116 @@ static void plus(const Instruction& in, const Step& s, const Team& team) {
   for (int64_t k = mine.begin; k < mine.end; ++k) to.data[k] = in.real[0] * to.data[k] + in.real[1] * from.data[k];
 }
 
+// The tokens of row q: many, or the one of a step.
+static Share tokens_of(const Step& s, int64_t q) {
+  return s.begins ? Share{s.begins[q], s.begins[q + 1]} : Share{q, q + 1};
+}
+static int64_t row_count(const Step& s) { return s.begins ? s.sequences : s.rows; }
+
 // The token and the one before it, mixed channel by channel.
 static void shift(const Instruction& in, const Step& s, const Team& team) {
   const Register to = s.registers[in.to], from = s.registers[in.from];
-  const float *before = s.cells[in.number[0]], *share = (const float*)in.table[0];
-  const Share mine = team.of(s.rows * to.width);
-  for (int64_t k = mine.begin; k < mine.end; ++k)
-    to.data[k] = before[k] + share[k % to.width] * (from.data[k] - before[k]);
+  const float *cell = s.cells[in.number[0]], *share = (const float*)in.table[0];
+  const int64_t width = to.width;
+  for (int64_t q = 0; q < row_count(s); ++q) {
+    const Share tokens = tokens_of(s, q), mine = team.of(tokens.end - tokens.begin);
+    for (int64_t t = tokens.begin + mine.begin; t < tokens.begin + mine.end; ++t) {
+      const float* before = t == tokens.begin ? cell + q * width : from.data + (t - 1) * width;
+      const float* x = from.data + t * width;
+      for (int64_t k = 0; k < width; ++k) to.data[t * width + k] = before[k] + share[k] * (x[k] - before[k]);
+    }
+  }
 }
 
+// The last token of every row is remembered.
 static void keep(const Instruction& in, const Step& s, const Team& team) {
   const Register from = s.registers[in.from];
-  const Share mine = team.of(s.rows * from.width);
-  std::memcpy(s.cells[in.number[0]] + mine.begin, from.data + mine.begin, (mine.end - mine.begin) * sizeof(float));
+  const Share mine = team.of(row_count(s));
+  for (int64_t q = mine.begin; q < mine.end; ++q) {
+    const Share tokens = tokens_of(s, q);
+    if (tokens.begin < tokens.end)
+      std::memcpy(s.cells[in.number[0]] + q * from.width, from.data + (tokens.end - 1) * from.width, from.width * sizeof(float));
+  }
 }
 
 // See mixers/rwkv.py. Sums are divided by e^level, the largest exponent in them.
+struct Wkv {
+  Float above, below, level;
+  Float next(Float key, Float value, Float fade, Float bonus) {
+    const Float own = add(bonus, key), crest = larger(level, own);
+    const Float old = exponential(sub(level, crest)), fresh = exponential(sub(own, crest));
+    const Float y = div(fma(old, above, mul(fresh, value)), fma(old, below, fresh));
+    const Float faded = add(level, fade), top = larger(faded, key);
+    const Float kept = exponential(sub(faded, top)), added = exponential(sub(key, top));
+    above = fma(kept, above, mul(added, value));
+    below = fma(kept, below, added);
+    level = top;
+    return y;
+  }
+};
+
 static void wkv(const Instruction& in, const Step& s, const Team& team) {
   const Register to = s.registers[in.to], key = s.registers[in.key], value = s.registers[in.value];
-  float *above = s.cells[in.number[0]], *below = s.cells[in.number[1]], *level = s.cells[in.number[2]];
   const float *fade = (const float*)in.table[0], *bonus = (const float*)in.table[1];
-  const Share mine = team.of(s.rows * to.width);
-  for (int64_t k = mine.begin; k < mine.end; ++k) {
-    const float own = bonus[k % to.width] + key.data[k], crest = std::max(level[k], own);
-    const float old = std::exp(level[k] - crest), fresh = std::exp(own - crest);
-    to.data[k] = (old * above[k] + fresh * value.data[k]) / (old * below[k] + fresh);
-    const float faded = level[k] + fade[k % to.width], next = std::max(faded, key.data[k]);
-    const float kept = std::exp(faded - next), added = std::exp(key.data[k] - next);
-    above[k] = kept * above[k] + added * value.data[k];
-    below[k] = kept * below[k] + added;
-    level[k] = next;
+  const int64_t width = to.width;
+  const Share mine = team.of(width, LANES);
+  for (int64_t q = 0; q < row_count(s); ++q) {
+    const Share tokens = tokens_of(s, q);
+    float* cells[3];
+    for (int i = 0; i < 3; ++i) cells[i] = s.cells[in.number[i]] + q * width;
+    for (int64_t c = mine.begin; c < mine.end; c += LANES) {
+      const int64_t some = std::min<int64_t>(LANES, mine.end - c);
+      const auto part = [&](const float* x) {
+        float room[LANES] = {};
+        std::memcpy(room, x + c, some * sizeof(float));
+        return load(room);
+      };
+      const auto put = [&](float* y, Float x) {
+        float room[LANES];
+        store(room, x);
+        std::memcpy(y + c, room, some * sizeof(float));
+      };
+      Wkv sums{part(cells[0]), part(cells[1]), part(cells[2])};
+      const Float down = part(fade), own = part(bonus);
+      for (int64_t t = tokens.begin; t < tokens.end; ++t)
+        put(to.data + t * width, sums.next(part(key.data + t * width), part(value.data + t * width), down, own));
+      put(cells[0], sums.above), put(cells[1], sums.below), put(cells[2], sums.level);
+    }
   }
 }
 
 // See mixers/retention.py: S = γ S + kᵀ v, y = q S, a matrix for every head.
+static void retain_token(float* state, const float* q, const float* k, const float* v, float* y, int64_t size, int64_t wide,
+                         float gamma, float scale) {
+  std::memset(y, 0, wide * sizeof(float));
+  for (int64_t i = 0; i < size; ++i) {
+    float* line = state + i * wide;
+    const Float times = spread(k[i] * scale), asked = spread(q[i]), fade = spread(gamma);
+    int64_t j = 0;
+    for (; j + LANES <= wide; j += LANES) {
+      const Float next = fma(times, load(v + j), mul(fade, load(line + j)));
+      store(line + j, next);
+      store(y + j, fma(asked, next, load(y + j)));
+    }
+    for (; j < wide; ++j) {
+      line[j] = k[i] * scale * v[j] + gamma * line[j];
+      y[j] += q[i] * line[j];
+    }
+  }
+}
+
 static void retain(const Instruction& in, const Step& s, const Team& team) {
   const Register to = s.registers[in.to], query = s.registers[in.from];
   const Register key = s.registers[in.key], value = s.registers[in.value];
   const int64_t heads = in.number[1], size = in.number[2], wide = in.number[3];
-  const float *gamma = (const float*)in.table[0], scale = in.real[0];
-  const Share mine = team.of(s.rows * heads);
+  const Share mine = team.of(row_count(s) * heads);
   for (int64_t piece = mine.begin; piece < mine.end; ++piece) {
-    const int64_t b = piece / heads, h = piece % heads;
-    float *state = s.cells[in.number[0]] + piece * size * wide, *y = to.data + b * to.width + h * wide;
-    const float *q = query.data + b * query.width + h * size, *k = key.data + b * key.width + h * size;
-    const float* v = value.data + b * value.width + h * wide;
-    std::memset(y, 0, wide * sizeof(float));
-    for (int64_t i = 0; i < size; ++i) {
-      float* line = state + i * wide;
-      const Float times = spread(k[i] * scale), asked = spread(q[i]), fade = spread(gamma[h]);
-      int64_t j = 0;
-      for (; j + LANES <= wide; j += LANES) {
-        const Float next = fma(times, load(v + j), mul(fade, load(line + j)));
-        store(line + j, next);
-        store(y + j, fma(asked, next, load(y + j)));
-      }
-      for (; j < wide; ++j) {
-        line[j] = k[i] * scale * v[j] + gamma[h] * line[j];
-        y[j] += q[i] * line[j];
-      }
-    }
+    const int64_t h = piece % heads;
+    const Share tokens = tokens_of(s, piece / heads);
+    for (int64_t t = tokens.begin; t < tokens.end; ++t)
+      retain_token(s.cells[in.number[0]] + piece * size * wide, query.data + t * query.width + h * size,
+                   key.data + t * key.width + h * size, value.data + t * value.width + h * wide,
+                   to.data + t * to.width + h * wide, size, wide, ((const float*)in.table[0])[h], in.real[0]);
   }
 }
 
