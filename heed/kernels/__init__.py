@@ -15,9 +15,11 @@ from .linear import by_group as by_group
 from .linear import grouped as grouped
 from .linear import int8 as int8
 from .linear import matrix_of_groups as matrix_of_groups
+from .linear import plain_ as plain_
 from .linear import two_bits as two_bits
 from .linear import ungrouped as ungrouped
 from .linear import w8a8 as w8a8
 from .loss import entropy_ as entropy_
 from .means import wkv as wkv
+from .pages import large_pages as large_pages
 from .spaces import selective as selective

@@ -125,13 +125,21 @@ def two_bits_written_out(x: Tensor, codes: Tensor, scale: Tensor, bias: Tensor |
     return (y if bias is None else y + bias).to(x.dtype)
 
 
-def product(kind: Weights, x: Tensor, weights: Tensor, scales: Tensor | None, bias: Tensor | None, rows: int) -> Tensor:
-    """The kernel: tokens [..., K] in float32 give [..., rows]."""
+def product(
+    kind: Weights,
+    x: Tensor,
+    weights: Tensor,
+    scales: Tensor | None,
+    bias: Tensor | None,
+    rows: int,
+    out: Tensor | None = None,
+) -> Tensor:
+    """The kernel: tokens [..., K] in float32 give [..., rows], which is written to `out` if that is given."""
     compiled = library()
     assert compiled is not None
     tokens = x.reshape(-1, x.shape[-1]).contiguous()
     count, inputs = tokens.shape
-    y = tokens.new_empty(count, rows)
+    y = tokens.new_empty(count, rows) if out is None else out
     if count and rows:
         shorts = torch.empty(count, padded(inputs), dtype=torch.int16)
         steps, sums = tokens.new_empty(count), torch.empty(count, dtype=torch.int32)
@@ -141,6 +149,13 @@ def product(kind: Weights, x: Tensor, weights: Tensor, scales: Tensor | None, bi
         given = (tokens.data_ptr(), count, ctypes.byref(scratch), y.data_ptr(), torch.get_num_threads())
         compiled.heed_linear(ctypes.byref(made), *given)
     return y.view(*x.shape[:-1], rows)
+
+
+def plain_(out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """out = x Wᵀ + b in whatever precision, into memory that is there. [M, K], [N, K] -> [M, N]"""
+    if served(x, weight, bias, out) and weight.dtype == torch.float32:
+        return product(Weights.FLOAT32, x, weight, None, bias, len(weight), out)
+    return torch.mm(x, weight.T, out=out) if bias is None else torch.addmm(bias, x, weight.T, out=out)
 
 
 def padded(inputs: int) -> int:
