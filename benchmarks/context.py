@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,23 +74,24 @@ def _written(model: Decoder, state: State, past: int, count: int) -> float:
     return (perf_counter() - begin) / (count - 1)
 
 
+@torch.no_grad()
 def _memory() -> tuple[float, float]:
     """Bytes beyond those of the bare libraries while tokens are written, and bytes of weights and state."""
     torch.manual_seed(0)
-    small = Decoder.Config(vocabulary=8, width=8, depth=1).build().eval()
+    small = Decoder.Config(vocabulary=VOCABULARY, width=8, depth=1).build().eval()
     _written(small, _read(small, 1), 1, 2)  # everything is imported and compiled
     gc.collect()
     bare = _resident("VmRSS")
     model = Decoder.Config(vocabulary=VOCABULARY, width=WIDTH, depth=DEPTH).build().eval()
     state = _read(model, LONG)
     gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what reading took and gave back is not what writing takes
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     stepper = model.stepper(state)
     assert stepper is not None
     token = torch.zeros(1, dtype=torch.long)
-    with torch.no_grad():
-        for place in range(LONG, LONG + MORE):
-            token = stepper.step(token, Where.run(1, 1, start=place)).argmax(1)
+    for place in range(LONG, LONG + MORE):
+        token = stepper.step(token, Where.run(1, 1, start=place)).argmax(1)
     grown = _resident("VmHWM") - bare
     weights = sum(weight.nbytes for weight in {id(weight): weight for weight in model.parameters()}.values())
     return grown, weights + nbytes(stepper.state())

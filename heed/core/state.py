@@ -190,7 +190,9 @@ class Log(Leaf):
     def lend(self) -> Lent:
         """Hand the storage out, in one piece. `Lent` becomes a log again by `returned`."""
         self.spend()
-        return Lent(tuple(t.contiguous() for t in self._held), self._length, self.cap, self._free, self._span)
+        held = tuple(t.contiguous() for t in self._held)
+        self._held = tuple(t.new_empty(0, 0) for t in held)  # who keeps this handle keeps no entries
+        return Lent(held, self._length, self.cap, self._free, self._span)
 
     @classmethod
     def returned(cls, lent: Lent) -> Self:

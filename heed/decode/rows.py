@@ -79,6 +79,8 @@ class Rows:
             self._asked = True
             with _resting(self._training):
                 self._stepper = self._model.stepper(self._state)
+            if self._stepper is not None:
+                self._state = None  # which the stepper has now
         return self._stepper is not None
 
     @torch.no_grad()

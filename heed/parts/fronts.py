@@ -100,12 +100,13 @@ class Tokens(Front):
         x = _looked_up(self.table, tokens[..., 0], "the vocabulary")
         # Only tokens are scaled: `place` multiplies the sum, so the other fields are divided before.
         if self.segment is not None:
-            x = x + _looked_up(self.segment, tokens[..., 1], "the table of segments") / self.scale
+            segment = _looked_up(self.segment, tokens[..., 1], "the table of segments")
+            x = x + (segment if self.scale == 1.0 else segment / self.scale)
         return x if self.box is None else x + self.box(tokens[..., -4:]) / self.scale
 
     def place(self, x: Tensor, where: Where) -> Tensor:
         """Embeddings, told where they are."""
-        x = self._widened(x * self.scale, "token")
+        x = self._widened(x if self.scale == 1.0 else x * self.scale, "token")  # a copy of all tokens takes its time
         x = x if self.position is None else self.position(x, where.blank(where.position))
         x = self._widened(x, "sum")
         x = self._widened(x if self.norm is None else self.norm(x), "norm")
