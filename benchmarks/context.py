@@ -29,7 +29,9 @@ def rows(rounds: int | None) -> Iterator[Row]:
     """Recurrent models after a short and after a long past; then the memory of attention after a long one."""
     torch.manual_seed(0)
     for name, plan in {"RWKV-4": RWKV(width=WIDTH, depth=DEPTH), "RetNet": RetNet(width=WIDTH, depth=DEPTH)}.items():
-        yield from _flat(name, plan.sized(VOCABULARY).build().eval(), rounds or ROUNDS)
+        model = plan.sized(VOCABULARY).build().eval()
+        assert isinstance(model, Decoder)
+        yield from _flat(name, model, rounds or ROUNDS)
     grown, needed = apart(_memory)
     both = Figure.exact(grown, "B"), Figure.exact(needed, "B"), Figure.exact(grown / needed, "×")
     what = f"attention, {LONG:,} tokens remembered, {MORE} written: memory; peer: weights and declared state"

@@ -268,9 +268,8 @@ class Blocks:
             three = (layer.codes, layer.scale, layer.bias)
             kind = Weights.GROUPS8 if layer.bits == 8 else Weights.GROUPS4
         else:
-            known(type(layer) in (nn.Linear, Scores), layer)
-            known(layer.weight.dtype == torch.float32, layer)
-            return self._plain(layer)
+            known(type(layer) in (nn.Linear, Scores) and layer.weight.dtype == torch.float32, layer)
+            return self._plain(cast(nn.Linear, layer))
         known(three[2] is None or three[2].dtype == torch.float32, layer)
         for tensor in three:
             self.draft.keep(tensor)
@@ -278,11 +277,12 @@ class Blocks:
 
     def _plain(self, layer: nn.Linear) -> Matrix:
         """A matrix of float32. One that is stored the other way round is, from now on, as it is read."""
-        known(layer.bias is None or layer.bias.dtype == torch.float32, layer)
+        bias: Tensor | None = layer.bias
+        known(bias is None or bias.dtype == torch.float32, layer)
         if not layer.weight.is_contiguous():
             layer.weight.data = layer.weight.data.contiguous()
-        self.draft.keep(layer.weight), self.draft.keep(layer.bias)
-        return matrix(Weights.FLOAT32, layer.weight, None, layer.bias, layer.out_features, layer.in_features)
+        self.draft.keep(layer.weight), self.draft.keep(bias)
+        return matrix(Weights.FLOAT32, layer.weight, None, bias, layer.out_features, layer.in_features)
 
 
 def looks_back(part: Attention) -> int:
