@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as hooks
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from ..core.contract import Mixer, Where
 from ..core.state import Cell, State, leaves
@@ -129,19 +130,9 @@ class Pass(Blocks):
     def _entry(self, name: str) -> str:
         return f"{name} {len(self._kept)}" if self._keeps else name
 
-    def _attend(
-        self,
-        part: Attention | Cross,
-        three: tuple[int, int, int],
-        target: int,
-        old: float,
-        *,
-        sight: tuple[int, int],
-        slopes: Tensor | None = None,
-    ) -> None:
-        super()._attend(part, three, target, old, sight=sight, slopes=slopes)
+    def _attended(self, part: Attention | Cross, key: int, value: int) -> None:
         if self._keeps:
-            self._kept += [(register, int(part.kv_heads)) for register in three[1:]]
+            self._kept += [(register, int(part.kv_heads)) for register in (key, value)]
 
 
 def _pieces(lengths: list[int]) -> Iterator[tuple[slice, slice]]:
@@ -166,8 +157,11 @@ def _rows(flat: Tensor, where: Where) -> Tensor:
 
 
 def _usual(x: Tensor, where: Where) -> bool:
-    """Many tokens in float32, in order, on the CPU, and no tracing or rewriting of calls."""
-    if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu") or type(x) is not Tensor:
+    """Many tokens in float32, in order, on the CPU; and a call that nobody records, maps or rewrites."""
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or torch.is_autocast_enabled("cpu"):
+        return False
+    mapped = torch._C._functorch.peek_interpreter_stack() is not None
+    if type(x) is not Tensor or mapped or _get_current_dispatch_mode() is not None:
         return False
     return bool(x.is_cpu and x.dtype == torch.float32 and x.shape[0] * x.shape[1] >= LEAST and where.span.run)
 

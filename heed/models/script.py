@@ -214,9 +214,13 @@ class Blocks:
             Operation.ATTEND, mixed, query, number=number, real=(part.scale, cap or 0.0), table=(slopes,)
         )
         made.key, made.value = key, value
+        self._attended(part, key, value)
         if part.norm is not None:
             self._norm(part.norm, mixed, mixed)
         self._settle(part.out, mixed, target, old)
+
+    def _attended(self, part: Attention | Cross, key: int, value: int) -> None:
+        """These registers were looked at: what is remembered of a step is in its memory already."""
 
     def _norm(self, norm: nn.Module, source: int, target: int, groups: int = 1) -> None:
         gain: Tensor | None

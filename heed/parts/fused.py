@@ -244,7 +244,7 @@ def kernel(query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, how: How) ->
         dropout_p=how.dropout,
         is_causal=pairs.triangle,
         scale=how.scale,
-        enable_gqa=key.shape[2] != query.shape[2],
+        enable_gqa=bool(key.shape[2] != query.shape[2]),
     ).transpose(1, 2)
     return y if size == widest else y[..., :size]
 

@@ -161,7 +161,20 @@ class Int8(Edited):
         return _unreadable(self, self.scale)
 
 
-class Grouped(Edited):
+class HalfSteps(nn.Module):
+    """Steps in half precision, which stay so when a model becomes float32: that is exact, and what kernels read."""
+
+    scale: Tensor
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        held = self.scale
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if (held.dtype, self.scale.dtype) == (torch.float16, torch.float32):
+            self.scale = held if self.scale.device == held.device else self.scale.half()
+        return self
+
+
+class Grouped(HalfSteps, Edited):
     """y = t · Σ_g s_g (W'_g x'_g) + b: weights are whole numbers of 8 or 4 bits, times one step for 32 inputs.
 
     The formats q8_0 and q4_0 of GGUF. Steps are half precision: 8.5 or 4.5 bits per weight. Channels of a token are
@@ -188,12 +201,6 @@ class Grouped(Edited):
 
     def forward(self, x: Tensor) -> Tensor:
         return kernels.grouped(x, self.codes, self.scale, self.bias)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        held = self.scale
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.scale = still_half(held, self.scale)
-        return self
 
     @property
     def matrix(self) -> Tensor:
@@ -307,13 +314,6 @@ def _by_groups(exact: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     codes = (_divided(groups, scale).round().clamp(-8, 7) + 8).to(torch.uint8)
     low, high = codes.chunk(2, -1)
     return (low | (high << 4)).flatten(-2), scale
-
-
-def still_half(held: Tensor, moved: Tensor) -> Tensor:
-    """Steps of groups after a model became float32: half precision as before, which is exact and what kernels read."""
-    if (held.dtype, moved.dtype) != (torch.float16, torch.float32):
-        return moved
-    return held if moved.device == held.device else moved.half()
 
 
 def _divided(groups: Tensor, scale: Tensor) -> Tensor:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Self
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..kernels import by_group, ungrouped
 from ..kernels.abi import Weights
-from .linears import Grouped, Int8, still_half
+from .linears import Grouped, HalfSteps, Int8
 
 
-class Rounded(nn.Embedding):
+class Rounded(HalfSteps, nn.Embedding):
     """E[i] = s_i · E'_i: rows are whole numbers of 8 bits times one step, or of 8 or 4 bits times one per 32 of them.
 
     Codes and steps are those of a layer of few bits (`Int8`, `Grouped`), and the very same tensors: a head that is tied
@@ -44,12 +41,6 @@ class Rounded(nn.Embedding):
     def grouped(self) -> bool:
         """Whether a row has many steps."""
         return self.scale.dim() == 2
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        held = self.scale
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.scale = still_half(held, self.scale)
-        return self
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]  # there is none to set

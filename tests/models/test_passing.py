@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+from torch.utils.flop_counter import FlopCounterMode
 
 from heed.core.config import Config
 from heed.core.contract import Where
@@ -207,6 +209,25 @@ def test_recurrences_go_on_from_their_cells(name: str) -> None:
         scores, state = model(tokens[:, begin:end], Where.run(1, end - begin, start=begin), state)
         made.append(scores)
     torch.testing.assert_close(torch.cat(made, 1), whole, rtol=0, atol=4e-6 * float(whole.abs().max()))
+
+
+@pytest.mark.filterwarnings("ignore::Warning")  # torch's, about vmap and trace
+@torch.no_grad()
+def test_calls_that_are_mapped_or_recorded_are_plain() -> None:
+    config, where = ENCODERS["bert"], _where((11, 11))
+    models = [_model(config).stack.requires_grad_(False) for _ in range(2)]
+    for weight in models[1].parameters():
+        weight.mul_(0.5)
+    x = _stream(where)
+    weights, buffers = stack_module_state(models)
+    several = vmap(lambda w, b: functional_call(models[0], (w, b), (x, where))[0])(weights, buffers)
+    for one, stack in zip(several, models, strict=True):
+        torch.testing.assert_close(one, stack(x, where)[0], rtol=0, atol=2e-6 * float(one.abs().max()))
+    traced = torch.jit.trace(lambda given: models[0](given, where)[0], x.detach(), check_trace=False)
+    torch.testing.assert_close(traced(2 * x), models[0](2 * x, where)[0], rtol=0, atol=1e-5)
+    with FlopCounterMode(display=False) as counted:
+        models[0](x, where)
+    assert counted.get_total_flops() > 0
 
 
 @torch.no_grad()
