@@ -15,6 +15,7 @@ from ..core.errors import InputError
 from ..core.stamps import Span
 from ..core.state import Lent
 from .abi import Memory
+from .pages import settled
 
 
 class Shelf:
@@ -47,10 +48,18 @@ class Shelf:
         for log in self.logs:
             log.fit(count)
         room = self.logs[0].room
+        if room != before:
+            self._settle()
         if self.table is not None and room != before:
             owner = _own(len(self.table), room) // room
             owner[:, :before] = self.table // before
             self.table = owner * room + torch.arange(room, dtype=torch.int32)
+
+    def _settle(self) -> None:
+        """All that is read for every token lies on large pages."""
+        moved = iter(settled([part for log in self.logs for part in log.held[2:]]))
+        for log in self.logs:
+            log.held = (*log.held[:2], *(next(moved) for _ in log.held[2:]))
 
     def straighten(self) -> None:
         """Every row in its own storage."""

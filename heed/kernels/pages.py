@@ -21,6 +21,14 @@ def large_pages(tensors: Sequence[Tensor], *, now: bool) -> None:
         compiled.heed_large_pages(many(*(t.data_ptr() for t in tensors)), many(*sizes), len(sizes), int(now))
 
 
+def settled(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The same numbers on large pages; those that are smaller than that, one behind the other."""
+    if tensors[0].nbytes < SMALL:
+        return gathered(tensors)
+    large_pages(tensors, now=True)
+    return list(tensors)
+
+
 def gathered(tensors: Sequence[Tensor]) -> list[Tensor]:
     """The same numbers one behind the other; what was one tensor stays one. Nothing is moved that lies so already."""
     single = {tensor.data_ptr(): tensor for tensor in tensors}

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 SHORT = 64  # tokens of a row, on average, up to which a retention goes one by one; more are quicker in chunks
 LEAST = 8  # tokens for which a program is written
-MOST = 4096  # tokens that go through it at once, unless a single row has more: what lies between blocks stays small
+MOST = 1024  # tokens that go through it at once, unless a single row has more: what lies between blocks stays near
 
 
 def passed(stack: Stack, x: Tensor, where: Where, states: States | None) -> tuple[Tensor, States | None] | None:

@@ -3,6 +3,8 @@
 #pragma once
 #include "vector.h"
 
+#include <type_traits>
+
 enum Mode : int32_t { SET, PLUS, TIMES };
 enum Activation : int32_t { IDENTITY, RELU, GELU, GELU_TANH, GELU_SIGMOID, SILU, RELU_SQUARED, SIGMOID };
 
@@ -44,6 +46,20 @@ static inline Float activated(int32_t kind, Float x) {
   }
 }
 
+// Calls work(kind) with a kind that is known when it is compiled: nothing is asked again for every vector.
+template <class Work> static inline void by_activation(int32_t kind, const Work& work) {
+  switch (kind) {
+    case RELU: return work(std::integral_constant<int32_t, RELU>());
+    case GELU: return work(std::integral_constant<int32_t, GELU>());
+    case GELU_TANH: return work(std::integral_constant<int32_t, GELU_TANH>());
+    case GELU_SIGMOID: return work(std::integral_constant<int32_t, GELU_SIGMOID>());
+    case SILU: return work(std::integral_constant<int32_t, SILU>());
+    case SIGMOID: return work(std::integral_constant<int32_t, SIGMOID>());
+    case RELU_SQUARED: return work(std::integral_constant<int32_t, RELU_SQUARED>());
+    default: return work(std::integral_constant<int32_t, IDENTITY>());
+  }
+}
+
 static inline void activate(int32_t kind, float* x, int64_t count) {
   if (kind == IDENTITY) return;
   int64_t k = 0;
@@ -57,12 +73,11 @@ static inline void activate(int32_t kind, float* x, int64_t count) {
 }
 
 // y = what was made, or y and what was made.
+static inline void settle(const Ending& ending, Float made, float* y) {
+  store(y, ending.mode == SET ? made : ending.mode == PLUS ? add(mul(spread(ending.old), load(y)), made) : mul(load(y), made));
+}
 static inline void settle(const Ending& ending, const float* made, float* y, int64_t count) {
   int64_t k = 0;
-  const Float old = spread(ending.old);
-  for (; k + LANES <= count; k += LANES) {
-    const Float x = load(made + k);
-    store(y + k, ending.mode == SET ? x : ending.mode == PLUS ? add(mul(old, load(y + k)), x) : mul(load(y + k), x));
-  }
+  for (; k + LANES <= count; k += LANES) settle(ending, load(made + k), y + k);
   for (; k < count; ++k) y[k] = ending.mode == SET ? made[k] : ending.mode == PLUS ? ending.old * y[k] + made[k] : y[k] * made[k];
 }

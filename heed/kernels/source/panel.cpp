@@ -94,25 +94,41 @@ struct Apart {
   }
 };
 
-// What sums of some tokens stand for: whole numbers times their steps, and the bias; then what becomes of them.
-void finish(const Matrix& m, const Rounded& r, Share tokens, int64_t row, float* sums, int64_t apart, const Target& to,
-            const Ending& ending, const float* scale, const float* bias) {
-  const int32_t offset = m.kind == TERNARY ? 1 : in_bytes(m) ? 128 : 0;
-  const int64_t rows = std::min<int64_t>(PANEL, m.rows - row);
-  for (int64_t t = tokens.begin; t < tokens.end; ++t, sums += apart) {
-    for (int v = 0; v < PANEL; v += LANES) {
-      Float value = load(sums + v);
-      if (in_floats(m)) {
-        if (m.kind != FLOAT32) value = mul(value, spread(r.steps[t]));
-      } else {
-        const Int whole = offset ? sub(words(sums + v), all(offset * r.sums[t])) : words(sums + v);
-        value = mul(real(whole), mul(load(scale + v), spread(r.steps[t])));
-      }
-      store(sums + v, m.bias ? add(value, load(bias + v)) : value);
+// What sums of a panel stand for: whole numbers times their steps, and the bias.
+struct Meaning {
+  const Matrix& m;
+  const Rounded& r;
+  const float *scale, *bias;  // of the panel's rows
+  Float operator()(const float* sums, int64_t token, int at) const {
+    Float value = load(sums + at);
+    if (!in_floats(m)) {
+      const int32_t offset = m.kind == TERNARY ? 1 : in_bytes(m) ? 128 : 0;
+      const Int whole = sub(words(sums + at), all(offset * r.sums[token]));
+      value = mul(real(whole), mul(load(scale + at), spread(r.steps[token])));
+    } else if (m.kind != FLOAT32) {
+      value = mul(value, spread(r.steps[token]));
     }
-    activate(ending.activation, sums, PANEL);
-    settle(ending, sums, to.y + t * to.stride + row, rows);
+    return m.bias ? add(value, load(bias + at)) : value;
   }
+};
+
+// What becomes of the sums of some tokens.
+void finish(const Meaning& meaning, Share tokens, int64_t row, const float* sums, int64_t apart, const Target& to, const Ending& ending) {
+  const int64_t rows = std::min<int64_t>(PANEL, meaning.m.rows - row);
+  by_activation(ending.activation, [&](auto activation) {
+    for (int64_t t = tokens.begin; t < tokens.end; ++t, sums += apart) {
+      float edge[PANEL], *y = to.y + t * to.stride + row, *into = rows == PANEL ? y : edge;
+      if (into == edge) std::memcpy(edge, y, rows * sizeof(float));  // what lies behind is another's
+      for (int at = 0; at < PANEL; at += LANES) settle(ending, activated(activation, meaning(sums, t, at)), into + at);
+      if (into == edge) std::memcpy(y, edge, rows * sizeof(float));
+    }
+  });
+}
+
+// Where outputs go: fetched while they are computed.
+void fetch(const Target& to, Share tokens, int64_t row) {
+  for (int64_t t = tokens.begin; t < tokens.end; ++t)
+    for (int at = 0; at < PANEL; at += 16) __builtin_prefetch(to.y + t * to.stride + row + at, 1);
 }
 
 }  // namespace
@@ -162,8 +178,10 @@ void multiply_panels(const Matrix& m, const float* x, int64_t stride, const Roun
           const int64_t at = row - begin, out = once ? PANEL : wide;
           float* sums = once ? held.data() : &held[t * wide + at];
           const Tile tile{here, moved ? copied.wide : apart, &panels[at * count], count, sums, out, first == 0};
+          const bool last = first + count == deep;
+          if (last) fetch(to, {t, t + some}, row);
           multiply_kind(m, tile, some);
-          if (first + count == deep) finish(m, r, {t, t + some}, row, sums, out, to, ending, &scale[at], &bias[at]);
+          if (last) finish(Meaning{m, r, &scale[at], &bias[at]}, {t, t + some}, row, sums, out, to, ending);
         }
       }
     }

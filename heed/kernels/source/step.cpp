@@ -97,7 +97,11 @@ static void linear(const Instruction& in, const Step& s, const Team& team) {
     team.wait();
   }
   const Ending ending{in.number[0], in.number[1], in.real[0]};
-  multiply(m, from.data, from.width, rounded, s.rows, Target{to.data, to.width, s.scratch}, ending, rows_of(m, s.rows, team));
+  const Target target{to.data, to.width, s.scratch};
+  if (by_panels(m, s.rows)) return multiply(m, from.data, from.width, rounded, s.rows, target, ending, rows_of(m, s.rows, team));
+  constexpr int64_t BYTES = 96 << 10;  // some microseconds' work: nobody waits longer for the others; to take less costs more
+  const int64_t rows = quartered(m, s.rows) ? (m.rows + 3) / 4 : m.rows, block = std::max<int64_t>(1, BYTES / row_bytes(m) / 4) * 4;
+  for (Share mine; team.take(rows, block, mine);) multiply(m, from.data, from.width, rounded, s.rows, target, ending, mine);
 }
 
 static void waves(const Instruction& in, const Step& s, const Team& team) {
@@ -275,9 +279,9 @@ static void remember(Memory& m, const Step& s) {
 }
 
 // Whether the next one may begin before all have done this one: two products of the same numbers, which go to different
-// places, or to the same outputs of the same thread.
+// places.
 static bool independent(const Instruction& one, const Instruction& next) {
-  return one.operation == LINEAR && next.operation == LINEAR && next.number[2] && one.number[1] == SET;
+  return one.operation == LINEAR && next.operation == LINEAR && next.number[2] && one.number[1] == SET && one.to != next.to;
 }
 
 // The weights that this thread needs next come while it waits for the others.
@@ -298,8 +302,10 @@ extern "C" int32_t heed_step(Step* s) {
     if (s->program[i].operation == EMBED)
       for (int64_t b = 0; b < s->rows; ++b)
         if (s->tokens[b] < 0 || s->tokens[b] >= s->program[i].matrix.rows) return 1;
+  std::vector<Begun> begun(s->instructions * std::max(1, s->threads));
   together(s->threads, [&](Team team) {
     for (int64_t i = 0; i < s->instructions; ++i) {
+      team.begun = &begun[i * team.size];
       PERFORM[s->program[i].operation](s->program[i], *s, team);
       if (i + 1 < s->instructions) {
         begin_to_fetch(s->program + i + 1, s->program + s->instructions, s->rows, team);

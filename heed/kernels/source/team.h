@@ -43,15 +43,33 @@ class Meeting {
   alignas(64) std::atomic<int64_t> round_{0};
 };
 
+// How many blocks of a thread's share were begun; for itself in its line of the cache.
+struct alignas(64) Begun {
+  std::atomic<int64_t> blocks{0};
+};
+
 struct Team {
   int me, size;
   Meeting* meeting;
+  Begun* begun = nullptr;  // of every thread, for one piece of work
   void wait() const { meeting->wait(); }
   // My part of so many pieces, in whole blocks.
   Share of(int64_t pieces, int64_t block = 1) const {
     const int64_t blocks = (pieces + block - 1) / block;
     const int64_t begin = blocks * me / size * block, end = blocks * (me + 1) / size * block;
     return {begin < pieces ? begin : pieces, end < pieces ? end : pieces};
+  }
+  // The next block that nobody has begun: of my share first, then of others', so that nobody waits for one who is slow.
+  bool take(int64_t pieces, int64_t block, Share& mine) const {
+    for (int i = 0; i < size; ++i) {
+      const int whose = (me + i) % size;
+      const Share all = Team{whose, size, meeting}.of(pieces, block);
+      const int64_t at = all.begin + begun[whose].blocks.fetch_add(1, std::memory_order_relaxed) * block;
+      if (at >= all.end) continue;
+      mine = {at, at + block < all.end ? at + block : all.end};
+      return true;
+    }
+    return false;
   }
 };
 
