@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import random
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -21,6 +20,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from torch import Tensor
 
+from heed.bench.figures import quartiles, quotient
+
 Runner: TypeAlias = Callable[[], object]
 T = TypeVar("T")
 Unit: TypeAlias = Literal["s", "B", "×", ""]
@@ -28,7 +29,6 @@ Prepare: TypeAlias = "Callable[..., Runner]"
 Three: TypeAlias = tuple[Tensor, Tensor, Tensor]  # query, key, value
 
 LEAST = 0.02  # seconds a sample lasts at least: a quick call is repeated, so that the clock and Python do not count
-RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,7 @@ class Figure:
     @classmethod
     def of(cls, samples: Sequence[float], unit: Unit = "s") -> Figure:
         """Median and quartiles."""
-        if len(samples) == 1:
-            return cls(samples[0], samples[0], samples[0], unit)
-        low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
-        return cls(low, middle, high, unit)
+        return cls(*quartiles(samples), unit)
 
     @classmethod
     def exact(cls, value: float, unit: Unit) -> Figure:
@@ -91,11 +88,7 @@ def race(runners: dict[str, Runner], rounds: int) -> dict[str, list[float]]:
 
 def ratio(mine: Sequence[float], peer: Sequence[float]) -> Figure:
     """Median of the paired ratios with its 95 % bootstrap interval; below 1 heed is ahead."""
-    pairs = [a / b for a, b in zip(mine, peer, strict=True)]
-    draw = random.Random(0)
-    medians = sorted(statistics.median(draw.choices(pairs, k=len(pairs))) for _ in range(RESAMPLES))
-    cut = round(0.025 * RESAMPLES)
-    return Figure(medians[cut], statistics.median(pairs), medians[-cut - 1], "×")
+    return Figure(*quotient(mine, peer), "×")
 
 
 def peak(prepare: Prepare, *arguments: Any) -> Figure:

@@ -21,21 +21,30 @@ class Figure:
     @classmethod
     def of(cls, samples: Sequence[float]) -> Figure:
         """Median and quartiles."""
-        if len(samples) == 1:
-            return cls(samples[0], samples[0], samples[0])
-        return cls(*statistics.quantiles(samples, n=4, method="inclusive"))
+        return cls(*quartiles(samples))
 
     def __str__(self) -> str:
         return f"{short(self.middle)} ({short(self.low)} – {short(self.high)})"
 
 
 def faster(ours: Sequence[float], theirs: Sequence[float]) -> Figure:
-    """How many times as fast we are: the median over rounds of their seconds by ours, with its bootstrap interval."""
-    pairs = [their / our for our, their in zip(ours, theirs, strict=True)]
+    """How many times as fast we are: the median over rounds of their seconds by ours."""
+    return Figure(*quotient(theirs, ours))
+
+
+def quartiles(samples: Sequence[float]) -> tuple[float, float, float]:
+    """The median between them."""
+    low, middle, high = statistics.quantiles(samples, n=4, method="inclusive") if len(samples) > 1 else 3 * [*samples]
+    return low, middle, high
+
+
+def quotient(above: Sequence[float], below: Sequence[float]) -> tuple[float, float, float]:
+    """The median of what was measured side by side, one by the other, within its 95 % bootstrap interval."""
+    pairs = [a / b for a, b in zip(above, below, strict=True)]
     draw = random.Random(0)
     medians = sorted(statistics.median(draw.choices(pairs, k=len(pairs))) for _ in range(RESAMPLES))
     cut = round(0.025 * RESAMPLES)
-    return Figure(medians[cut], statistics.median(pairs), medians[-cut - 1])
+    return medians[cut], statistics.median(pairs), medians[-cut - 1]
 
 
 def short(value: float) -> str:
