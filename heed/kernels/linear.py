@@ -87,7 +87,10 @@ def _by_rows(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None, mo
 
 
 def grouped_written_out(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
-    """y = t · Σ_g s_g (W_g x'_g), a sum over groups of 32 inputs."""
+    """y = t · Σ_g s_g (W_g x'_g), a sum over groups of 32 inputs: whole numbers within a group.
+
+    The kernel adds groups up in float32, for a token in the same order alone as among others.
+    """
     numbers = ungrouped(weights)
     whole, step = rounded(x, reach(GROUP))
     parts, weights = (by_group(t).double() for t in (whole, numbers))
@@ -159,8 +162,8 @@ def plain_(out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None = None) -
 
 
 def padded(inputs: int) -> int:
-    """Channels of a rounded token: whole words of 32 bits."""
-    return -(-inputs // 4) * 4
+    """Channels of a rounded token that there is room for: whole bundles of groups, on any processor."""
+    return -(-inputs // 128) * 128
 
 
 def matrix(

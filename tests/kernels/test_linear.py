@@ -72,12 +72,10 @@ def test_two_bits_to_the_last_one(sizes: tuple[int, int, int]) -> None:
 def test_groups_up_to_the_order_of_a_sum(sizes: tuple[int, int, int], bits: int) -> None:
     x, weight, bias = _given(*sizes)
     codes, scale = by_groups(weight, bits)
-    mine, wanted = grouped(x, codes, scale, bias), linear.grouped_written_out(x.double(), codes, scale, bias.double())
-    # Each of K / 32 sums is rounded to float32 on its way: that many units of what is summed, at most. Many tokens are
-    # multiplied with floats: then each of K products is rounded, and so is every sum of them.
-    terms = sizes[1] // 32 if sizes[0] < MANY else sizes[1]
-    most = (x.abs() @ weight.abs().T + bias.abs()) * 2.0**-23 * (terms + 4)
-    assert bool(((mine.double() - wanted).abs() <= most).all())
+    mine, wanted = grouped(x, codes, scale, bias), linear.grouped_written_out(x, codes, scale, bias)
+    # Each of K / 32 sums is rounded to float32 on its way: that many units of what is summed, at most.
+    most = (x.abs() @ weight.abs().T + bias.abs()) * 2.0**-23 * (sizes[1] // 32 + 4)
+    assert bool(((mine - wanted).abs() <= most).all())
 
 
 @pytest.mark.parametrize("sizes", SIZES)
@@ -118,6 +116,32 @@ def test_a_token_alone_is_a_token_among_others(kind: Callable[..., Tensor], toke
     codes, scale = by_rows(weight)
     together = kind(x, codes, scale, bias)
     assert torch.equal(together, torch.cat([kind(row[None], codes, scale, bias) for row in x]))
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("sizes", [(1, 32), (11, 160), (37, 2080), (5, 4224)])
+def test_a_token_of_groups_alone_is_one_among_others(sizes: tuple[int, int], bits: int) -> None:
+    """Sums of groups are floats, added up in one order by rows and by panels: also where rows are cut into parts."""
+    outputs, inputs = sizes
+    x, weight, bias = _given(29, inputs, outputs)
+    codes, scale = by_groups(weight, bits)
+    together = grouped(x, codes, scale, bias)
+    for tokens in (1, 2, 3, 7, 11, 12, 13):
+        assert torch.equal(together[:tokens], grouped(x[:tokens], codes, scale, bias))
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("tokens", [1, 5, 14])
+def test_groups_at_their_ends_are_exact(bits: int, tokens: int) -> None:
+    """The largest weights times the largest channels: nothing overflows, and with steps of 1 nothing is rounded."""
+    lowest, highest = (-128, 127) if bits == 8 else (-8, 7)
+    weights = torch.tensor([lowest, highest]).repeat(5, 1).T.reshape(10, 1).expand(10, 96).to(torch.int8)
+    codes = weights.contiguous() if bits == 8 else ((weights[:, :48] + 8) * 17).to(torch.uint8).contiguous()
+    scale = torch.ones(10, 3).half()
+    x = torch.ones(tokens, 96)
+    x[::2] = -1
+    wanted = (x.double() @ weights.double().T).float()
+    torch.testing.assert_close(grouped(x, codes, scale), wanted, rtol=2**-22, atol=0)
 
 
 def test_zeros_and_nothing() -> None:

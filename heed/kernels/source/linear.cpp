@@ -1,4 +1,4 @@
-#include "linear.h"
+#include "groups.h"
 
 #include <vector>
 
@@ -15,7 +15,7 @@ int32_t range_of(const Matrix& m) {
   return (int32_t)std::min<int64_t>(32767, 2147483647 / (127 * summed));
 }
 
-static float largest_magnitude(const float* x, int64_t count) {
+float largest_magnitude(const float* x, int64_t count) {
   Float most = spread(0.0f);
   int64_t k = 0;
   for (; k + LANES <= count; k += LANES) most = larger(most, magnitude(load(x + k)));
@@ -55,6 +55,10 @@ void round_tokens(const Matrix& m, const float* x, int64_t tokens, int64_t strid
   const Share mine = team.of(tokens);
   for (int64_t t = mine.begin; t < mine.end; ++t) {
     const int64_t at = t * stride_of(m);
+    if (in_groups(m) && !by_panels(m, tokens)) {
+      round_groups(m, x + t * stride, to.shorts + at, to.steps[t]);
+      continue;
+    }
     if (m.kind == TERNARY)
       round_bytes(m, x + t * stride, to.bytes + at, to.steps[t], to.sums[t]);
     else if (in_bytes(m))
@@ -165,63 +169,6 @@ static void eights(const Matrix& m, const typename By::Token* x, const Rounded& 
   }
 }
 
-// A group of 32 weights: whole numbers, of which four bits hold 8 more than they mean, low halves first.
-constexpr int PIECES = 32 / (2 * LANES);  // vectors of a group
-static inline void group_of(const Matrix& m, int64_t row, int64_t group, Short* to) {
-  const int64_t at = row * (m.columns / 32) + group;
-  if (m.kind == GROUPS8) {
-    for (int i = 0; i < PIECES; ++i) to[i] = widened((const int8_t*)m.weights + at * 32 + i * 2 * LANES);
-    return;
-  }
-  alignas(64) int8_t plain[32];
-  const uint8_t* w = (const uint8_t*)m.weights + at * 16;
-#if defined(__SSE2__)
-  const __m128i packed = _mm_loadu_si128((const __m128i*)w), low = _mm_set1_epi8(15), eight = _mm_set1_epi8(8);
-  const __m128i first = _mm_sub_epi8(_mm_and_si128(packed, low), eight);
-  const __m128i second = _mm_sub_epi8(_mm_and_si128(_mm_srli_epi16(packed, 4), low), eight);
-#if defined(PORTABLE)
-  _mm_store_si128((__m128i*)plain, first), _mm_store_si128((__m128i*)plain + 1, second);
-#elif defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
-  to[0] = _mm512_cvtepi8_epi16(_mm256_set_m128i(second, first));
-  return;
-#else
-  to[0] = _mm256_cvtepi8_epi16(first), to[1] = _mm256_cvtepi8_epi16(second);
-  return;
-#endif
-#else
-  for (int i = 0; i < 16; ++i) plain[i] = (int8_t)((w[i] & 15) - 8), plain[i + 16] = (int8_t)((w[i] >> 4) - 8);
-#endif
-  for (int i = 0; i < PIECES; ++i) to[i] = widened(plain + i * 2 * LANES);
-}
-
-template <int T>
-static void grouped(const Matrix& m, int64_t row, const int16_t* x, const float* step, float* y, int64_t out) {
-  const int64_t K = m.columns, groups = K / 32;  // a multiple of 32: tokens are K apart
-  const uint16_t* scale = (const uint16_t*)m.scales + row * groups;
-  const int64_t bytes = m.kind == GROUPS8 ? 32 : 16;
-  const uint8_t* w = (const uint8_t*)m.weights + row * groups * bytes;
-  Float sums[T];
-  for (auto& each : sums) each = spread(0.0f);
-  for (int64_t g = 0; g < groups; ++g) {
-    if (g % 2 == 0) ahead(w + g * bytes, 2 * bytes);
-    Short own[PIECES];
-    group_of(m, row, g, own);
-    const Float times = spread(half_to_float(scale[g]));
-    UNROLL
-    for (int t = 0; t < T; ++t) {
-      Int part = none();
-      UNROLL
-      for (int i = 0; i < PIECES; ++i) part = dot(part, own[i], shorts(x + t * K + g * 32 + i * 2 * LANES));
-      sums[t] = fma(times, real(part), sums[t]);
-    }
-  }
-  UNROLL
-  for (int t = 0; t < T; ++t) {
-    const float value = sum(sums[t]) * step[t];
-    y[t * out] = m.bias ? value + m.bias[row] : value;
-  }
-}
-
 // Four rows in one row of bytes. A product is at most 2 · 128 and two of them are added: 63 such sums fit 16 bits.
 template <int T>
 static void ternary(const Matrix& m, int64_t row, const int8_t* x, const float* step, const int32_t* total, float* y, int64_t out) {
@@ -296,16 +243,13 @@ static void tokens_by(const Matrix& m, const float* x, int64_t stride, const Rou
 
 template <int T>
 static void single(const Matrix& m, const Rounded& r, int64_t token, float* y, int64_t out, Share rows) {
-  for (int64_t row = rows.begin; row < rows.end; ++row) {
-    if (m.kind == TERNARY)
-      ternary<T>(m, row, r.bytes + token * stride_of(m), r.steps + token, r.sums + token, y + token * out, out);
-    else
-      grouped<T>(m, row, r.shorts + token * m.columns, r.steps + token, y + token * out + row, out);
-  }
+  for (int64_t row = rows.begin; row < rows.end; ++row)
+    ternary<T>(m, row, r.bytes + token * stride_of(m), r.steps + token, r.sums + token, y + token * out, out);
 }
 
 static void multiply_rows(const Matrix& m, const float* x, int64_t stride, const Rounded& r, int64_t tokens, float* y,
                           int64_t out_stride, Share rows) {
+  if (in_groups(m)) return multiply_groups(m, r, tokens, y, out_stride, rows);
   constexpr int64_t NEAR = 192;  // tokens whose numbers stay in the second cache while rows of weights pass by
   const bool tiled = m.kind == FLOAT32 || m.kind == INT8 || m.kind == W8A8;
   const int64_t pass = tiled ? 32 : 8;  // rows of weights that stay in the first one

@@ -30,7 +30,13 @@ static inline bool in_bytes(const Matrix& m) {
 #endif
   return m.kind == TERNARY;
 }
-static inline int64_t stride_of(const Matrix& m) { return (m.columns + 3) / 4 * 4; }  // of rounded tokens: whole words
+static inline bool in_groups(const Matrix& m) { return m.kind == GROUPS8 || m.kind == GROUPS4; }
+// Of rounded tokens: whole words, or whole bundles of groups.
+static inline int64_t stride_of(const Matrix& m) {
+  const int64_t whole = in_groups(m) ? 8 * LANES : 4;
+  return (m.columns + whole - 1) / whole * whole;
+}
+float largest_magnitude(const float* x, int64_t count);
 void round_tokens(const Matrix& m, const float* x, int64_t tokens, int64_t stride, const Rounded& to, const Team& team);
 // Where outputs go, and room for them [tokens, rows] where they are not simply written.
 struct Target {

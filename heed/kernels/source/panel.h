@@ -1,7 +1,7 @@
 // Tokens times panels. A panel is rows of weights laid side by side, a word of each in a vector, so that nothing is ever
 // added up across a vector. A word of 32 bits is one float, two shorts or four bytes, of weights as of tokens.
 #pragma once
-#include "linear.h"
+#include "groups.h"
 
 constexpr int PANEL = 2 * LANES;            // rows side by side
 constexpr int TILE = LANES == 16 ? 12 : 6;  // tokens whose sums stay in registers
@@ -43,6 +43,7 @@ struct Tile {
   float* y;       // of whole numbers, until they are settled, the bits
   int64_t out;
   bool begins;
+  const float* steps;  // of groups: those of a panel's rows, group after group
 };
 
 // A function of its own: inlined, compilers run out of registers.
@@ -70,6 +71,43 @@ template <class Kind, int T> __attribute__((noinline)) static void multiply_tile
     Kind::away(tile.y + t * tile.out, left[t]);
     Kind::away(tile.y + t * tile.out + LANES, right[t]);
   }
+}
+
+// Groups take turns with BUNDLE sums in memory, which are added up in the end: as few tokens have it. A group's own sums
+// are in registers.
+template <int T> __attribute__((noinline)) static void multiply_groups_of(const Tile& tile) {
+  const int64_t apart = tile.apart, groups = tile.count / (GROUP / 2);
+  const int32_t *tokens = tile.tokens, *panel = tile.panel;
+  if (tile.begins)
+    for (int t = 0; t < T; ++t) std::memset(tile.y + t * tile.out, 0, BUNDLE * PANEL * sizeof(float));
+  for (int64_t g = 0; g < groups; ++g) {
+    Int left[T], right[T];
+#pragma GCC unroll 16
+    for (int t = 0; t < T; ++t) left[t] = right[t] = none();
+    for (int64_t k = 0; k < GROUP / 2; ++k, ++tokens, panel += PANEL) {
+      const Int first = words(panel), second = words(panel + LANES);
+#pragma GCC unroll 16
+      for (int t = 0; t < T; ++t) {
+        const Int token = word(tokens + t * apart);
+        left[t] = held(Pairs::more(left[t], first, token));
+        right[t] = held(Pairs::more(right[t], second, token));
+      }
+    }
+    const Float first = load(tile.steps + g * PANEL), second = load(tile.steps + g * PANEL + LANES);
+    float* y = tile.y + g % BUNDLE * PANEL;
+#pragma GCC unroll 16
+    for (int t = 0; t < T; ++t, y += tile.out) {
+      store(y, fma(first, real(left[t]), load(y)));
+      store(y + LANES, fma(second, real(right[t]), load(y + LANES)));
+    }
+  }
+}
+
+template <int T> static inline void multiply_groups_by(const Tile& tile, int64_t tokens) {
+  if (tokens == T)
+    multiply_groups_of<T>(tile);
+  else if constexpr (T > 1)
+    multiply_groups_by<T - 1>(tile, tokens);
 }
 
 template <class Kind, int T> static inline void multiply_tokens(const Tile& tile, int64_t tokens) {
