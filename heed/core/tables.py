@@ -7,10 +7,14 @@ imports all of it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from operator import attrgetter
+from types import ModuleType
 from typing import Any, TypeVar, overload
+
+from .collector import at_rest
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -23,7 +27,7 @@ class Named(Mapping[str, T_co]):
 
     def __getitem__(self, name: str) -> T_co:
         module, _, path = self.places[name].partition(".")
-        thing: T_co = attrgetter(path)(import_module(f".{module}", self.package))
+        thing: T_co = attrgetter(path)(_imported(self.package, module))
         return thing
 
     def __iter__(self) -> Iterator[str]:
@@ -36,10 +40,11 @@ class Named(Mapping[str, T_co]):
         return name in self.places  # a mapping would import it to find out
 
     @property
-    def holders(self) -> dict[str, str]:
+    def holders(self) -> Iterator[tuple[str, str]]:
         """The classes, and which module holds each."""
-        parts = (place.split(".") for place in self.places.values())
-        return {name: module for module, name, *_ in parts}
+        for place in self.places.values():
+            module, name, *_ = place.split(".")
+            yield name, module
 
 
 class Table(Sequence[T_co]):
@@ -68,14 +73,26 @@ class Table(Sequence[T_co]):
         return Table(self.named.package, {**self.named.places, **other.named.places})
 
 
-def later(package: str, holders: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """A package's `__getattr__` and `__dir__`: public names, and the modules that hold them and are imported then."""
+def later(
+    package: str, holders: Mapping[str, str], *tables: Table[object]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """A package's `__getattr__` and `__dir__`: public names and the modules that hold them, and what is in its tables.
+
+    A name is imported when it is first asked for. It must not be that of a module of the package: once that is
+    imported, Python gives the module instead.
+    """
+    holders = {**holders, **{name: module for table in tables for name, module in table.named.holders}}
 
     def get(name: str) -> Any:
         if name not in holders:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        thing = getattr(import_module(f".{holders[name]}", package), name)
-        setattr(import_module(package), name, thing)  # asked for once
+        thing = getattr(_imported(package, holders[name]), name)
+        setattr(sys.modules[package], name, thing)  # asked for once
         return thing
 
-    return get, lambda: sorted({*vars(import_module(package)), *holders})
+    return get, lambda: sorted({*vars(sys.modules[package]), *holders})
+
+
+def _imported(package: str, module: str) -> ModuleType:
+    with at_rest():
+        return import_module(f".{module}", package)

@@ -22,4 +22,4 @@ if TYPE_CHECKING:
     from .files import Files as Files
     from .stdlib import Stdlib as Stdlib
 else:
-    __getattr__, __dir__ = later(__name__, SOURCES.named.holders)
+    __getattr__, __dir__ = later(__name__, {}, SOURCES)

@@ -107,4 +107,4 @@ if TYPE_CHECKING:
     AnyCross: TypeAlias = Cross.Config | Nearest.Config
 else:
     AnyCross = Annotated[MixerConfig, OneOf(lambda: CROSSES)]
-    __getattr__, __dir__ = later(__name__, MIXERS.named.holders)
+    __getattr__, __dir__ = later(__name__, {}, MIXERS)

@@ -45,6 +45,9 @@ SENSES: Table[type[Shape]] = Table(
         "listener": "listener.Listener.Config",
     },
 )
+TOWERS: Table[type[Shape]] = Table(  # one of two, as some checkpoints hold it
+    __name__, {"text_tower": "towers.TextTower.Config"}
+)
 ARCHITECTURES: Table[type[Plan]] = Table(
     __name__,
     {
@@ -63,14 +66,6 @@ ARCHITECTURES: Table[type[Plan]] = Table(
         "crate": "crate.Crate",
     },
 )
-OTHERS = {
-    "Block": "block",
-    "AnyModel": "embedded",
-    "Embedded": "embedded",
-    "familiar": "embedded",
-    "Stack": "stack",
-    "TextTower": "towers",
-}
 
 AnyPlan: TypeAlias = Annotated[Plan, OneOf(lambda: MODELS + ARCHITECTURES)]
 
@@ -114,7 +109,9 @@ if TYPE_CHECKING:
     from .yoco import Yoco as Yoco
 else:
     __getattr__, __dir__ = later(
-        __name__, OTHERS | MODELS.named.holders | SENSES.named.holders | ARCHITECTURES.named.holders
+        __name__,
+        {"Block": "block", "Stack": "stack", **dict.fromkeys(("AnyModel", "Embedded", "familiar"), "embedded")},
+        *(MODELS, SENSES, TOWERS, ARCHITECTURES),
     )
 
 

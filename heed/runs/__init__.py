@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ..core.config import read_data
+from ..core.collector import at_rest
 from ..core.errors import ConfigError, RunError, WeightsError
 from ..core.tables import later
 
@@ -24,6 +24,7 @@ else:
     )
 
 
+@at_rest()
 def load(
     path: Path | str, device: torch.device | str | None = None, *, quantise: Bits | Literal["keep"] | None = None
 ) -> Ready:
@@ -58,9 +59,7 @@ def _kept(place: Path, device: torch.device | str | None) -> Ready:
     inside = place if place.is_file() or not place.is_dir() else next(place.glob("*.gguf"), place)
     if not inside.is_file() or inside.suffix != ".gguf" or (place / CONFIG).is_file():
         raise WeightsError(f'quantise="keep" is for the q8_0 and q4_0 matrices of a GGUF file; {place} is none')
-    ready = load_checkpoint(inside, ggufkept.read)
-    ready.model.to(device)
-    return ready
+    return _moved(load_checkpoint(inside, ggufkept.read), device)
 
 
 def _loaded(path: Path | str, device: torch.device | str | None) -> Ready:
@@ -70,17 +69,22 @@ def _loaded(path: Path | str, device: torch.device | str | None) -> Ready:
     if place.is_file() or _is_checkpoint(place):
         from .checkpoint import load as load_checkpoint  # loading a run needs none of it
 
-        ready = load_checkpoint(place)
-        ready.model.to(device)
-        return ready
+        return _moved(load_checkpoint(place), device)
     from .folder import Run
 
     run = Run.open(place)
     return run.recipe.task.ready(run.model().to(device), run.tokenizer)
 
 
+def _moved(ready: Ready, device: torch.device | str | None) -> Ready:
+    if device is not None:
+        ready.model.to(device)
+    return ready
+
+
 def _is_checkpoint(folder: Path) -> bool:
     """A run's config.json has a task; other people's have a model_type."""
+    from ..core.config import read_data
     from ..weights.folder import CONFIG
 
     if not (folder / CONFIG).is_file():

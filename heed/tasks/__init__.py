@@ -41,6 +41,6 @@ else:
             **dict.fromkeys(("Feed", "Place", "bucketed"), "feed"),
             **dict.fromkeys(("Answer", "Answers", "Ask", "Guess", "Ready", "Response", "Scores"), "ready"),
             "cross_entropy_of": "ready",
-            **TASKS.named.holders,
         },
+        TASKS,
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..core.collector import at_rest
 from ..core.contract import Mixer
 from ..core.tables import Named, later
 from .checkpoint import Checkpoint
@@ -40,6 +41,7 @@ AUTHORS: Named[Callable[[Folder], Mixer[Any]]] = Named(
 )
 
 
+@at_rest()
 def load(path: Path | str) -> Opened:
     """The model of a checkpoint folder, with what is needed to write it back."""
     return open_(Folder.open(path).checkpoint)

@@ -11,7 +11,7 @@ from typing import Annotated, TypeAlias
 
 from ..core.config import Config, Data, OneOf
 from ..core.errors import ConfigError, WeightsError
-from ..models import MODELS, SENSES, Shape, TextTower
+from ..models import MODELS, SENSES, TOWERS, Shape
 from . import own
 from .checkpoint import OWN, Checkpoint
 from .edits import Edit, Quantised, SomeEdits, edit
@@ -21,7 +21,7 @@ from .rename import restore
 
 SOURCE = "source"
 
-AnyShape: TypeAlias = Annotated[Shape, OneOf(lambda: (*MODELS, *SENSES, TextTower.Config))]
+AnyShape: TypeAlias = Annotated[Shape, OneOf(lambda: MODELS + SENSES + TOWERS)]
 
 
 class Told(Config):

@@ -45,8 +45,9 @@ if TYPE_CHECKING:
     from .quantised import Quantised as Quantised
     from .share import Share as Share
 else:
-    _ADAPTERS = dict.fromkeys(("load_adapters", "merge", "save_adapters", "unmerge"), "lora")
-    __getattr__, __dir__ = later(__name__, EDITS.named.holders | _ADAPTERS)
+    __getattr__, __dir__ = later(
+        __name__, dict.fromkeys(("load_adapters", "merge", "save_adapters", "unmerge"), "lora"), EDITS
+    )
 
 
 def _several(value: object) -> object:
