@@ -116,7 +116,7 @@ def _writing(opened: Opened, path: Path, tokenizer: Tokenizer) -> Ready:
     from ..tasks.loaded import Continuer, Rewriter, target_of
 
     model, generation = opened.model, _side(path, GENERATION)
-    reads = isinstance(model, Reads)
+    reads = isinstance(model, Reads)  # what only writes needs no encoder
     if not reads:
         return Continuer(model, tokenizer)
     from ..models import Listener, Seq2seq
