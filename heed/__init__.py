@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .core.collector import at_rest
+
 __version__ = "0.1.0"
 
 _WHERE = {  # public name -> module that holds it
@@ -52,10 +54,11 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        return getattr(import_module(f".{_WHERE[name]}", __name__), name)
-    if name in _PACKAGES:
-        return import_module(f".{name}", __name__)
+    with at_rest():
+        if name in _WHERE:
+            return getattr(import_module(f".{_WHERE[name]}", __name__), name)
+        if name in _PACKAGES:
+            return import_module(f".{name}", __name__)
     raise AttributeError(f"module 'heed' has no attribute {name!r}")
 
 

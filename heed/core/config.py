@@ -12,6 +12,7 @@ import json
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeAlias, get_args
 
@@ -23,6 +24,7 @@ from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
 from .atomic import replacing
 from .errors import ConfigError
+from .tables import Table
 
 Data: TypeAlias = "dict[str, Any]"  # what a TOML or JSON file holds
 LARGEST = 1 << 26  # bytes of such a file
@@ -96,18 +98,26 @@ class Theirs(Config):
 
 
 class OneOf:
-    """`Annotated[Mask, OneOf(table)]`: one of the classes of a table, chosen by `kind` when it comes from a file."""
+    """`Annotated[Mask, OneOf(table)]`: one of the classes of a table, chosen by `kind` when it comes from a file.
+
+    Each class validates what is its own, so that only those that are met are imported and have a schema built.
+    """
 
     def __init__(self, table: Callable[[], Iterable[type[Config]]]) -> None:
         self._table = table  # a function, because a table may hold classes that themselves hold one of it
 
-    def choices(self) -> dict[str, type[Config]]:
+    def choices(self) -> Mapping[str, type[Config]]:
         """The classes by kind."""
-        return {kind_of(choice): choice for choice in self._table()}
+        table = self._table()
+        return table.named if isinstance(table, Table) else {kind_of(choice): choice for choice in table}
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        choices = {kind: handler.generate_schema(choice) for kind, choice in self.choices().items()}
-        return core_schema.tagged_union_schema(choices, discriminator="kind")
+        found = self.choices()
+        choices = dict[str, CoreSchema]()
+        for kind in found:
+            choices[kind] = core_schema.no_info_plain_validator_function(partial(_own, found, kind))
+        each = core_schema.simple_ser_schema("any")  # written as its own class says
+        return core_schema.tagged_union_schema(choices, discriminator="kind", serialization=each)
 
 
 class ManyOf(OneOf):
@@ -196,14 +206,17 @@ def _worded(problem: ErrorDetails, place: str, trail: _Trail) -> str:
 
 
 class _Trail:
-    """A location followed through the tree: the path without kind tags, the class it ends in, the kinds to choose."""
+    """A location followed through the tree: the path without kind tags, the class it ends in, the kinds to choose.
+
+    Kinds are kept with the table of each, so that only the one that was chosen is imported.
+    """
 
     def __init__(self, root: type[Config], loc: tuple[int | str, ...]) -> None:
         self.path: list[str] = []
-        self.owner, self.choices = root, dict[str, type[Config]]()
+        self.owner, self.choices = root, dict[str, Mapping[str, type[Config]]]()
         for step in loc:
             if isinstance(step, str) and step in self.choices:
-                self.owner, self.choices = self.choices[step], {}
+                self.owner, self.choices = self.choices[step][step], {}
                 continue
             self.path.append(str(step))
             if isinstance(step, str) and step in self.owner.model_fields:
@@ -211,11 +224,11 @@ class _Trail:
 
     def _enter(self, field: FieldInfo) -> None:
         found = list(_configs_in(field.annotation, field.metadata))
-        self.choices = {kind: choice for table in found for kind, choice in table.items() if kind}
+        self.choices = {kind: table for table in found for kind in table if kind}
         self.owner = next((table[""] for table in found if "" in table), self.owner)
 
 
-def _configs_in(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[dict[str, type[Config]]]:
+def _configs_in(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Mapping[str, type[Config]]]:
     tables = [item for item in metadata if isinstance(item, OneOf)]
     for table in tables:
         yield table.choices()
@@ -224,6 +237,11 @@ def _configs_in(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[dict[
     args = get_args(annotation)
     for arg in args:
         yield from _configs_in(arg, [other for other in args if isinstance(other, OneOf)] if arg is args[0] else ())
+
+
+def _own(choices: Mapping[str, type[Config]], kind: str, value: Any) -> Config:
+    """What the class of this kind makes of a value."""
+    return choices[kind].model_validate(value)
 
 
 def _several(value: Any) -> Any:

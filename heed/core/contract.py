@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, NamedTuple, cast
 
@@ -168,6 +168,7 @@ class MixerConfig(Config):
     """How to build a mixer. Every mixer nests one, with defaults that work."""
 
     paper: ClassVar[str] = ""
+    choices: ClassVar[Sequence[type[MixerConfig]]] = ()  # all there are: told by the package of mixers
 
     @abstractmethod
     def build(self, width: int) -> Mixer[Any]:

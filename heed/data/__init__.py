@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from ..core.config import OneOf
+from ..core.tables import Table, later
 from .base import Example as Example
 from .base import Examples as Examples
 from .base import Name as Name
 from .base import Source as Source
-from .dates import Dates as Dates
-from .files import Files as Files
-from .stdlib import Stdlib as Stdlib
 
-SOURCES: tuple[type[Source], ...] = (Files, Dates, Stdlib)
+SOURCES: Table[type[Source]] = Table(
+    __name__, {"files": "files.Files", "dates": "dates.Dates", "stdlib": "stdlib.Stdlib"}
+)
 
 AnySource: TypeAlias = Annotated[Source, OneOf(lambda: SOURCES)]
+
+if TYPE_CHECKING:
+    from .dates import Dates as Dates
+    from .files import Files as Files
+    from .stdlib import Stdlib as Stdlib
+else:
+    __getattr__, __dir__ = later(__name__, {}, SOURCES)

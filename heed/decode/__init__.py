@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from .allow import Allow, Begin, Choices, Never
-from .beam import Beam
-from .loop import WAYS, AnyWay, generate, stream
-from .pick import PICKS, Greedy, Pick, Sample
-from .stop import Stop
-from .written import Token, Why, Written
+from typing import TYPE_CHECKING
+
+from ..core.tables import later
+
+if TYPE_CHECKING:
+    from .allow import Allow, Begin, Choices, Never
+    from .beam import Beam
+    from .loop import WAYS, AnyWay, generate, stream
+    from .pick import PICKS, Greedy, Pick, Sample
+    from .stop import Stop
+    from .written import Token, Why, Written
+else:
+    __getattr__, __dir__ = later(
+        __name__,
+        {
+            **dict.fromkeys(("Allow", "Begin", "Choices", "Never"), "allow"),
+            "Beam": "beam",
+            **dict.fromkeys(("WAYS", "AnyWay", "generate", "stream"), "loop"),
+            **dict.fromkeys(("PICKS", "Greedy", "Pick", "Sample"), "pick"),
+            "Stop": "stop",
+            **dict.fromkeys(("Token", "Why", "Written"), "written"),
+        },
+    )
 
 __all__ = [
     "PICKS",

@@ -6,20 +6,31 @@ everything is computed by the written-out forms, and one line says so.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from ..core.tables import later
 from .build import Unavailable as Unavailable
 from .build import library as library
 from .build import written_out as written_out
 from .choice import served as served
-from .linear import GROUP as GROUP
-from .linear import by_group as by_group
-from .linear import grouped as grouped
-from .linear import int8 as int8
-from .linear import matrix_of_groups as matrix_of_groups
-from .linear import plain_ as plain_
-from .linear import two_bits as two_bits
-from .linear import ungrouped as ungrouped
-from .linear import w8a8 as w8a8
-from .loss import entropy_ as entropy_
-from .means import wkv as wkv
 from .pages import large_pages as large_pages
-from .spaces import selective as selective
+
+if TYPE_CHECKING:
+    from .linear import GROUP as GROUP
+    from .linear import by_group as by_group
+    from .linear import grouped as grouped
+    from .linear import int8 as int8
+    from .linear import matrix_of_groups as matrix_of_groups
+    from .linear import plain_ as plain_
+    from .linear import two_bits as two_bits
+    from .linear import ungrouped as ungrouped
+    from .linear import w8a8 as w8a8
+    from .loss import entropy_ as entropy_
+    from .means import wkv as wkv
+    from .spaces import selective as selective
+else:  # operators are defined where they are used: torch takes its time over each
+    _LINEAR = ("GROUP", "by_group", "grouped", "int8", "matrix_of_groups", "plain_", "two_bits", "ungrouped", "w8a8")
+    __getattr__, __dir__ = later(
+        __name__,
+        {**dict.fromkeys(_LINEAR, "linear"), "entropy_": "loss", "wkv": "means", "selective": "spaces"},
+    )

@@ -1,85 +1,110 @@
-"""One file per mechanism. `MIXERS` is the table: the laws, the catalogue and every tool work from it."""
+"""One file per mechanism. `MIXERS` is the table: the laws, the catalogue and every tool work from it.
+
+It names each mechanism and its place, so that a model imports only those that it is made of.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from ..core.config import ManyOf, OneOf
 from ..core.contract import MixerConfig
-from .attention import Attention as Attention
-from .bigbird import BigBird as BigBird
-from .branches import Branches as Branches
-from .chunked import Chunked as Chunked
-from .clustered import Clustered as Clustered
-from .compressed import Compressed as Compressed
-from .convolution import Convolution as Convolution
-from .convolution import Separable as Separable
-from .cross import Cross as Cross
-from .dilated import Dilated as Dilated
-from .disentangled import Disentangled as Disentangled
-from .dynamicconv import DynamicConv as DynamicConv
-from .fourier import Fourier as Fourier
-from .funneled import Funneled as Funneled
-from .gated_retention import GatedRetention as GatedRetention
-from .gated_unit import GatedUnit as GatedUnit
-from .hashed import Hashed as Hashed
-from .infini import Infini as Infini
-from .involution import Involution as Involution
-from .latent import Latent as Latent
-from .lightconv import LightConv as LightConv
-from .linear_attention import LinearAttention as LinearAttention
-from .linformer import Linformer as Linformer
-from .longformer import Longformer as Longformer
-from .lstm import Gru as Gru
-from .lstm import Lstm as Lstm
-from .mamba import Mamba as Mamba
-from .mssa import Mssa as Mssa
-from .nearest import Nearest as Nearest
-from .nystrom import Nystrom as Nystrom
-from .performer import Performer as Performer
-from .recurrent import Recurrent as Recurrent
-from .retention import Retention as Retention
-from .ringed import Ringed as Ringed
-from .rwkv import Rwkv as Rwkv
-from .s4 import S4 as S4
-from .shifted import Shifted as Shifted
-from .transient import Transient as Transient
-from .twostream import TwoStream as TwoStream
-from .yoso import Yoso as Yoso
+from ..core.tables import Table, later
 
-MIXERS: tuple[type[MixerConfig], ...] = (
-    Attention.Config,
-    BigBird.Config,
-    Chunked.Config,
-    Clustered.Config,
-    Compressed.Config,
-    Cross.Config,
-    Dilated.Config,
-    Disentangled.Config,
-    Fourier.Config,
-    Funneled.Config,
-    Hashed.Config,
-    Infini.Config,
-    Latent.Config,
-    Linformer.Config,
-    Nystrom.Config,
-    Performer.Config,
-    Recurrent.Config,
-    Ringed.Config,
-    Longformer.Config,
-    Nearest.Config,
-    Shifted.Config,
-    Transient.Config,
-    TwoStream.Config,
-    Yoso.Config,
+MIXERS: Table[type[MixerConfig]] = Table(
+    __name__,
+    {
+        "attention": "attention.Attention.Config",
+        "bigbird": "bigbird.BigBird.Config",
+        "chunked": "chunked.Chunked.Config",
+        "clustered": "clustered.Clustered.Config",
+        "compressed": "compressed.Compressed.Config",
+        "cross": "cross.Cross.Config",
+        "dilated": "dilated.Dilated.Config",
+        "disentangled": "disentangled.Disentangled.Config",
+        "fourier": "fourier.Fourier.Config",
+        "funneled": "funneled.Funneled.Config",
+        "hashed": "hashed.Hashed.Config",
+        "infini": "infini.Infini.Config",
+        "latent": "latent.Latent.Config",
+        "linformer": "linformer.Linformer.Config",
+        "nystrom": "nystrom.Nystrom.Config",
+        "performer": "performer.Performer.Config",
+        "recurrent": "recurrent.Recurrent.Config",
+        "ringed": "ringed.Ringed.Config",
+        "longformer": "longformer.Longformer.Config",
+        "nearest": "nearest.Nearest.Config",
+        "shifted": "shifted.Shifted.Config",
+        "transient": "transient.Transient.Config",
+        "twostream": "twostream.TwoStream.Config",
+        "yoso": "yoso.Yoso.Config",
+        "branches": "branches.Branches.Config",
+        "convolution": "convolution.Convolution.Config",
+        "separable": "convolution.Separable.Config",
+        "lightconv": "lightconv.LightConv.Config",
+        "dynamicconv": "dynamicconv.DynamicConv.Config",
+        "mssa": "mssa.Mssa.Config",
+        "involution": "involution.Involution.Config",
+        "retention": "retention.Retention.Config",
+        "gated_retention": "gated_retention.GatedRetention.Config",
+        "linear_attention": "linear_attention.LinearAttention.Config",
+        "gated_unit": "gated_unit.GatedUnit.Config",
+        "rwkv": "rwkv.Rwkv.Config",
+        "mamba": "mamba.Mamba.Config",
+        "s4": "s4.S4.Config",
+        "lstm": "lstm.Lstm.Config",
+        "gru": "lstm.Gru.Config",
+    },
 )
-MIXERS += (Branches.Config, Convolution.Config, Separable.Config, LightConv.Config, DynamicConv.Config)
-MIXERS += (Mssa.Config, Involution.Config)
-MIXERS += (Retention.Config, GatedRetention.Config, LinearAttention.Config, GatedUnit.Config)
-MIXERS += (Rwkv.Config, Mamba.Config, S4.Config, Lstm.Config, Gru.Config)
-CROSSES: tuple[type[MixerConfig], ...] = (Cross.Config, Nearest.Config)  # those that look at a source
+CROSSES: Table[type[MixerConfig]] = Table(  # those that look at a source
+    __name__, {"cross": "cross.Cross.Config", "nearest": "nearest.Nearest.Config"}
+)
 SomeMixers = Annotated[MixerConfig | tuple[MixerConfig, ...], ManyOf(lambda: MIXERS)]
-AnyCross = Annotated[Cross.Config | Nearest.Config, OneOf(lambda: CROSSES)]
+MixerConfig.choices = MIXERS  # a mixer may hold any of them (branches)
 
-Branches.Config.choices = MIXERS  # a branch may be any of them
-Branches.Config.model_rebuild(force=True)
+if TYPE_CHECKING:
+    from .attention import Attention as Attention
+    from .bigbird import BigBird as BigBird
+    from .branches import Branches as Branches
+    from .chunked import Chunked as Chunked
+    from .clustered import Clustered as Clustered
+    from .compressed import Compressed as Compressed
+    from .convolution import Convolution as Convolution
+    from .convolution import Separable as Separable
+    from .cross import Cross as Cross
+    from .dilated import Dilated as Dilated
+    from .disentangled import Disentangled as Disentangled
+    from .dynamicconv import DynamicConv as DynamicConv
+    from .fourier import Fourier as Fourier
+    from .funneled import Funneled as Funneled
+    from .gated_retention import GatedRetention as GatedRetention
+    from .gated_unit import GatedUnit as GatedUnit
+    from .hashed import Hashed as Hashed
+    from .infini import Infini as Infini
+    from .involution import Involution as Involution
+    from .latent import Latent as Latent
+    from .lightconv import LightConv as LightConv
+    from .linear_attention import LinearAttention as LinearAttention
+    from .linformer import Linformer as Linformer
+    from .longformer import Longformer as Longformer
+    from .lstm import Gru as Gru
+    from .lstm import Lstm as Lstm
+    from .mamba import Mamba as Mamba
+    from .mssa import Mssa as Mssa
+    from .nearest import Nearest as Nearest
+    from .nystrom import Nystrom as Nystrom
+    from .performer import Performer as Performer
+    from .recurrent import Recurrent as Recurrent
+    from .retention import Retention as Retention
+    from .ringed import Ringed as Ringed
+    from .rwkv import Rwkv as Rwkv
+    from .s4 import S4 as S4
+    from .shifted import Shifted as Shifted
+    from .transient import Transient as Transient
+    from .twostream import TwoStream as TwoStream
+    from .yoso import Yoso as Yoso
+
+    AnyCross: TypeAlias = Cross.Config | Nearest.Config
+else:
+    AnyCross = Annotated[MixerConfig, OneOf(lambda: CROSSES)]
+    __getattr__, __dir__ = later(__name__, {}, MIXERS)

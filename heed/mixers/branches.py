@@ -8,7 +8,7 @@ from functools import reduce
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 import torch
-from pydantic import ConfigDict, model_validator
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from ..core.config import ManyOf, Size
@@ -18,10 +18,6 @@ from ..core.spec import Spec
 from ..core.state import Seen, State
 
 States: TypeAlias = "tuple[State, ...]"
-
-
-def _table() -> tuple[type[MixerConfig], ...]:
-    return Branches.Config.choices
 
 
 class Branches(Mixer[States]):
@@ -36,13 +32,10 @@ class Branches(Mixer[States]):
     """
 
     class Config(MixerConfig):
-        model_config = ConfigDict(defer_build=True)  # a branch may be anything of the table that this stands in
-
         paper: ClassVar[str] = "Wu et al. 2020, Lite Transformer with Long-Short Range Attention, arXiv 2004.11886"
-        choices: ClassVar[tuple[type[MixerConfig], ...]] = ()  # what a branch may be: told by the package
 
         kind: Literal["branches"] = "branches"
-        mixers: Annotated[MixerConfig | tuple[MixerConfig, ...], ManyOf(_table)]
+        mixers: Annotated[MixerConfig | tuple[MixerConfig, ...], ManyOf(lambda: MixerConfig.choices)]
         channels: tuple[Size, ...] | None = None  # of each branch; None: equal parts
 
         @model_validator(mode="after")

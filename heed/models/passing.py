@@ -23,16 +23,15 @@ from ..kernels.build import library
 from ..kernels.linear import matrix
 from ..kernels.memories import Memories
 from ..kernels.program import Running, Unknown
-from ..mixers import Attention, Cross, Retention, Rwkv
-from ..parts.channelmix import ChannelMix
+from ..mixers import Attention
 from ..parts.masks import Whole, Window
 from ..parts.positions import Alibi
-from ..parts.positionwise import FeedForward, Gated
 from ..parts.wired import Ends
 from .block import Block, States
 from .script import Blocks, known, looks_back
 
 if TYPE_CHECKING:
+    from ..mixers import Cross
     from .stack import Stack
 
 SHORT = 64  # tokens of a row, on average, up to which a retention goes one by one; more are quicker in chunks
@@ -101,12 +100,11 @@ class Pass(Blocks):
         entries = [t.view(*t.shape[:2], heads, -1) for t, (_, heads) in zip(kept, self._kept, strict=True)]
         return Done(stream, entries, [_joined(several) for several in zip(*after, strict=True)])
 
-    def _part(self, part: Mixer[object], source: int, target: int, old: float = 1.0) -> None:  # type: ignore[type-var]
-        short = self._length <= SHORT
-        known(
-            type(part) in (Attention, FeedForward, Gated, Rwkv, ChannelMix) or (type(part) is Retention and short), part
-        )
-        super()._part(part, source, target, old)
+    def _rarer(self, part: Mixer[object], source: int, target: int, old: float) -> None:  # type: ignore[type-var]
+        from ..mixers import Retention, Rwkv
+
+        known(type(part) is Rwkv or (type(part) is Retention and self._length <= SHORT), part)
+        super()._rarer(part, source, target, old)
 
     def _sight(self, part: Attention) -> tuple[int, int]:
         known(not part.weights.watched, part.weights)

@@ -16,9 +16,8 @@ from ..core.contract import Mixer
 from ..kernels.abi import Matrix, Mode, Operation, Weights
 from ..kernels.linear import matrix
 from ..kernels.program import Draft, Unknown
-from ..mixers import Attention, Cross, Retention, Rwkv
+from ..mixers import Attention
 from ..parts.channelmix import ChannelMix
-from ..parts.divisors import Undivided
 from ..parts.heads import Scores
 from ..parts.linears import Edited, Grouped, Int8, Packed
 from ..parts.masks import Causal, Window
@@ -28,6 +27,7 @@ from ..parts.positionwise import FeedForward, Gated
 from ..parts.wired import NormedWired, ParallelWired, PostWired, PreWired, RescaledWired, SandwichWired
 
 if TYPE_CHECKING:
+    from ..mixers import Cross, Retention, Rwkv
     from .block import Block
 
 
@@ -78,8 +78,6 @@ class Blocks:
         kind = type(part)
         if isinstance(part, Attention) and kind is Attention:
             self._attention(part, source, target, old)
-        elif isinstance(part, Cross) and kind is Cross:
-            self._cross(part, source, target, old)
         elif isinstance(part, FeedForward) and kind is FeedForward:
             hidden = self._product(part.up, source, "hidden", activation=part.activation)
             self._down(part, hidden, target, old)
@@ -87,16 +85,28 @@ class Blocks:
             hidden = self._product(part.gate, source, "hidden", activation=part.activation)
             self._multiply(part.up, source, hidden, Mode.TIMES)
             self._down(part, hidden, target, old)
+        elif isinstance(part, ChannelMix) and kind is ChannelMix:
+            self._channels(part, source, target, old)
+        else:
+            self._rarer(part, source, target, old)
+
+    def _rarer(self, part: Mixer[object], source: int, target: int, old: float) -> None:  # type: ignore[type-var]
+        """Mixers that most models do without: they are imported to find out."""
+        from ..mixers import Cross, Retention, Rwkv
+
+        kind = type(part)
+        if isinstance(part, Cross) and kind is Cross:
+            self._cross(part, source, target, old)
         elif isinstance(part, Retention) and kind is Retention:
             self._retention(part, source, target, old)
         elif isinstance(part, Rwkv) and kind is Rwkv:
             self._rwkv(part, source, target, old)
-        elif isinstance(part, ChannelMix) and kind is ChannelMix:
-            self._channels(part, source, target, old)
         else:
             raise Unknown(kind.__name__)
 
     def _retention(self, part: Retention, source: int, target: int, old: float) -> None:
+        from ..parts.divisors import Undivided
+
         known(isinstance(part.divisor, Undivided), part.divisor)
         query, key = (self._product(layer, source, name) for layer, name in ((part.query, "query"), (part.key, "key")))
         value = self._product(part.value, source, "value")

@@ -11,19 +11,15 @@ In a recipe it is a table of few numbers: kind = "transformer", width = 256, dep
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..core import config as tree
-from ..mixers import Attention, Cross
-from ..parts.feedforward import FeedForward
-from ..parts.masks import Causal, Whole
 from ..parts.norms import LayerNorm, NormConfig, StdNorm
-from ..parts.positions import Sinusoid
 from ..parts.wiring import AnyWiring, PostNorm, PreNorm, WiringConfig
-from .decoder import Decoder
-from .encoder import Encoder
-from .seq2seq import Seq2seq
 from .shape import Plan
+
+if TYPE_CHECKING:
+    from .seq2seq import Seq2seq
 
 
 @dataclass(frozen=True)
@@ -61,6 +57,14 @@ def transformer(
     vocabulary: int, target: int | None = None, *, size: Size = BASE, variant: Variant = PAPER
 ) -> Seq2seq.Config:
     """The configuration of an encoder-decoder; without `target` source and target share one vocabulary."""
+    from ..mixers import Attention, Cross  # a package that offers this by name need not import what it is made of
+    from ..parts.feedforward import FeedForward
+    from ..parts.masks import Causal, Whole
+    from ..parts.positions import Sinusoid
+    from .decoder import Decoder
+    from .encoder import Encoder
+    from .seq2seq import Seq2seq
+
     inner = size.dropout if variant.inner_dropout else 0.0
     common: dict[str, Any] = {
         "width": size.width,

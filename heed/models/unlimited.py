@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..core.errors import ConfigError
-from ..mixers import Nearest
-from ..parts.headed import HeadedConfig
-from .encoder import Encoder
-from .overlapped import Overlapped
-from .seq2seq import Seq2seq
+
+if TYPE_CHECKING:
+    from .seq2seq import Seq2seq
 
 
 def unlimited(model: Seq2seq, *, nearest: int, window: int | None = None) -> Seq2seq:
@@ -24,6 +24,11 @@ def unlimited(model: Seq2seq, *, nearest: int, window: int | None = None) -> Seq
 
 def plan(config: Seq2seq.Config, *, nearest: int, window: int | None = None) -> Seq2seq.Config:
     """The configuration of that copy."""
+    from ..mixers import Nearest  # a package that offers this by name need not import what it is made of
+    from ..parts.headed import HeadedConfig
+    from .encoder import Encoder
+    from .overlapped import Overlapped
+
     cross, encoder = config.decoder.cross, config.encoder
     if cross is None:
         raise ConfigError("the decoder has no cross-attention to exchange")

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-
-from ..core.config import read_data
+from ..core.collector import at_rest
 from ..core.errors import ConfigError, RunError, WeightsError
-from ..tasks import Ready
-from ..weights.edits import Quantised, edit
-from ..weights.edits.quantised import Bits, bits_of, is_rounded
-from .folder import CONFIG
-from .folder import Run as Run
-from .recipe import Recipe as Recipe
-from .recipe import find as find
-from .training import Training as Training
+from ..core.tables import later
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..tasks import Ready
+    from ..weights.edits.quantised import Bits
+    from .folder import Run as Run
+    from .recipe import Recipe as Recipe
+    from .recipe import find as find
+    from .training import Training as Training
+else:
+    __getattr__, __dir__ = later(
+        __name__, {"Run": "folder", "Recipe": "recipe", "find": "recipe", "Training": "training"}
+    )
 
 
+@at_rest()
 def load(
     path: Path | str, device: torch.device | str | None = None, *, quantise: Bits | Literal["keep"] | None = None
 ) -> Ready:
@@ -30,25 +36,30 @@ def load(
     """
     if quantise == "keep":
         return _kept(Path(path), device)
-    change = None if quantise is None else Quantised(bits=bits_of(quantise))
+    return _loaded(path, device) if quantise is None else _rounded(path, device, quantise)
+
+
+def _rounded(path: Path | str, device: torch.device | str | None, bits: Bits) -> Ready:
+    from ..weights.edits import Quantised, edit
+    from ..weights.edits.quantised import bits_of, is_rounded
+
+    change = Quantised(bits=bits_of(bits))
     ready = _loaded(path, device)
-    if change is not None:
-        if any(map(is_rounded, ready.model.modules())):
-            raise WeightsError(f"{path} is in few bits already; load it without quantise, or quantise what it is of")
-        edit(ready.model, change)
+    if any(map(is_rounded, ready.model.modules())):
+        raise WeightsError(f"{path} is in few bits already; load it without quantise, or quantise what it is of")
+    edit(ready.model, change)
     return ready
 
 
 def _kept(place: Path, device: torch.device | str | None) -> Ready:
     from ..weights import ggufkept
+    from ..weights.folder import CONFIG
     from .checkpoint import load as load_checkpoint
 
     inside = place if place.is_file() or not place.is_dir() else next(place.glob("*.gguf"), place)
     if not inside.is_file() or inside.suffix != ".gguf" or (place / CONFIG).is_file():
         raise WeightsError(f'quantise="keep" is for the q8_0 and q4_0 matrices of a GGUF file; {place} is none')
-    ready = load_checkpoint(inside, ggufkept.read)
-    ready.model.to(device)
-    return ready
+    return _moved(load_checkpoint(inside, ggufkept.read), device)
 
 
 def _loaded(path: Path | str, device: torch.device | str | None) -> Ready:
@@ -58,15 +69,24 @@ def _loaded(path: Path | str, device: torch.device | str | None) -> Ready:
     if place.is_file() or _is_checkpoint(place):
         from .checkpoint import load as load_checkpoint  # loading a run needs none of it
 
-        ready = load_checkpoint(place)
-        ready.model.to(device)
-        return ready
+        return _moved(load_checkpoint(place), device)
+    from .folder import Run
+
     run = Run.open(place)
     return run.recipe.task.ready(run.model().to(device), run.tokenizer)
 
 
+def _moved(ready: Ready, device: torch.device | str | None) -> Ready:
+    if device is not None:
+        ready.model.to(device)
+    return ready
+
+
 def _is_checkpoint(folder: Path) -> bool:
     """A run's config.json has a task; other people's have a model_type."""
+    from ..core.config import read_data
+    from ..weights.folder import CONFIG
+
     if not (folder / CONFIG).is_file():
         return any(folder.glob("*.gguf"))
     try:

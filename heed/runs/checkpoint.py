@@ -1,10 +1,13 @@
-"""Other people's checkpoints, ready for use: the model, its tokenizer, and what its files say about how it is used."""
+"""Other people's checkpoints, ready for use: the model, its tokenizer, and what its files say about how it is used.
+
+A use is imported when a model is found that has it: what writes needs nothing of what looks or hears.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from torch import nn
 
@@ -12,20 +15,15 @@ from ..core.abilities import Asked, Matches, Reads, Sees, Writes
 from ..core.config import Data, read_data
 from ..core.contract import Mixer
 from ..core.errors import ConfigError, InputError, WeightsError
-from ..media.images import Preparation
-from ..models import Listener, Seq2seq, TextTower
-from ..parts.heads import Pooled
-from ..tasks import Ready, Response
-from ..tasks.loaded import Continuer, Rewriter, target_of
-from ..tasks.looking import Looker, Matcher, Problem, TextEmbedder, Viewing
-from ..tasks.reading import Reader
-from ..tasks.spell import Speller, Spelling
-from ..tasks.transcribe import Dictation, Transcriber
-from ..text import Tokenizer, foreign
-from ..weights import AUTHORS, Folder, Opened, gguf, open_
-from ..weights.families.clip import ClipVision
+from ..tasks.ready import Ready, Response
+from ..text import holds
+from ..weights import AUTHORS, Folder, Opened, open_
 from ..weights.folder import CONFIG
-from .sentences import Sentences
+
+if TYPE_CHECKING:
+    from ..models import Listener
+    from ..tasks.looking import Problem
+    from ..text import Tokenizer
 
 GENERATION, PREPROCESSOR, PROCESSOR = "generation_config.json", "preprocessor_config.json", "processor_config.json"
 SETTINGS, VOCABULARY = "tokenizer_config.json", "vocab.json"
@@ -42,6 +40,8 @@ class Bare(Ready):
         return f"a checkpoint without {self.lack}; its .model takes {self._takes()}"
 
     def _takes(self) -> str:
+        from ..models import Listener, Seq2seq
+
         match self.model:
             case Sees():
                 return "images: see(images), [images, channels, height, width]"
@@ -57,7 +57,13 @@ class Bare(Ready):
         raise self._cannot("answer")
 
 
-def load(path: Path, read: Callable[[Path], Opened] = lambda path: open_(gguf.read(path))) -> Ready:
+def _gguf(path: Path) -> Opened:
+    from ..weights import gguf
+
+    return open_(gguf.read(path))
+
+
+def load(path: Path, read: Callable[[Path], Opened] = _gguf) -> Ready:
     """The checkpoint of a folder or of a GGUF file, ready for use; `read` reads the latter."""
     if path.is_file():
         return _file(path, read)
@@ -76,13 +82,20 @@ def _file(path: Path, read: Callable[[Path], Opened]) -> Ready:
             f"{path} is not a checkpoint that heed opens; it opens folders with a config.json, and .gguf files. "
             f"Others may be converted first: heed convert {path} OUT"
         )
+    from ..text import foreign
+    from ..weights import gguf
+
     metadata = gguf.metadata(path)
     named = any(key.startswith("tokenizer.ggml.") for key in metadata)
     return ready(read(path), path, foreign.from_gguf(metadata) if named else None)
 
 
 def _tokenizer(folder: Path) -> Tokenizer | None:
-    return foreign.read(folder) if foreign.holds(folder) else None
+    if not holds(folder):
+        return None
+    from ..text import foreign
+
+    return foreign.read(folder)
 
 
 def ready(opened: Opened, path: Path, tokenizer: Tokenizer | None) -> Ready:
@@ -90,32 +103,63 @@ def ready(opened: Opened, path: Path, tokenizer: Tokenizer | None) -> Ready:
     model = opened.model
     if isinstance(model, Sees):
         return _looking(opened, path)
+    if isinstance(model, Writes):
+        return Bare(model) if tokenizer is None else _writing(opened, path, tokenizer)
+    from ..models import Listener
+
     if isinstance(model, Listener):
         return _spelling(model, path)
-    if tokenizer is None:
-        return Bare(model)
-    if isinstance(model, TextTower):
-        return TextEmbedder(model, tokenizer, model.embed, _longest(model))
-    if isinstance(model, Matches):
-        prepare, longest = Preparation.find(path), _longest(model.get_submodule("text"))
-        return Bare(model, f"a {PREPROCESSOR}") if prepare is None else Matcher(model, tokenizer, prepare, longest)
-    generation = _side(path, GENERATION)
+    return Bare(model) if tokenizer is None else _reading(opened, path, tokenizer)
+
+
+def _writing(opened: Opened, path: Path, tokenizer: Tokenizer) -> Ready:
+    from ..tasks.loaded import Continuer, Rewriter, target_of
+
+    model, generation = opened.model, _side(path, GENERATION)
+    reads = isinstance(model, Reads)  # what only writes needs no encoder
+    if not reads:
+        return Continuer(model, tokenizer)
+    from ..models import Listener, Seq2seq
+
     if isinstance(model, Seq2seq) and isinstance(model.encoder, Listener):
+        from ..tasks.transcribe import Dictation, Transcriber
+
         features = {"feature_size": opened.config.get("num_mel_bins"), **_features(path)}
         told = {name: value for name, value in features.items() if value is not None}
         return Transcriber(model, tokenizer, Dictation.of(told, generation or opened.config, tokenizer))
     if isinstance(model, Seq2seq):
         return Rewriter(model, tokenizer, target_of(opened.config, generation), _longest(model.encoder))
-    if isinstance(model, Writes):
-        return Continuer(model, tokenizer)
+    return Continuer(model, tokenizer)
+
+
+def _reading(opened: Opened, path: Path, tokenizer: Tokenizer) -> Ready:
+    from ..models import TextTower
+    from ..tasks.looking import Matcher, TextEmbedder
+    from ..tasks.reading import Reader
+    from .sentences import Sentences
+
+    model, config = opened.model, opened.config
+    if isinstance(model, TextTower):
+        return TextEmbedder(model, tokenizer, model.embed, _longest(model))
+    if isinstance(model, Matches):
+        from ..media.images import Preparation
+
+        prepare, longest = Preparation.find(path), _longest(model.get_submodule("text"))
+        return Bare(model, f"a {PREPROCESSOR}") if prepare is None else Matcher(model, tokenizer, prepare, longest)
+    _side(path, GENERATION)  # which must be whole if it is there
     if isinstance(model, Reads):
-        config, said = opened.config, Sentences.of(path)
+        said = Sentences.of(path)
         longest = min((limit for limit in (_longest(model), said.longest) if limit), default=None)
         return Reader(model, tokenizer, _labels(config), said.pooling, longest, _problem(config))
     return Bare(model, "anything that heed can ask it")
 
 
 def _looking(opened: Opened, path: Path) -> Ready:
+    from ..media.images import Preparation
+    from ..parts.heads import Pooled
+    from ..tasks.looking import Looker, Viewing
+    from ..weights.families.clip import ClipVision
+
     prepare, model = Preparation.find(path), opened.model
     if prepare is None:
         return Bare(model, f"a {PREPROCESSOR}")
@@ -132,6 +176,8 @@ def _spelling(model: Listener, path: Path) -> Ready:
         return Bare(model, "a head that labels frames (CTC)")
     if not (path / VOCABULARY).is_file():
         return Bare(model, f"a {VOCABULARY}")
+    from ..tasks.spell import Speller, Spelling
+
     return Speller(model, Spelling.of(_features(path), _side(path, VOCABULARY), _side(path, SETTINGS)))
 
 
@@ -165,6 +211,8 @@ def _labels(config: Data) -> list[str]:
 
 def _problem(config: Data) -> Problem | None:
     """What the scores of classes mean, if it is told."""
+    from ..tasks.looking import Problem
+
     named = config.get("problem_type")
     return next((known for known in get_args(Problem) if known == named), None)
 

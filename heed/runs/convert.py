@@ -12,6 +12,7 @@ from ..core.errors import ConfigError, WeightsError
 from ..text import foreign
 from ..weights import AUTHORS, Folder, Opened, gguf, ggufkept, llama2c, open_, rounded, write
 from ..weights.beside import bring
+from ..weights.checkpoint import OWN
 from ..weights.edits import Edit, LoRA, Quantised, SomeEdits
 from ..weights.edits.quantised import BITS, Bits, bits_of
 from ..weights.folder import CONFIG
@@ -138,7 +139,7 @@ def _opened(
         raise WeightsError(f"{source} has nothing to keep; only GGUF files have (q8_0, q4_0). Round it: int8, int4")
     if source.is_dir():
         folder = Folder.open(source)
-        if folder.family == rounded.OWN:
+        if folder.family == OWN:
             raise WeightsError(f"{source} is in few bits already, and only heed reads it; convert what it was made of")
         if bits is not None and folder.family in AUTHORS:
             raise WeightsError(f"{source} is in its authors' own layout; load it with quantise={bits!r} instead")

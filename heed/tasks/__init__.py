@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
-from ..core.config import OneOf
-from .base import Batch as Batch
-from .base import Corpus as Corpus
-from .base import Item as Item
-from .base import Task as Task
-from .causal import Causal as Causal
-from .feed import Feed as Feed
-from .feed import Place as Place
-from .feed import bucketed as bucketed
-from .permute import Permute as Permute
-from .ready import Answer as Answer
-from .ready import Answers as Answers
-from .ready import Ask as Ask
-from .ready import Guess as Guess
-from .ready import Ready as Ready
-from .ready import Response as Response
-from .ready import Scores as Scores
-from .ready import cross_entropy_of as cross_entropy_of
-from .translate import Translate as Translate
+from ..core.config import Config, OneOf
+from ..core.tables import Table, later
 
-TASKS: tuple[type[Task], ...] = (Translate, Causal, Permute)
+TASKS: Table[type[Task]] = Table(
+    __name__, {"translate": "translate.Translate", "causal": "causal.Causal", "permute": "permute.Permute"}
+)
 
-AnyTask: TypeAlias = Annotated[Task, OneOf(lambda: TASKS)]
+if TYPE_CHECKING:
+    from .base import Batch as Batch
+    from .base import Corpus as Corpus
+    from .base import Item as Item
+    from .base import Task as Task
+    from .causal import Causal as Causal
+    from .feed import Feed as Feed
+    from .feed import Place as Place
+    from .feed import bucketed as bucketed
+    from .permute import Permute as Permute
+    from .ready import Answer as Answer
+    from .ready import Answers as Answers
+    from .ready import Ask as Ask
+    from .ready import Guess as Guess
+    from .ready import Ready as Ready
+    from .ready import Response as Response
+    from .ready import Scores as Scores
+    from .ready import cross_entropy_of as cross_entropy_of
+    from .translate import Translate as Translate
+
+    AnyTask: TypeAlias = Task
+else:
+    AnyTask = Annotated[Config, OneOf(lambda: TASKS)]
+    __getattr__, __dir__ = later(
+        __name__,
+        {
+            **dict.fromkeys(("Batch", "Corpus", "Item", "Task"), "base"),
+            **dict.fromkeys(("Feed", "Place", "bucketed"), "feed"),
+            **dict.fromkeys(("Answer", "Answers", "Ask", "Guess", "Ready", "Response", "Scores"), "ready"),
+            "cross_entropy_of": "ready",
+        },
+        TASKS,
+    )

@@ -19,9 +19,9 @@ from ..core.stamps import Span
 from ..data.base import Examples
 from ..decode import AnyWay, Greedy
 from ..parts.loss import NO_LABEL, Loss, cross_entropy, headed_cross_entropy
-from ..text import Tokenizer
 
 if TYPE_CHECKING:
+    from ..text import Tokenizer
     from .ready import Answers
 
 AnyModel: TypeAlias = "Mixer[Any]"

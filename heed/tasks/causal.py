@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from math import log
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -15,9 +15,11 @@ from ..core.contract import NOTHING, Given
 from ..core.errors import ConfigError, InputError
 from ..data.base import Examples
 from ..parts.loss import Loss
-from ..text import Tokenizer
 from .base import AnyModel, Batch, Corpus, Ids, Item, Task, next_token_loss, some
 from .ready import Answers, Ask, Notify, Scores, perplexity, room
+
+if TYPE_CHECKING:
+    from ..text import Tokenizer
 
 AT_ONCE = 1000  # texts that are encoded together
 

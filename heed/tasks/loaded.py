@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -11,11 +12,13 @@ import torch
 from ..core.config import Count, Theirs
 from ..core.errors import ConfigError, InputError
 from ..decode import Allow
-from ..text import Tokenizer
 from .base import AnyModel, Padded
 from .causal import Causal, Writer
 from .ready import Ask, Message
 from .translate import Translate, Translator
+
+if TYPE_CHECKING:
+    from ..text import Tokenizer
 
 LONG = 1 << 20  # tokens of a source, at most, where the model sets no limit
 

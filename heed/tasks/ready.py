@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, dataclass
 from math import exp
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,9 +20,11 @@ from ..core.errors import InputError
 from ..data.base import Examples
 from ..decode import Allow, AnyWay, Beam, Begin, Greedy, Never, Sample, Stop, Token, Why, Written, generate, stream
 from ..parts.heads import Pool
-from ..text import Tokenizer
 from .base import AnyModel, Corpus, Item, Task
 from .feed import bucketed
+
+if TYPE_CHECKING:
+    from ..text import Tokenizer
 
 TOGETHER = 64  # prompts that are answered in one batch
 BUDGET = 4096  # tokens that are scored in one batch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 from unicodedata import normalize
 
 import numpy as np
@@ -16,9 +16,11 @@ from ..core.errors import ConfigError, InputError, MissingExtra
 from ..core.state import Seen
 from ..data.base import Example, Examples
 from ..parts.loss import Loss
-from ..text import Tokenizer
 from .base import AnyModel, Batch, Corpus, Item, Padded, Task, next_token_loss, some
 from .ready import Answers, Ask, Notify, Scores, perplexity, room
+
+if TYPE_CHECKING:
+    from ..text import Tokenizer
 
 ROUND = 8192  # examples of an endless source that are encoded and sorted together
 

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from . import foreign
-from .chat import Chat
-from .kinds import TOKENIZERS, AnyTokenizer, Bpe, Byte, Char, File, TokenizerConfig, Word
-from .stream import Stream
-from .tokenizer import NAMES, SPECIAL, Declared, Framed, Role, Tokenizer
+from typing import TYPE_CHECKING
+
+from ..core.tables import later
+from .files import holds
+
+if TYPE_CHECKING:
+    from . import foreign
+    from .chat import Chat
+    from .kinds import TOKENIZERS, AnyTokenizer, Bpe, Byte, Char, File, TokenizerConfig, Word
+    from .stream import Stream
+    from .tokenizer import NAMES, SPECIAL, Declared, Framed, Role, Tokenizer
+else:
+    __getattr__, __dir__ = later(
+        __name__,
+        {
+            "Chat": "chat",
+            "Stream": "stream",
+            **dict.fromkeys(("TOKENIZERS", "AnyTokenizer", "Bpe", "Byte", "Char", "File"), "kinds"),
+            **dict.fromkeys(("TokenizerConfig", "Word"), "kinds"),
+            **dict.fromkeys(("NAMES", "SPECIAL", "Declared", "Framed", "Role", "Tokenizer"), "tokenizer"),
+        },
+    )
 
 __all__ = [
     "NAMES",
@@ -26,4 +43,5 @@ __all__ = [
     "TokenizerConfig",
     "Word",
     "foreign",
+    "holds",
 ]

@@ -14,6 +14,7 @@ import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
 from ..core.errors import InputError
+from .files import FILES, found, holds
 from .ggml import BYTE_LEVEL, from_gguf, split_by
 from .guard import VOCABULARY, numbered, read_json, read_text, understood
 from .layouts import BERT, DOUBLE, FAIRSEQ, PIECES, SENTENCE
@@ -37,29 +38,19 @@ STRANGE = {
 def read(folder: Path | str) -> Tokenizer:
     """The tokenizer of a folder."""
     place = Path(folder)
-    found = _found(place)
-    if found is None:
-        kinds = "; ".join(" and ".join(files) for files, _ in WAYS)
+    files = found(place)
+    if files is None:
+        kinds = "; ".join(" and ".join(files) for files in FILES)
         raise InputError(f"{place} holds no tokenizer that heed knows; one of these is needed: {kinds}")
-    files, build = found
     notes = Notes.read(place)
-    if notes.kind in STRANGE and files != WAYS[0][0]:
+    if notes.kind in STRANGE and files != FILES[0]:
         raise InputError(
             f"{place} is for the family {notes.kind}, whose tokenizer is not supported; a tokenizer.json would be"
         )
     what = str(place / files[0])
     with understood(f"{what} cannot be read"):
-        inner, notes, frame = build(place, notes)
+        inner, notes, frame = WAYS.get(files, _sentence(files[0]))(place, notes)
     return notes.finish(inner, frame, what)
-
-
-def holds(folder: Path | str) -> bool:
-    """Whether a folder has files of a tokenizer."""
-    return _found(Path(folder)) is not None
-
-
-def _found(place: Path) -> tuple[tuple[str, ...], Build] | None:
-    return next((way for way in WAYS if all((place / file).is_file() for file in way[0])), None)
 
 
 # --- tokenizer.json ---
@@ -194,11 +185,8 @@ def _sentence(name: str) -> Build:
 
 
 Build: TypeAlias = Callable[[Path, Notes], Built]
-MODELS = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "spm.model")
-WAYS: tuple[tuple[tuple[str, ...], Build], ...] = (
-    (("tokenizer.json",), _whole),
-    (("vocab.json", "merges.txt"), _pairs),
-    (("vocab.txt",), _words),
-    *(((name,), _sentence(name)) for name in MODELS),
-    (("source.spm", "vocab.json"), _sentence("source.spm")),
-)
+WAYS: dict[tuple[str, ...], Build] = {  # the others are models of SentencePiece
+    ("tokenizer.json",): _whole,
+    ("vocab.json", "merges.txt"): _pairs,
+    ("vocab.txt",): _words,
+}

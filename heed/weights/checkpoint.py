@@ -8,6 +8,8 @@ from pathlib import Path
 from ..core.config import Data
 from .stored import Tensors
 
+OWN = "heed"  # the model_type of checkpoints in heed's own layout: rounded ones
+
 
 @dataclass(frozen=True)
 class Checkpoint:

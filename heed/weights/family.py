@@ -1,7 +1,8 @@
 """A family of checkpoints: their config.json, typed; the same in heed's words; and one table of names.
 
 Adding a family = one short file in `families/`, a subclass of `Family` with the fields of their config that matter,
-`ours` and `names`, and its line in `families.FAMILIES`. Loading, export, replay and the catalogue work from the table.
+`ours` and `names`, and its types and place in `families.FAMILIES`. Loading, export, replay and the catalogue work from
+the table.
 """
 
 from __future__ import annotations

@@ -11,17 +11,17 @@ from typing import Annotated, TypeAlias
 
 from ..core.config import Config, Data, OneOf
 from ..core.errors import ConfigError, WeightsError
-from ..models import MODELS, SENSES, Shape, TextTower
+from ..models import MODELS, SENSES, TOWERS, Shape
 from . import own
-from .checkpoint import Checkpoint
+from .checkpoint import OWN, Checkpoint
 from .edits import Edit, Quantised, SomeEdits, edit
 from .edits.quantised import is_rounded
 from .family import Family, Opened, must_hold
 from .rename import restore
 
-OWN, SOURCE = "heed", "source"
+SOURCE = "source"
 
-AnyShape: TypeAlias = Annotated[Shape, OneOf(lambda: (*MODELS, *SENSES, TextTower.Config))]
+AnyShape: TypeAlias = Annotated[Shape, OneOf(lambda: MODELS + SENSES + TOWERS)]
 
 
 class Told(Config):

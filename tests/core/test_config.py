@@ -210,6 +210,6 @@ def test_no_scalar_is_lax_and_what_may_be_none_is_none_by_default(config: type[C
 
 
 def test_kinds_are_unique_in_each_table() -> None:
-    for table in (MIXERS + FEEDFORWARDS, MASKS, POSITIONS, NORMS, WIRINGS, SCORES, MODELS):
+    for table in ((*MIXERS, *FEEDFORWARDS), MASKS, POSITIONS, NORMS, WIRINGS, SCORES, MODELS):
         kinds = [config.model_fields["kind"].default for config in table]
         assert len(set(kinds)) == len(kinds)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from heed.core.errors import ConfigError, WeightsError
 from heed.weights import Folder, replay
-from heed.weights.replay import REPLAYS
+from heed.weights.replays import REPLAYS
 from tests.weights.support import GOLDEN, TOLERANCES, Tensors, write
 
 CASES = (

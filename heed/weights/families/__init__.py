@@ -1,128 +1,90 @@
-"""One file per family of checkpoints. `FAMILIES` is the table: loading, export, replay, the catalogue work from it."""
+"""One file per family of checkpoints. `FAMILIES` is the table: loading, export, replay, the catalogue work from it.
+
+It holds every name that a config.json may give (model_type), so that a checkpoint imports only its own family.
+"""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
 
 from ...core.errors import WeightsError
-from .. import rounded
-from ..checkpoint import Checkpoint
+from ...core.tables import Table
+from ..checkpoint import OWN, Checkpoint
 from ..family import Family, Opened, read
-from .albert import Albert
-from .bart import Bart, MBart
-from .bert import Bert
-from .big_bird import BigBird
-from .bitnet import BitNet
-from .bloom import Bloom
-from .clip import CLIP, ClipText, ClipVision
-from .deberta_v2 import DebertaV2
-from .deepseek_v3 import DeepseekV3
-from .distilbert import DistilBert
-from .electra import Electra
-from .falcon import Falcon
-from .fnet import FNet
-from .funnel import Funnel
-from .gemma2 import Gemma, Gemma2
-from .gpt2 import GPT2
-from .gpt_bigcode import GPTBigCode
-from .gpt_neo import GPTNeo
-from .gpt_neox import GPTNeoX
-from .gptj import GPTJ
-from .layoutlm import LayoutLM
-from .llama import Llama
-from .longformer import Longformer
-from .longt5 import LongT5
-from .mamba import Mamba
-from .marian import Marian, Pegasus
-from .mistral import Mistral
-from .mixtral import Mixtral
-from .mpnet import MPNet
-from .mpt import Mpt
-from .nystromformer import Nystromformer
-from .opt import OPT
-from .phi3 import Phi3
-from .qwen2 import Qwen2, Qwen2Moe
-from .qwen3 import Qwen3, Qwen3Moe
-from .reformer import Reformer
-from .roberta import Roberta
-from .roformer import RoFormer
-from .rwkv import Rwkv
-from .swin import Swin
-from .switch_transformers import SwitchTransformers
-from .t5 import MT5, T5, UMT5
-from .transfo_xl import TransfoXL
-from .vit import DeiT, ViT
-from .wav2vec2 import Hubert, Wav2Vec2
-from .whisper import Whisper
-from .xlnet import XLNet
-from .yoso import Yoso
 
-FAMILIES: tuple[type[Family], ...] = (
-    Albert,
-    Bart,
-    Bert,
-    BigBird,
-    BitNet,
-    Bloom,
-    CLIP,
-    ClipText,
-    ClipVision,
-    DebertaV2,
-    DeepseekV3,
-    DeiT,
-    DistilBert,
-    Electra,
-    Falcon,
-    FNet,
-    Funnel,
-    Gemma,
-    Gemma2,
-    GPT2,
-    GPTBigCode,
-    GPTJ,
-    GPTNeo,
-    GPTNeoX,
-    Hubert,
-    LayoutLM,
-    Llama,
-    Longformer,
-    LongT5,
-    Mamba,
-    Marian,
-    MBart,
-    MPNet,
-    Mistral,
-    Mixtral,
-    Mpt,
-    MT5,
-    Nystromformer,
-    OPT,
-    Pegasus,
-    Phi3,
-    Qwen2,
-    Qwen2Moe,
-    Qwen3,
-    Qwen3Moe,
-    Reformer,
-    Roberta,
-    RoFormer,
-    Rwkv,
-    Swin,
-    SwitchTransformers,
-    T5,
-    TransfoXL,
-    UMT5,
-    ViT,
-    Wav2Vec2,
-    Whisper,
-    XLNet,
-    Yoso,
+FAMILIES: Table[type[Family]] = Table(
+    __name__,
+    {
+        "albert": "albert.Albert",
+        "bart": "bart.Bart",
+        "bert": "bert.Bert",
+        "big_bird": "big_bird.BigBird",
+        "bitnet": "bitnet.BitNet",
+        "bloom": "bloom.Bloom",
+        "clip": "clip.CLIP",
+        "clip_text_model": "clip.ClipText",
+        "clip_vision_model": "clip.ClipVision",
+        "deberta-v2": "deberta_v2.DebertaV2",
+        "deepseek_v3": "deepseek_v3.DeepseekV3",
+        "deit": "vit.DeiT",
+        "distilbert": "distilbert.DistilBert",
+        "electra": "electra.Electra",
+        "falcon": "falcon.Falcon",
+        "fnet": "fnet.FNet",
+        "funnel": "funnel.Funnel",
+        "gemma": "gemma2.Gemma",
+        "gemma2": "gemma2.Gemma2",
+        "gpt2": "gpt2.GPT2",
+        "gpt_bigcode": "gpt_bigcode.GPTBigCode",
+        "gptj": "gptj.GPTJ",
+        "gpt_neo": "gpt_neo.GPTNeo",
+        "gpt_neox": "gpt_neox.GPTNeoX",
+        "hubert": "wav2vec2.Hubert",
+        "layoutlm": "layoutlm.LayoutLM",
+        "llama": "llama.Llama",
+        "longformer": "longformer.Longformer",
+        "longt5": "longt5.LongT5",
+        "mamba": "mamba.Mamba",
+        "marian": "marian.Marian",
+        "mbart": "bart.MBart",
+        "mpnet": "mpnet.MPNet",
+        "mistral": "mistral.Mistral",
+        "mixtral": "mixtral.Mixtral",
+        "mpt": "mpt.Mpt",
+        "mt5": "t5.MT5",
+        "nystromformer": "nystromformer.Nystromformer",
+        "opt": "opt.OPT",
+        "pegasus": "marian.Pegasus",
+        "phi3": "phi3.Phi3",
+        "qwen2": "qwen2.Qwen2",
+        "qwen2_moe": "qwen2.Qwen2Moe",
+        "qwen3": "qwen3.Qwen3",
+        "qwen3_moe": "qwen3.Qwen3Moe",
+        "reformer": "reformer.Reformer",
+        "roberta": "roberta.Roberta",
+        "xlm-roberta": "roberta.Roberta",
+        "camembert": "roberta.Roberta",
+        "roformer": "roformer.RoFormer",
+        "rwkv": "rwkv.Rwkv",
+        "swin": "swin.Swin",
+        "switch_transformers": "switch_transformers.SwitchTransformers",
+        "t5": "t5.T5",
+        "transfo-xl": "transfo_xl.TransfoXL",
+        "umt5": "t5.UMT5",
+        "vit": "vit.ViT",
+        "wav2vec2": "wav2vec2.Wav2Vec2",
+        "whisper": "whisper.Whisper",
+        "xlnet": "xlnet.XLNet",
+        "yoso": "yoso.Yoso",
+    },
 )
 
 
 def open_(checkpoint: Checkpoint) -> Opened:
     """The model of a checkpoint, by the model_type of its config."""
-    if checkpoint.config.get("model_type") == rounded.OWN:
+    if checkpoint.config.get("model_type") == OWN:
+        from .. import rounded  # only such checkpoints need it
+
         theirs = rounded.theirs(checkpoint)
         return rounded.read(kind_of(theirs), theirs.config, checkpoint)
     return read(kind_of(checkpoint), checkpoint)
@@ -130,8 +92,7 @@ def open_(checkpoint: Checkpoint) -> Opened:
 
 def kind_of(checkpoint: Checkpoint) -> type[Family]:
     """The family of a checkpoint."""
-    known = {name: family for family in FAMILIES for name in family.types}
-    name = checkpoint.config.get("model_type")
+    known, name = FAMILIES.named, checkpoint.config.get("model_type")
     if not isinstance(name, str):
         raise WeightsError(f"{checkpoint.place}: its config must name its model_type as a text, it has {name!r}")
     if name in known:

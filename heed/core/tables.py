@@ -1,0 +1,98 @@
+"""Tables of names and of where their things are: what is not asked for is not imported.
+
+heed knows hundreds of classes and a program needs few of them. A table is one visible list of names; a file, a
+configuration or a checkpoint names an entry, and only that entry's module is imported. Whoever goes through a table
+imports all of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from operator import attrgetter
+from types import ModuleType
+from typing import Any, TypeVar, overload
+
+from .collector import at_rest
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Named(Mapping[str, T_co]):
+    """Things of a package by name: `{"gru": "lstm.Gru.Config"}` is `Gru.Config` of its module `lstm`."""
+
+    def __init__(self, package: str, places: Mapping[str, str]) -> None:
+        self.package, self.places = package, places
+
+    def __getitem__(self, name: str) -> T_co:
+        module, _, path = self.places[name].partition(".")
+        thing: T_co = attrgetter(path)(_imported(self.package, module))
+        return thing
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.places  # a mapping would import it to find out
+
+    @property
+    def holders(self) -> Iterator[tuple[str, str]]:
+        """The classes, and which module holds each."""
+        for place in self.places.values():
+            module, name, *_ = place.split(".")
+            yield name, module
+
+
+class Table(Sequence[T_co]):
+    """The same as a tuple, in the order of the names; a thing of several names stands in it once."""
+
+    def __init__(self, package: str, places: Mapping[str, str]) -> None:
+        self.named: Named[T_co] = Named(package, places)
+        firsts = dict[str, str]()
+        for name, place in places.items():
+            firsts.setdefault(place, name)
+        self._firsts = list(firsts.values())
+
+    @overload
+    def __getitem__(self, index: int) -> T_co: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[T_co, ...]: ...
+    def __getitem__(self, index: int | slice) -> T_co | tuple[T_co, ...]:
+        found = self._firsts[index]
+        return self.named[found] if isinstance(found, str) else tuple(self.named[name] for name in found)
+
+    def __len__(self) -> int:
+        return len(self._firsts)
+
+    def __add__(self, other: Table[T_co]) -> Table[T_co]:
+        """Both tables of a package as one."""
+        return Table(self.named.package, {**self.named.places, **other.named.places})
+
+
+def later(
+    package: str, holders: Mapping[str, str], *tables: Table[object]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """A package's `__getattr__` and `__dir__`: public names and the modules that hold them, and what is in its tables.
+
+    A name is imported when it is first asked for. It must not be that of a module of the package: once that is
+    imported, Python gives the module instead.
+    """
+    holders = {**holders, **{name: module for table in tables for name, module in table.named.holders}}
+
+    def get(name: str) -> Any:
+        if name not in holders:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        thing = getattr(_imported(package, holders[name]), name)
+        setattr(sys.modules[package], name, thing)  # asked for once
+        return thing
+
+    return get, lambda: sorted({*vars(sys.modules[package]), *holders})
+
+
+def _imported(package: str, module: str) -> ModuleType:
+    with at_rest():
+        return import_module(f".{module}", package)
