@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as hooks
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from ..core.contract import Mixer, Where
@@ -22,7 +21,7 @@ from ..kernels.abi import BACKWARDS, BOTH_WAYS, Matrix, Weights
 from ..kernels.build import library
 from ..kernels.linear import matrix
 from ..kernels.memories import Memories
-from ..kernels.program import Running, Unknown
+from ..kernels.program import Program, Running
 from ..mixers import Attention, Cross, Retention, Rwkv
 from ..parts.channelmix import ChannelMix
 from ..parts.masks import Whole, Window
@@ -44,18 +43,26 @@ def passed(stack: Stack, x: Tensor, where: Where, states: States | None) -> tupl
     """The stream after all blocks, zeros at padding, and what is remembered; None if plain calls must do it."""
     if torch.is_grad_enabled() or stack.training or not _usual(x, where) or library() is None:
         return None
-    if not all(map(_unseen, stack.modules())) or not all(_ready(state) for state in states or ()):
+    if not all(_ready(state) for state in states or ()):
         return None
-    try:
-        script = Pass(stack, x, keeps=states is not None)
-    except Unknown:
+    kind = Kind(width=x.shape[2], short=x.shape[1] <= SHORT, keeps=states is not None)
+    script = stack.drafts.of(stack, kind, lambda: Pass(stack, kind))
+    if script is None:
         return None
-    before = states if states is not None or not script.draft.cells else stack.start(len(x))
+    before = states if states is not None or not script.program.cells else stack.start(len(x))
     cells = [tensor for leaf in leaves(before) if isinstance(leaf, Cell) for tensor in leaf.take()]
     done = script.run(x, where, cells)
     if states is None:
         return done.stream, None
     return done.stream, cast(States, _remembered(states, where, iter(done.entries), iter(done.cells)))
+
+
+class Kind(NamedTuple):
+    """What a pass is for."""
+
+    width: int  # of the stream
+    short: bool  # whether rows are
+    keeps: bool  # whether something is remembered
 
 
 class Done(NamedTuple):
@@ -69,18 +76,18 @@ class Done(NamedTuple):
 class Pass(Blocks):
     """The program of a stack whose tokens see one another."""
 
-    def __init__(self, stack: Stack, x: Tensor, *, keeps: bool) -> None:
+    def __init__(self, stack: Stack, kind: Kind) -> None:
         super().__init__()
         known(type(stack.ends) is Ends, stack.ends)
-        self._stream = self.draft.register("stream", x.shape[2])
-        self._length = x.shape[1]
-        self._keeps = keeps
+        self._stream = self.draft.register("stream", kind.width)
+        self._kind = kind
         self._kept: list[tuple[int, int]] = []  # registers of keys and values, layer by layer, and how many heads
         for block in stack.layers:
             known(type(block) is Block, block)
             self._block(block, self._stream)
         if stack.ends.final is not None:
             self._norm(stack.ends.final, self._stream, self._stream)
+        self.program = Program.of(self.draft)
 
     def run(self, x: Tensor, where: Where, cells: Sequence[Tensor]) -> Done:
         """Some rows after the other."""
@@ -92,9 +99,9 @@ class Pass(Blocks):
         after: list[list[Tensor]] = []
         for rows, some in _pieces(lengths):
             memories = Memories((), ())
-            running = Running(self.draft, some.stop - some.start, memories, [cell[rows] for cell in cells])
+            running = Running(self.program, some.stop - some.start, memories, [cell[rows] for cell in cells])
             running.value(self._stream).copy_(tokens[some])
-            running.read(order[some], position[some], torch.tensor([0, *lengths[rows]]).cumsum(0))
+            running.read(lengths[rows], order[some], position[some])
             pieces.append([running.value(register) for register in wanted])
             after.append(running.cells)
         stream, *kept = (_rows(_joined(several), where) for several in zip(*pieces, strict=True))
@@ -102,14 +109,11 @@ class Pass(Blocks):
         return Done(stream, entries, [_joined(several) for several in zip(*after, strict=True)])
 
     def _part(self, part: Mixer[object], source: int, target: int, old: float = 1.0) -> None:  # type: ignore[type-var]
-        short = self._length <= SHORT
-        known(
-            type(part) in (Attention, FeedForward, Gated, Rwkv, ChannelMix) or (type(part) is Retention and short), part
-        )
+        known(type(part) in (Attention, FeedForward, Gated, Rwkv, ChannelMix, Retention), part)
+        known(self._kind.short or type(part) is not Retention, part)
         super()._part(part, source, target, old)
 
     def _sight(self, part: Attention) -> tuple[int, int]:
-        known(not part.weights.watched, part.weights)
         mask = part.mask
         if type(mask) is Whole or (type(mask) is Window and mask.back == mask.ahead > 0):
             known(not isinstance(part.position, Alibi), part.position)  # whose terms fall on one side only
@@ -128,10 +132,10 @@ class Pass(Blocks):
         return made
 
     def _entry(self, name: str) -> str:
-        return f"{name} {len(self._kept)}" if self._keeps else name
+        return f"{name} {len(self._kept)}" if self._kind.keeps else name
 
     def _attended(self, part: Attention | Cross, key: int, value: int) -> None:
-        if self._keeps:
+        if self._kind.keeps:
             self._kept += [(register, int(part.kv_heads)) for register in (key, value)]
 
 
@@ -164,12 +168,6 @@ def _usual(x: Tensor, where: Where) -> bool:
     if type(x) is not Tensor or mapped or _get_current_dispatch_mode() is not None:
         return False
     return bool(x.is_cpu and x.dtype == torch.float32 and x.shape[0] * x.shape[1] >= LEAST and where.span.run)
-
-
-def _unseen(module: nn.Module) -> bool:
-    """Whether nobody is told of its calls."""
-    every = hooks._global_forward_hooks or hooks._global_forward_pre_hooks
-    return not (module._forward_hooks or module._forward_pre_hooks or every)
 
 
 def _ready(state: State) -> bool:
