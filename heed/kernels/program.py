@@ -53,7 +53,6 @@ class Draft:
     cells: int = 0  # memories of a fixed size
     widest: int = 1  # outputs that are added to something, or multiplied with it
     inputs: int = 1  # of a matrix, at most
-    body: int | None = None  # instructions, if those that follow are for few of the tokens
     _turning: dict[tuple[tuple[float, ...], float], int] = field(default_factory=dict)
     _named: dict[tuple[str, int], int] = field(default_factory=dict)
 
@@ -151,15 +150,14 @@ class Program:
     cells: int
     widest: int
     inputs: int
-    body: int
 
     @classmethod
     def of(cls, draft: Draft) -> Program:
+        """What was written so far."""
         code = (Instruction * len(draft.instructions))(*draft.instructions)
         begins = tuple(accumulate(draft.widths, initial=0))
         held = tuple(draft.widths), begins, tuple(draft.kept), tuple(draft.sources)
-        body = len(code) if draft.body is None else draft.body
-        return cls(code, *held, draft.cells, draft.widest, draft.inputs, body)
+        return cls(code, *held, draft.cells, draft.widest, draft.inputs)
 
     def settle(self) -> None:
         """Large pages for all that is read: for who will read it again and again."""
@@ -221,7 +219,7 @@ class Running:
         self._memories.passed(where.span, 1)
 
     def read(self, lengths: Sequence[int], order: Tensor, position: Tensor, tokens: Tensor | None = None) -> bool:
-        """Many tokens through the body, so many of each row; without them, what registers hold. Whether all exist."""
+        """Many tokens, so many of each row; without them, what registers hold. Whether there are such tokens."""
         compiled = library()
         assert compiled is not None
         self._memories.fit(max(lengths))
@@ -229,16 +227,16 @@ class Running:
         order, position, step = order.contiguous(), position.contiguous(), self._step
         step.order, step.position, step.begins = order.data_ptr(), position.data_ptr(), begins.data_ptr()
         step.tokens = None if tokens is None else tokens.data_ptr()
-        step.instructions, step.sequences, step.threads = self._program.body, len(lengths), torch.get_num_threads()
+        step.sequences, step.threads = len(lengths), torch.get_num_threads()
         return not compiled.heed_step(ctypes.byref(step))
 
-    def end(self) -> None:
-        """What follows on the body, with what registers hold."""
+    def end(self, first: int) -> None:
+        """From this instruction on, which nothing is remembered of, with what registers hold."""
         compiled = library()
         assert compiled is not None
-        rest, body, code = Step.from_buffer_copy(self._step), self._program.body, self._instructions
-        rest.program = ctypes.pointer(code[body])
-        rest.instructions, rest.memory_count, rest.threads = len(code) - body, 0, torch.get_num_threads()
+        rest, code = Step.from_buffer_copy(self._step), self._instructions
+        rest.program = ctypes.pointer(code[first])
+        rest.instructions, rest.memory_count, rest.threads = len(code) - first, 0, torch.get_num_threads()
         compiled.heed_step(ctypes.byref(rest))
 
     def write(
@@ -269,14 +267,18 @@ class Running:
         compiled.heed_likeliest(made.data_ptr(), *made.shape, count, *at, torch.get_num_threads())
         return logp, tokens
 
+    def take(self, cells: Sequence[Tensor]) -> None:
+        """Go on with these, which nobody else writes to."""
+        self.cells, self._step.cells = list(cells), _pointers(cells)
+
     def select(self, rows: Tensor) -> Running:
         """Somebody who goes on with these rows; registers hold nothing."""
         self._memories.select(rows)
         cells = [cell.index_select(0, rows) for cell in self.cells]
         if len(rows) > self._most:
             return Running(self._program, len(rows), self._memories, cells)
-        self.cells, self._rows, self._step.rows = cells, len(rows), len(rows)
-        self._step.cells = _pointers(cells)
+        self._rows = self._step.rows = len(rows)
+        self.take(cells)
         return self
 
     def point(self, operation: Operation, table: Tensor) -> None:
