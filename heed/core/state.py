@@ -115,6 +115,10 @@ class Lent:
         """Columns that there are."""
         return self.held[0].shape[1]
 
+    def rows(self, some: slice) -> Lent:
+        """These rows."""
+        return replace(self, held=tuple(held[some] for held in self.held))
+
     def fit(self, count: int) -> None:
         """Room for so many entries more, or for as many as are ever kept; a sixteenth to spare, if there is not yet."""
         most = None if self.cap is None else self.cap + 1
@@ -195,6 +199,11 @@ class Log(Leaf):
         held = tuple(t.contiguous() for t in self._held)
         self._held = tuple(t.new_empty(0, 0) for t in held)  # who keeps this handle keeps no entries
         return Lent(held, self._length, self.cap, self._free, self._span)
+
+    def shown(self) -> Lent:
+        """The entries in one piece, the oldest first, for somebody who only looks; nothing is used up."""
+        held = self._held if self._free is None else self.tensors()
+        return Lent(tuple(t.contiguous() for t in held), self._length, self.cap, None, self._span)
 
     @classmethod
     def returned(cls, lent: Lent) -> Self:

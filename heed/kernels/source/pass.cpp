@@ -25,10 +25,11 @@ struct Sight {
 struct Room {
   std::vector<int32_t> keys, values;
   std::vector<float> scores, out, tops, totals;
+  std::vector<int64_t> orders;  // of keys, where they are asked
   void fit(int64_t tokens, int64_t size, int64_t wide) {
     const int64_t panels = (BLOCK + PANEL - 1) / PANEL;
     grow(keys, panels * PANEL * size), grow(values, BLOCK * wide), grow(scores, TILE * BLOCK);
-    grow(out, tokens * wide), grow(tops, tokens), grow(totals, tokens);
+    grow(out, tokens * wide), grow(tops, tokens), grow(totals, tokens), grow(orders, BLOCK);
   }
   template <class T> static void grow(std::vector<T>& room, int64_t size) {
     if ((int64_t)room.size() < size) room.resize(size);
@@ -58,10 +59,6 @@ struct Head {
   int64_t position(int64_t j) const {
     return j < before() ? past->position[place_of(*past, row, j)] : s.position[begin + j - before()];
   }
-  bool hidden(int64_t i, int64_t j, int64_t reach) const {
-    const int64_t then = order(j);
-    return then < 0 || (reach >= 0 && s.order[begin + i] - then > reach);
-  }
   float* mixed(int64_t i) const { return at(in.to, i, head * in.number[4]); }
   float* at(int32_t number, int64_t token, int64_t channel) const {
     const Register r = s.registers[number];
@@ -69,7 +66,9 @@ struct Head {
   }
 };
 
-void lay_out(const Head& h, Room& room, int64_t begin, int64_t end) {
+void lay_out(const Head& h, Room& room, int64_t begin, int64_t end, bool stamped) {
+  if (stamped)
+    for (int64_t j = begin; j < end; ++j) room.orders[j - begin] = h.order(j);
   for (int64_t j = begin; j < end; j += PANEL) {
     const int32_t* rows[PANEL];
     for (int64_t r = 0; r < PANEL; ++r) rows[r] = (const int32_t*)h.key(std::min(end - 1, j + r));
@@ -86,19 +85,22 @@ void lay_out(const Head& h, Room& room, int64_t begin, int64_t end) {
 }
 
 // Puts a number in the place of all scores that token i does not see.
-void cover(const Head& h, const Sight& sight, int64_t i, float* score, int64_t begin, Share span, Share seen, float with) {
+void cover(const Head& h, const Room& room, const Sight& sight, int64_t i, float* score, int64_t begin, Share span, Share seen,
+           float with) {
   for (int64_t j = span.begin; j < std::min(span.end, seen.begin); ++j) score[j - begin] = with;
   for (int64_t j = std::max(span.begin, seen.end); j < span.end; ++j) score[j - begin] = with;
-  if (sight.stamped)
-    for (int64_t j = span.begin; j < std::min(span.end, seen.end); ++j)
-      if (h.hidden(i, j, sight.reach)) score[j - begin] = with;
+  if (!sight.stamped) return;
+  const int64_t oldest = sight.reach < 0 ? 0 : std::max<int64_t>(0, h.s.order[h.begin + i] - sight.reach);
+  for (int64_t j = span.begin; j < std::min(span.end, seen.end); ++j)
+    if (room.orders[j - begin] < oldest) score[j - begin] = with;  // holes have the order -1
 }
 
 // Scores of one token become weights e^(score - top), nothing for keys that it does not see; gives their sum.
-float weigh(const Head& h, const Sight& sight, int64_t i, float* score, int64_t begin, int64_t end, Share span, float& top) {
+float weigh(const Head& h, const Room& room, const Sight& sight, int64_t i, float* score, int64_t begin, int64_t end, Share span,
+            float& top) {
   const float scale = h.in.real[0], cap = h.in.real[1], *slope = (const float*)h.in.table[0];
   const Share seen{sight.first(i), std::min(end, sight.last(i) + 1)};
-  cover(h, sight, i, score, begin, span, seen, -INFINITY);
+  cover(h, room, sight, i, score, begin, span, seen, -INFINITY);
   Float most = spread(-INFINITY);
   for (int64_t j = span.begin - begin; j < span.end - begin; j += LANES) {
     store(score + j, mul(load(score + j), spread(scale)));
@@ -126,7 +128,7 @@ float weigh(const Head& h, const Sight& sight, int64_t i, float* score, int64_t 
     store(score + j, weight);
     total = add(total, weight);
   }
-  cover(h, sight, i, score, begin, span, seen, 0.0f);  // e^-inf is 0 only nearly: `exponential` stops at e^-87
+  cover(h, room, sight, i, score, begin, span, seen, 0.0f);  // e^-inf is 0 only nearly: `exponential` stops at e^-87
   return sum(total);
 }
 
@@ -144,7 +146,7 @@ void attend_tile(const Head& h, Room& room, const Sight& sight, int64_t first, i
     const int64_t i = first + t;
     float* out = &room.out[i * h.wide()];
     const float before = room.tops[i];
-    const float total = weigh(h, sight, i, &room.scores[t * BLOCK], begin, end, span, room.tops[i]);
+    const float total = weigh(h, room, sight, i, &room.scores[t * BLOCK], begin, end, span, room.tops[i]);
     const float kept = before == -INFINITY ? 0.0f : std::exp(before - room.tops[i]);
     room.totals[i] = room.totals[i] * kept + total;
     if (before == -INFINITY)
@@ -163,7 +165,7 @@ void attend_head(const Head& h, Room& room, const Sight& sight) {
   for (int64_t i = 0; i < h.count; ++i) room.tops[i] = -INFINITY, room.totals[i] = 0.0f;
   for (int64_t begin = 0; begin < sight.keys; begin += BLOCK) {
     const int64_t end = std::min(sight.keys, begin + BLOCK);
-    lay_out(h, room, begin, end);
+    lay_out(h, room, begin, end, sight.stamped);
     for (int64_t i = 0; i < h.count; i += TILE) attend_tile(h, room, sight, i, std::min<int64_t>(TILE, h.count - i), begin, end);
   }
   for (int64_t i = 0; i < h.count; ++i) {
