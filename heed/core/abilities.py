@@ -61,6 +61,12 @@ class Stepper(ABC):
     """A state in the hands of somebody who writes one token per row after the other, faster than calls do."""
 
     @abstractmethod
+    def read(self, tokens: Tensor, where: Where) -> Tensor | None:
+        """Many tokens, at least one in every row; scores of the token after the last of each, which hold until the next
+        step. None if calls must do it, and nothing was done. [R, T] -> [R, V]
+        """
+
+    @abstractmethod
     def step(self, tokens: Tensor, where: Where) -> Tensor:
         """One more token in every row; scores of the token after it, which hold until the next step. [R] -> [R, V]"""
 

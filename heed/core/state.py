@@ -23,8 +23,7 @@ from .errors import InputError, StateConsumed
 from .spec import Slot, Spec
 from .stamps import Span, Stamps
 
-SPARE = 16  # columns that a growing log gets beyond what it needs, at least
-MORE = 64  # and in the hands of somebody who writes many tokens at once
+SPARE = 64  # columns that a growing log gets beyond what it needs, at least; as many as are mostly written at once
 
 State: TypeAlias = "Log | Cell | tuple[State, ...]"  # the same tree
 S = TypeVar("S", bound=State)
@@ -116,12 +115,16 @@ class Lent:
         """Columns that there are."""
         return self.held[0].shape[1]
 
+    def rows(self, some: slice) -> Lent:
+        """These rows."""
+        return replace(self, held=tuple(held[some] for held in self.held))
+
     def fit(self, count: int) -> None:
         """Room for so many entries more, or for as many as are ever kept; a sixteenth to spare, if there is not yet."""
         most = None if self.cap is None else self.cap + 1
         needed = self.length + count if most is None else min(self.length + count, most)
         if needed > self.room:
-            wanted = needed + max(MORE, needed // 16)
+            wanted = needed + max(SPARE, needed // 16)
             room = wanted if most is None else min(wanted, most)
             self.held = tuple(_grown(t, self.length, room) for t in self.held)
 
@@ -162,9 +165,12 @@ class Log(Leaf):
     @classmethod
     def empty(cls, slot: Slot, rows: int, device: torch.device | None = None) -> Log:
         """A log of this kind without entries."""
-        stamp = torch.full((rows, 0), -1, device=device)
-        parts = (torch.zeros(rows, 0, *part, dtype=slot.dtype, device=device) for part in slot.parts)
-        return cls(stamp, stamp.clone(), *parts, cap=slot.entries.cap)
+        stamps = (torch.empty(rows, 0, dtype=torch.long, device=device) for _ in range(2))
+        parts = (torch.empty(rows, 0, *part, dtype=slot.dtype, device=device) for part in slot.parts)
+        log = cls.__new__(cls)
+        log._held, log._length, log._free, log.cap = (*stamps, *parts), 0, None, slot.entries.cap
+        log._span = Span(first=0, last=-1, run=True, padded=False)
+        return log
 
     def tensors(self) -> tuple[Tensor, ...]:
         return _columns(self._held, self._length, self._free)
@@ -193,6 +199,11 @@ class Log(Leaf):
         held = tuple(t.contiguous() for t in self._held)
         self._held = tuple(t.new_empty(0, 0) for t in held)  # who keeps this handle keeps no entries
         return Lent(held, self._length, self.cap, self._free, self._span)
+
+    def shown(self) -> Lent:
+        """The entries in one piece, the oldest first, for somebody who only looks; nothing is used up."""
+        held = self._held if self._free is None else self.tensors()
+        return Lent(tuple(t.contiguous() for t in held), self._length, self.cap, None, self._span)
 
     @classmethod
     def returned(cls, lent: Lent) -> Self:
@@ -378,7 +389,8 @@ def _columns(held: tuple[Tensor, ...], length: int, free: int | None) -> tuple[T
 
 def _grown(tensor: Tensor, length: int, room: int) -> Tensor:
     wider = tensor.new_empty(tensor.shape[0], room, *tensor.shape[2:])
-    wider[:, :length] = tensor[:, :length]
+    if length:
+        wider[:, :length] = tensor[:, :length]
     return wider
 
 

@@ -28,7 +28,7 @@ AnyWay: TypeAlias = Annotated[Pick | Beam, OneOf(lambda: WAYS)]
 GREEDY = Greedy()
 CROWDED = 0.75  # rows that are done are dropped when at most this share of the batch is still being written
 FEW = 16  # tokens that are written at once for somebody who reads along, or looks for an end in the text
-MANY = 64  # and else
+MANY = 64  # and else, at first
 PATIENCE = 1.0  # seconds without Python, which alone notices that a user wants to stop; then fewer are written at once
 
 
@@ -86,6 +86,20 @@ class Made(NamedTuple):
     tokens: Tensor  # [n, R]
     logprobs: Tensor
     scores: Tensor | None = None  # what the only token was chosen by, where they are known
+
+
+class Pace:
+    """How many tokens are written at once: fewer after some that took long, more after some that took no time."""
+
+    def __init__(self, count: int, most: int) -> None:
+        self.count, self._most = count, most
+
+    def took(self, seconds: float) -> None:
+        """So long took the last ones."""
+        if seconds > PATIENCE:
+            self.count = max(self.count // 2, min(self.count, FEW))
+        elif seconds < PATIENCE / 16:
+            self.count = max(self.count, min(4 * self.count, self._most))
 
 
 class Line:
@@ -158,7 +172,7 @@ class Loop:
 
     def run(self) -> Iterator[Token]:
         """Tokens step by step, within a step in the order of the prompts."""
-        for made in self._parts(FEW):
+        for made in self._parts(Pace(FEW, FEW)):
             for tokens, logprobs in zip(made.tokens.tolist(), made.logprobs.tolist(), strict=True):
                 for place, row in enumerate(self._rows.owner):
                     if row in self._live:
@@ -172,7 +186,7 @@ class Loop:
 
     def answers(self) -> list[Written]:
         """The answer to every prompt."""
-        for made in self._parts(MANY if self._rules.stop is None else FEW):
+        for made in self._parts(Pace(MANY, 16 * MANY) if self._rules.stop is None else Pace(FEW, FEW)):
             numbers = zip(self._rows.owner, made.tokens.T.tolist(), made.logprobs.T.tolist(), strict=True)
             for place, (row, tokens, logprobs) in enumerate(numbers):
                 if row in self._live:
@@ -183,7 +197,7 @@ class Loop:
                         self._live.discard(row)
         return [line.written() for line in self._lines]
 
-    def _parts(self, most: int) -> Iterator[Made]:
+    def _parts(self, pace: Pace) -> Iterator[Made]:
         """Steps, several at once where that can be done; who reads them notes which rows have ended."""
         scores = self._rows.read()
         self._rules.fit(scores)
@@ -194,9 +208,8 @@ class Loop:
             if not self._live:
                 return
             tokens, begun = self._drop(made.tokens[-1]), perf_counter()
-            made = self._burst(tokens, min(most, self._left)) or self._step(self._rows.write(tokens))
-            if perf_counter() - begun > PATIENCE:
-                most = max(most // 2, min(most, FEW))
+            made = self._burst(tokens, min(pace.count, self._left)) or self._step(self._rows.write(tokens))
+            pace.took(perf_counter() - begun)
 
     def _burst(self, tokens: Tensor, most: int) -> Made | None:
         """Several steps by somebody who chooses tokens himself; not where each has to be asked for."""

@@ -17,7 +17,7 @@ from ..core.abilities import Choice, Stepper, Steps
 from ..core.contract import NOTHING, Given, Mixer, Where
 from ..core.errors import InputError
 from ..core.stamps import Span
-from ..core.state import Seen, select
+from ..core.state import Seen, State, select
 
 
 class Rows:
@@ -31,7 +31,7 @@ class Rows:
         _check(prompts)
         model.must_stream()
         self._model, self._given, self._now = model, given, given
-        self._prompts = prompts
+        self._prompts, self._device = prompts, model.device
         self._training = [module for module in model.modules() if module.training]
         self._steps = 0  # tokens written in every row
         self._state: Any = None
@@ -55,10 +55,21 @@ class Rows:
             state = self._model.start(len(self), self._given)
             given = (tokens.to(self._device), where.beside(self._given), state)
             if isinstance(self._model, Steps):
-                scores, self._state = self._model.after(*given, self._lengths - 1)
-                return _wide(scores)
+                return _wide(self._read_by_steps(self._model, *given))
             scores, self._state = self._model(*given)
         return _wide(scores[torch.arange(len(self), device=scores.device), self._lengths - 1])
+
+    def _read_by_steps(self, model: Steps, tokens: Tensor, where: Where, state: State) -> Tensor:
+        """By somebody who will go on from there, if he can read; else by a call."""
+        stepper = None if self._asked else model.stepper(state)
+        if stepper is not None:
+            scores = stepper.read(tokens, where)
+            if scores is not None:
+                self._stepper, self._asked = stepper, True
+                return scores.clone()  # the next step writes over them
+            state = stepper.state()
+        scores, self._state = model.after(tokens, where, state, self._lengths - 1)
+        return scores
 
     @torch.no_grad()
     def write(self, tokens: Tensor) -> Tensor:
@@ -133,10 +144,6 @@ class Rows:
             where = Where(order, order)
             where.known(Span(self._first + self._steps, self._last + self._steps, run=False, padded=False))
         return where if self._now is NOTHING else where.beside(self._now)
-
-    @property
-    def _device(self) -> torch.device | None:
-        return self._model.device
 
 
 @contextmanager

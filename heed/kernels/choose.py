@@ -8,7 +8,7 @@ from torch import Tensor
 from ..core.abilities import Choice
 from ..core.contract import Where
 from .memories import Memories
-from .program import Draft, Running
+from .program import Draft, Program, Running
 
 
 def chosen(scores: Tensor, how: Choice) -> tuple[Tensor, Tensor]:
@@ -28,6 +28,6 @@ def likeliest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def _holding(scores: Tensor) -> tuple[Running, int]:
     draft = Draft()
     register = draft.register("scores", scores.shape[1])
-    running = Running(draft, len(scores), Memories([], []))
+    running = Running(Program.of(draft), len(scores), Memories([], []))
     running.value(register).copy_(scores)
     return running, register

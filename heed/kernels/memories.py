@@ -7,6 +7,7 @@ so rows of one prompt share it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -121,6 +122,18 @@ class Memories:
             alike = alike and before.run and now.first == before.last + 1
             now = Span(min(before.first, now.first), last, run=alike, padded=False)
         self._steps, self._span = self._steps + count, Span(now.first, last, run=alike, padded=False)
+
+    def keeps(self, count: int, *, padded: bool) -> bool:
+        """Whether so many columns of tokens more would all be kept; a window drops its first column, not its holes."""
+        capped = (log for shelf in self._written for log in shelf.logs if log.cap is not None)
+        return all(log.length + count <= (log.cap or 0) and not (padded and log.length) for log in capped)
+
+    def read(self, span: Span, count: int) -> None:
+        """So many columns of tokens were written at once, which have this span."""
+        for one, source in zip(self._lent, self._sources, strict=True):
+            if not source:
+                one.written(replace(span, run=span.run and not span.padded), count)  # holes come first
+        self._describe()
 
     def select(self, rows: Tensor) -> None:
         """These rows, in this order, repeated if named twice."""

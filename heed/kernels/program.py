@@ -1,7 +1,8 @@
 """A model as a program of few instructions: what it does with one token per row, in one call.
 
-`Draft` collects instructions on named registers; `Running` performs them on rows with memories. What an instruction
-means stands in `source/step.cpp`; that a program computes what its model computes is shown by running both.
+`Draft` collects instructions on named registers, which make a `Program`; `Running` performs it on rows with memories.
+What an instruction means stands in `source/step.cpp`; that a program computes what its model computes is shown by
+running both.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -60,10 +62,6 @@ class Draft:
         if number == len(self.widths):
             self.widths.append(width)
         return number
-
-    def settle(self) -> None:
-        """Large pages for all that is read: for who will read it again and again."""
-        large_pages(self.kept, now=True)
 
     def memory(self, *, source: bool = False) -> int:
         """The next memory of the state."""
@@ -123,8 +121,8 @@ class Draft:
         self, matrix: Matrix, to: int, from_: int, mode: Mode = Mode.SET, activation: str = "identity", old: float = 1.0
     ) -> None:
         """to = activation(matrix from), added to old · to or multiplied with to by the mode."""
-        if activation not in ACTIVATIONS:
-            raise Unknown(f"the activation {activation}")
+        if activation not in ACTIVATIONS or matrix.columns != self.widths[from_]:
+            raise Unknown(f"the activation {activation}, or a matrix of {matrix.columns} columns here")
         rounded = self._rounded_already(matrix, from_)
         number = (ACTIVATIONS.index(activation), int(mode), int(rounded))
         self.widest = self.widest if mode is Mode.SET else max(self.widest, matrix.rows)
@@ -140,29 +138,53 @@ class Draft:
         )
 
 
+@dataclass(frozen=True)
+class Program:
+    """A program that was written. It does not change, so that many may run it at once."""
+
+    code: ctypes.Array[Instruction]
+    widths: tuple[int, ...]  # of registers
+    begins: tuple[int, ...]  # the sum of the widths before each, and of all
+    kept: tuple[Tensor, ...]  # what instructions point to
+    sources: tuple[bool, ...]
+    cells: int
+    widest: int
+    inputs: int
+
+    @classmethod
+    def of(cls, draft: Draft) -> Program:
+        """What was written so far."""
+        code = (Instruction * len(draft.instructions))(*draft.instructions)
+        begins = tuple(accumulate(draft.widths, initial=0))
+        held = tuple(draft.widths), begins, tuple(draft.kept), tuple(draft.sources)
+        return cls(code, *held, draft.cells, draft.widest, draft.inputs)
+
+    def settle(self) -> None:
+        """Large pages for all that is read: for who will read it again and again."""
+        large_pages(self.kept, now=True)
+
+
 class Running:
     """A program at work on some rows."""
 
-    def __init__(self, draft: Draft, rows: int, memories: Memories, cells: Sequence[Tensor] = ()) -> None:
-        if len(cells) != draft.cells:
-            raise InputError(f"the state holds {len(cells)} cells, the program {draft.cells}")
+    def __init__(self, program: Program, rows: int, memories: Memories, cells: Sequence[Tensor] = ()) -> None:
+        if len(cells) != program.cells:
+            raise InputError(f"the state holds {len(cells)} cells, the program {program.cells}")
         self.cells = [cell.clone(memory_format=torch.contiguous_format) for cell in cells]  # written to by every step
-        self._draft, self._memories = draft, memories
+        self._program, self._memories = program, memories
         self._rows = self._most = rows  # there is room for the most
-        arena = torch.empty(rows, sum(draft.widths))
-        ends = torch.tensor(draft.widths).cumsum(0).tolist()
-        begins = [(end - width) * rows for end, width in zip(ends, draft.widths, strict=True)]
-        large_pages((arena,), now=False)
-        flat = arena.view(-1)
-        self._registers = [flat[at : at + rows * width] for at, width in zip(begins, draft.widths, strict=True)]
-        shorts = torch.empty(rows, padded(draft.inputs), dtype=torch.int16)
-        steps, sums, scratch = torch.empty(rows), torch.empty(rows, dtype=torch.int32), torch.empty(rows, draft.widest)
+        self._arena = torch.empty(rows * program.begins[-1])
+        large_pages((self._arena,), now=False)
+        shorts = torch.empty(rows, padded(program.inputs), dtype=torch.int16)
+        steps, sums = torch.empty(rows), torch.empty(rows, dtype=torch.int32)
+        scratch = torch.empty(rows, program.widest)
         self._kept = (shorts, steps, sums, scratch)
-        instructions = (Instruction * len(draft.instructions))(*draft.instructions)
-        registers = (Register * len(draft.widths))(
-            *(Register(r.data_ptr(), width) for r, width in zip(self._registers, draft.widths, strict=True))
+        self._instructions = instructions = type(program.code).from_buffer_copy(program.code)
+        at = self._arena.data_ptr()
+        places = zip(program.begins, program.widths, strict=False)
+        registers = (Register * len(program.widths))(
+            *(Register(at + 4 * rows * begin, width) for begin, width in places)
         )
-        self._instructions = instructions
         self._tables: dict[Operation, Tensor] = {}  # kept as long as they are pointed to
         at = shorts.data_ptr()
         self._step = Step(
@@ -179,7 +201,8 @@ class Running:
 
     def value(self, register: int) -> Tensor:
         """What a register holds, until the next step. [rows, width]"""
-        return self._registers[register][: self._rows * self._draft.widths[register]].view(self._rows, -1)
+        begin, width = self._most * self._program.begins[register], self._program.widths[register]
+        return self._arena[begin : begin + self._rows * width].view(self._rows, width)
 
     def step(self, tokens: Tensor, where: Where) -> None:
         """One more token in every row."""
@@ -195,14 +218,26 @@ class Running:
             raise InputError(f"a token from {int(tokens.min())} to {int(tokens.max())} is not in the vocabulary")
         self._memories.passed(where.span, 1)
 
-    def read(self, order: Tensor, position: Tensor, begins: Tensor) -> None:
-        """Many tokens, whose numbers are in registers: those of row q are begins[q] to begins[q + 1] - 1."""
+    def read(self, lengths: Sequence[int], order: Tensor, position: Tensor, tokens: Tensor | None = None) -> bool:
+        """Many tokens, so many of each row; without them, what registers hold. Whether there are such tokens."""
         compiled = library()
         assert compiled is not None
+        self._memories.fit(max(lengths))
+        begins = torch.tensor([0, *accumulate(lengths)])
         order, position, step = order.contiguous(), position.contiguous(), self._step
         step.order, step.position, step.begins = order.data_ptr(), position.data_ptr(), begins.data_ptr()
-        step.sequences, step.threads = len(begins) - 1, torch.get_num_threads()
-        compiled.heed_step(ctypes.byref(step))
+        step.tokens = None if tokens is None else tokens.data_ptr()
+        step.sequences, step.threads = len(lengths), torch.get_num_threads()
+        return not compiled.heed_step(ctypes.byref(step))
+
+    def end(self, first: int) -> None:
+        """From this instruction on, which nothing is remembered of, with what registers hold."""
+        compiled = library()
+        assert compiled is not None
+        rest, code = Step.from_buffer_copy(self._step), self._instructions
+        rest.program = ctypes.pointer(code[first])
+        rest.instructions, rest.memory_count, rest.threads = len(code) - first, 0, torch.get_num_threads()
+        compiled.heed_step(ctypes.byref(rest))
 
     def write(
         self, tokens: Tensor, where: Where, count: int, how: Choice, *, scores: int, cap: float
@@ -225,21 +260,25 @@ class Running:
 
     def likeliest(self, register: int, count: int) -> tuple[Tensor, Tensor]:
         """Of the scores in a register: log p of the largest, the largest first, and their tokens. [R, count] each"""
-        compiled, width = library(), self._draft.widths[register]
+        compiled, made = library(), self.value(register)
         assert compiled is not None
         tokens, logp = torch.empty(self._rows, count, dtype=torch.long), torch.empty(self._rows, count)
-        scores, at = self._registers[register].data_ptr(), (tokens.data_ptr(), logp.data_ptr())
-        compiled.heed_likeliest(scores, self._rows, width, count, *at, torch.get_num_threads())
+        at = tokens.data_ptr(), logp.data_ptr()
+        compiled.heed_likeliest(made.data_ptr(), *made.shape, count, *at, torch.get_num_threads())
         return logp, tokens
+
+    def take(self, cells: Sequence[Tensor]) -> None:
+        """Go on with these, which nobody else writes to."""
+        self.cells, self._step.cells = list(cells), _pointers(cells)
 
     def select(self, rows: Tensor) -> Running:
         """Somebody who goes on with these rows; registers hold nothing."""
         self._memories.select(rows)
         cells = [cell.index_select(0, rows) for cell in self.cells]
         if len(rows) > self._most:
-            return Running(self._draft, len(rows), self._memories, cells)
-        self.cells, self._rows, self._step.rows = cells, len(rows), len(rows)
-        self._step.cells = _pointers(cells)
+            return Running(self._program, len(rows), self._memories, cells)
+        self._rows = self._step.rows = len(rows)
+        self.take(cells)
         return self
 
     def point(self, operation: Operation, table: Tensor) -> None:

@@ -8,10 +8,11 @@ from ..core.contract import NOTHING, Given, Mixer, Where
 from ..core.spec import Spec
 from ..parts.fronts import Front
 from .block import States
+from .drafts import Drafted
 from .stack import Stack
 
 
-class Body(Mixer[States]):
+class Body(Drafted, Mixer[States]):
     """A front and a stack. From bare embeddings on (`mix`) it is a Mixer like any other: the laws are run on that."""
 
     front: Front

@@ -1,28 +1,28 @@
 """A stack as a program: many tokens of every row through all of its blocks in one call of a kernel.
 
 All real tokens stand one behind the other, whatever rows they are of: nothing is computed for padding. Tokens of a row
-see one another; what is to be remembered of them goes into empty logs as by plain calls, and recurrences go on from
-their cells. Where gradients are kept, where somebody looks into a block, and where a part has no instruction, plain
-calls do it.
+see what their row remembers, and one another; what is to be remembered of them goes into logs as by plain calls, and
+recurrences go on from their cells. Where gradients are kept, where somebody looks into a block, and where a part has no
+instruction, plain calls do it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as hooks
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from ..core.contract import Mixer, Where
-from ..core.state import Cell, State, leaves
+from ..core.state import Cell, Lent, Log, State, leaves
 from ..kernels.abi import BACKWARDS, BOTH_WAYS, Matrix, Weights
 from ..kernels.build import library
 from ..kernels.linear import matrix
 from ..kernels.memories import Memories
-from ..kernels.program import Running, Unknown
+from ..kernels.program import Program, Running
 from ..mixers import Attention
 from ..parts.masks import Whole, Window
 from ..parts.positions import Alibi
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .stack import Stack
 
 SHORT = 64  # tokens of a row, on average, up to which a retention goes one by one; more are quicker in chunks
-LEAST = 8  # tokens for which a program is written
+LEAST = 2  # tokens for which a program is run; one alone is written by a step, or seldom
 MOST = 1024  # tokens that go through it at once, unless a single row has more: what lies between blocks stays near
 
 
@@ -43,18 +43,30 @@ def passed(stack: Stack, x: Tensor, where: Where, states: States | None) -> tupl
     """The stream after all blocks, zeros at padding, and what is remembered; None if plain calls must do it."""
     if torch.is_grad_enabled() or stack.training or not _usual(x, where) or library() is None:
         return None
-    if not all(map(_unseen, stack.modules())) or not all(_ready(state) for state in states or ()):
+    if states is not None and not _ready(states, where):
         return None
-    try:
-        script = Pass(stack, x, keeps=states is not None)
-    except Unknown:
+    kind = Kind(width=x.shape[2], short=x.shape[1] <= SHORT, keeps=states is not None)
+    script = stack.drafts.of(stack, kind, lambda: Pass(stack, kind))
+    if script is None:
         return None
-    before = states if states is not None or not script.draft.cells else stack.start(len(x))
+    before = stack.start(len(x), where.given) if states is None and script.remembers else states
+    past = [leaf.shown() for leaf in leaves(before) if isinstance(leaf, Log)] if script.sees else []
+    if not script.fits(past):
+        return None
     cells = [tensor for leaf in leaves(before) if isinstance(leaf, Cell) for tensor in leaf.take()]
-    done = script.run(x, where, cells)
+    done = script.run(x, where, past, cells)
     if states is None:
         return done.stream, None
-    return done.stream, cast(States, _remembered(states, where, iter(done.entries), iter(done.cells)))
+    sources = iter(script.program.sources)
+    return done.stream, cast(States, _remembered(states, where, sources, iter(done.entries), iter(done.cells)))
+
+
+class Kind(NamedTuple):
+    """What a pass is for."""
+
+    width: int  # of the stream
+    short: bool  # whether rows are
+    keeps: bool  # whether something is remembered
 
 
 class Done(NamedTuple):
@@ -66,23 +78,37 @@ class Done(NamedTuple):
 
 
 class Pass(Blocks):
-    """The program of a stack whose tokens see one another."""
+    """The program of a stack whose tokens see what their row remembers, and one another."""
 
-    def __init__(self, stack: Stack, x: Tensor, *, keeps: bool) -> None:
+    def __init__(self, stack: Stack, kind: Kind) -> None:
         super().__init__()
         known(type(stack.ends) is Ends, stack.ends)
-        self._stream = self.draft.register("stream", x.shape[2])
-        self._length = x.shape[1]
-        self._keeps = keeps
+        self._stream = self.draft.register("stream", kind.width)
+        self._kind = kind
+        self.sees = kind.keeps or any(block.cross is not None for block in stack.layers)  # what is remembered
+        self._entries: list[tuple[int, int]] = []  # heads and their size, of every memory
         self._kept: list[tuple[int, int]] = []  # registers of keys and values, layer by layer, and how many heads
         for block in stack.layers:
             known(type(block) is Block, block)
             self._block(block, self._stream)
         if stack.ends.final is not None:
             self._norm(stack.ends.final, self._stream, self._stream)
+        self.program = Program.of(self.draft)
 
-    def run(self, x: Tensor, where: Where, cells: Sequence[Tensor]) -> Done:
+    @property
+    def remembers(self) -> bool:
+        """Whether it goes on from a state, if only from its start."""
+        return self.sees or self.program.cells > 0
+
+    def fits(self, past: Sequence[Lent]) -> bool:
+        """Whether these are the memories of this program: of what is not, plain calls complain."""
+        return [tuple(held.shape[2:]) for one in past for held in one.held[2:]] == [
+            entry for entry in self._entries for _ in range(2)
+        ]
+
+    def run(self, x: Tensor, where: Where, past: Sequence[Lent], cells: Sequence[Tensor]) -> Done:
         """Some rows after the other."""
+        past = [_stamped(one, where) for one in past]
         padded, lengths = where.span.padded, where.real.sum(1).tolist()
         three = (t[where.real] if padded else t.flatten(0, 1) for t in (x, where.order, where.position))
         tokens, order, position = three
@@ -90,10 +116,10 @@ class Pass(Blocks):
         pieces: list[list[Tensor]] = []
         after: list[list[Tensor]] = []
         for rows, some in _pieces(lengths):
-            memories = Memories((), ())
-            running = Running(self.draft, some.stop - some.start, memories, [cell[rows] for cell in cells])
+            memories = Memories([one.rows(rows) for one in past], [True] * len(past))  # logs are written to afterwards
+            running = Running(self.program, some.stop - some.start, memories, [cell[rows] for cell in cells])
             running.value(self._stream).copy_(tokens[some])
-            running.read(order[some], position[some], torch.tensor([0, *lengths[rows]]).cumsum(0))
+            running.read(lengths[rows], order[some], position[some])
             pieces.append([running.value(register) for register in wanted])
             after.append(running.cells)
         stream, *kept = (_rows(_joined(several), where) for several in zip(*pieces, strict=True))
@@ -101,18 +127,17 @@ class Pass(Blocks):
         return Done(stream, entries, [_joined(several) for several in zip(*after, strict=True)])
 
     def _rarer(self, part: Mixer[object], source: int, target: int, old: float) -> None:  # type: ignore[type-var]
-        from ..mixers import Retention, Rwkv
+        from ..mixers import Retention
 
-        known(type(part) is Rwkv or (type(part) is Retention and self._length <= SHORT), part)
+        known(self._kind.short or type(part) is not Retention, part)
         super()._rarer(part, source, target, old)
 
     def _sight(self, part: Attention) -> tuple[int, int]:
-        known(not part.weights.watched, part.weights)
         mask = part.mask
         if type(mask) is Whole or (type(mask) is Window and mask.back == mask.ahead > 0):
             known(not isinstance(part.position, Alibi), part.position)  # whose terms fall on one side only
             return BOTH_WAYS, mask.back if isinstance(mask, Window) else -1
-        return BACKWARDS, looks_back(part)
+        return self.draft.memory() if self.sees else BACKWARDS, looks_back(part)
 
     def _plain(self, layer: nn.Linear) -> Matrix:
         """As it is stored, row by row or column by column: for many tokens it is laid out anew in either case."""
@@ -126,10 +151,12 @@ class Pass(Blocks):
         return made
 
     def _entry(self, name: str) -> str:
-        return f"{name} {len(self._kept)}" if self._keeps else name
+        return f"{name} {len(self._kept)}" if self._kind.keeps else name
 
     def _attended(self, part: Attention | Cross, key: int, value: int) -> None:
-        if self._keeps:
+        if self.sees:
+            self._entries.append((int(part.kv_heads), int(part.head_size)))
+        if self._kind.keeps and key >= 0:
             self._kept += [(register, int(part.kv_heads)) for register in (key, value)]
 
 
@@ -161,29 +188,40 @@ def _usual(x: Tensor, where: Where) -> bool:
     mapped = torch._C._functorch.peek_interpreter_stack() is not None
     if type(x) is not Tensor or mapped or _get_current_dispatch_mode() is not None:
         return False
-    return bool(x.is_cpu and x.dtype == torch.float32 and x.shape[0] * x.shape[1] >= LEAST and where.span.run)
+    return bool(x.is_cpu and x.dtype == torch.float32 and x.shape[0] * x.shape[1] >= LEAST and _in_order(where))
 
 
-def _unseen(module: nn.Module) -> bool:
-    """Whether nobody is told of its calls."""
-    every = hooks._global_forward_hooks or hooks._global_forward_pre_hooks
-    return not (module._forward_hooks or module._forward_pre_hooks or every)
+def _in_order(where: Where) -> bool:
+    """Whether every row holds tokens one after the other, wherever it begins, and padding only behind them."""
+    if where.span.run:
+        return True
+    order, real = where.order, where.real
+    follows = real[:, :-1] & (order[:, 1:] == order[:, :-1] + 1)
+    return bool((follows | ~real[:, 1:]).all())
 
 
-def _ready(state: State) -> bool:
-    """Whether it can be gone on from: logs that are empty, cells, all in float32."""
+def _ready(state: State, where: Where) -> bool:
+    """Whether it can be gone on from: not used up, of as many rows, in float32 on the CPU."""
     if isinstance(state, tuple):
-        return all(map(_ready, state))
-    held = state.tensors()
-    if isinstance(state, Cell):
-        return all(tensor.dtype == torch.float32 for tensor in held)
-    return not held[0].numel() and held[2].dtype == torch.float32
+        return all(_ready(part, where) for part in state)
+    held = state.storage()
+    numbers = held if isinstance(state, Cell) else held[2:]
+    plain = all(t.is_cpu and t.dtype == torch.float32 and len(t) == len(where.order) for t in numbers)
+    return plain and not state.spent
 
 
-def _remembered(state: State, where: Where, entries: Iterator[Tensor], cells: Iterator[Tensor]) -> State:
-    """The same tree: logs that hold these keys and values, cells of these."""
+def _stamped(past: Lent, where: Where) -> Lent:
+    """Where what is remembered does not end just before the call, places do not tell how far away an entry is."""
+    follows = where.span.run and where.span.first == past.span.last + 1
+    return past if follows or not past.length else replace(past, span=replace(past.span, run=False))
+
+
+def _remembered(
+    state: State, where: Where, sources: Iterator[bool], entries: Iterator[Tensor], cells: Iterator[Tensor]
+) -> State:
+    """The same tree: logs with these keys and values more, unless they are sources; cells of these."""
     if isinstance(state, tuple):
-        return tuple(_remembered(part, where, entries, cells) for part in state)
+        return tuple(_remembered(part, where, sources, entries, cells) for part in state)
     if isinstance(state, Cell):
         return Cell(*(next(cells) for _ in state.tensors()))
-    return state.append(where, next(entries), next(entries))[1]
+    return state.read()[1] if next(sources) else state.append(where, next(entries), next(entries))[1]

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 
 class Blocks:
-    """Writes blocks into a draft, for one token per row, which sees what its row remembers."""
+    """Writes blocks into a draft, for one token per row, which sees what its row remembers.
+
+    It points to parameters and copies none: a program may outlive their values (`drafts.py`).
+    """
 
     def __init__(self) -> None:
         self.draft = Draft()
@@ -128,7 +131,7 @@ class Blocks:
             for layer, register, name in zip((part.key, part.value), shifted, ("key", "value"), strict=True)
         )
         mixed = self.draft.register("mixed", int(part.hidden))
-        table = (-part.decay.detach().exp(), part.bonus)
+        table = part.decay, part.bonus
         made = self.draft.add(Operation.WKV, mixed, number=(above, below, level), table=table)
         made.key, made.value = key, value
         gate = self._shifted(part.mix_receptance, source, last, "a")
@@ -235,17 +238,18 @@ class Blocks:
     def _norm(self, norm: nn.Module, source: int, target: int, groups: int = 1) -> None:
         gain: Tensor | None
         shift: Tensor | None = None
+        more = 0  # than the weight is the gain
         if type(norm) is nn.LayerNorm:
             gain, shift, eps, plain = norm.weight, norm.bias, norm.eps, 0
         elif type(norm) is nn.RMSNorm and norm.eps is not None:
             gain, eps, plain = norm.weight, norm.eps, 1
         elif isinstance(norm, FromOne):
-            gain, eps, plain = 1.0 + norm.weight.detach(), norm.eps, 1
+            gain, eps, plain, more = norm.weight, norm.eps, 1, 1
         else:
             raise Unknown(type(norm).__name__)
-        known(all(t is None or t.dtype == torch.float32 for t in (gain, shift)), norm)
         width = self.draft.widths[source] // groups
-        number = (groups, width, plain)
+        known(all(t is None or (t.dtype == torch.float32 and t.numel() == width) for t in (gain, shift)), norm)
+        number = (groups, width, plain, more)
         self.draft.add(Operation.NORM, target, source, number=number, real=(eps,), table=(gain, shift))
 
     def _product(self, layer: nn.Linear | Edited, source: int, name: str, activation: str = "identity") -> int:

@@ -20,11 +20,12 @@ from ..parts.positions.base import Relates
 from ..parts.wiring import AnyWiring, PreNorm
 from .block import Block, States, present
 from .convolved import Convolved
+from .drafts import Drafted
 from .packed import packed, packs
 from .passing import passed
 
 
-class Stack(Mixer[States]):
+class Stack(Drafted, Mixer[States]):
     """Blocks in order; its state is the tuple of theirs."""
 
     class Config(Tree):

@@ -19,12 +19,15 @@ from ..kernels.abi import Matrix, Operation
 from ..kernels.build import library
 from ..kernels.memories import Memories
 from ..kernels.pages import gathered
-from ..kernels.program import Running, Unknown
+from ..kernels.program import Program, Running, Unknown
 from ..parts.fronts import Tokens
 from ..parts.heads import Scores
 from ..parts.linears import Grouped, Int8, Packed
+from ..parts.positions import Learned
+from ..parts.positions.base import Adds
 from ..parts.tables import Rounded, as_read
 from ..parts.wired import Ends
+from .passing import MOST, SHORT
 from .script import Blocks, known
 
 if TYPE_CHECKING:
@@ -39,15 +42,19 @@ def stepper(model: Decoder, state: State) -> Stepper | None:
     # Memories are written to in place, which no gradient would survive.
     if library() is None or torch.is_grad_enabled() or not held or not all(map(_plain, held)):
         return None
+    script = model.drafts.of(model, Script, lambda: _settled(model))
+    return None if script is None else Walk(script, state)
+
+
+def _settled(model: Decoder) -> Script:
+    """Its program, with all that is read where it is read best."""
     rounded = [module for module in model.modules() if isinstance(module, Int8 | Grouped | Packed | Rounded)]
     for layer, codes in zip(rounded, gathered([layer.codes for layer in rounded]), strict=True):
         layer.codes = codes
-    try:
-        script = Script(model)
-    except Unknown:
-        return None
-    script.draft.settle()
-    return Walk(script, state)
+    script = Script(model)
+    script.program.settle()
+    model.stack.drafts.forget()  # which may hold what lay elsewhere before
+    return script
 
 
 class Walk(Stepper):
@@ -59,8 +66,31 @@ class Walk(Stepper):
         rows = len(held[0].storage()[0])
         lent = [leaf.lend() for leaf in held if isinstance(leaf, Log)]
         cells = [tensor for leaf in held if isinstance(leaf, Cell) for tensor in leaf.take()]
-        self._running = Running(script.draft, rows, Memories(lent, script.draft.sources), cells)
-        self._running.point(Operation.PLACE, script.places)
+        self._memories = Memories(lent, script.program.sources)
+        self._running = Running(script.program, rows, self._memories, cells)
+        self._places: Tensor | None = None  # codes of the first positions, if they are made: as many as were needed
+
+    def read(self, tokens: Tensor, where: Where) -> Tensor | None:
+        padded, (rows, longest) = where.span.padded, where.shape
+        slow = self._script.recurs and longest > SHORT
+        much = rows > 1 and rows * longest > MOST
+        if slow or much or not where.span.run or not self._memories.keeps(longest, padded=padded):
+            return None
+        self._reach(where)
+        lengths = where.real.sum(1).tolist()
+        three = (t[where.real] if padded else t.flatten() for t in (tokens, where.order, where.position))
+        known, order, position = three
+        body, stream = self._script.body, self._script.stream
+        reading = Running(body, len(known), self._memories, self._running.cells)
+        self._point(reading)
+        if not reading.read(lengths, order, position, known):
+            self._script.front.embed(tokens, where)  # which complains
+        self._memories.read(where.span, longest)
+        last = torch.tensor(lengths).cumsum(0) - 1
+        self._running.take(reading.cells)
+        self._running.value(stream).copy_(reading.value(stream)[last])
+        self._running.end(len(body.code))
+        return self._script.finish(self._running.value(self._script.scores))
 
     def step(self, tokens: Tensor, where: Where) -> Tensor:
         self._reach(where)
@@ -81,7 +111,7 @@ class Walk(Stepper):
 
     def select(self, rows: Tensor) -> Walk:
         self._running = self._running.select(rows)
-        self._running.point(Operation.PLACE, self._script.places)
+        self._point(self._running)
         return self
 
     def state(self) -> State:
@@ -91,13 +121,19 @@ class Walk(Stepper):
     def _reach(self, where: Where, count: int = 1) -> None:
         """Codes of as many places, and more; the code itself complains about one that it has not."""
         code, needed = self._script.position, where.span.last + count
-        if code is None or needed <= len(self._script.places):
+        if code is None or needed <= (self._script.places if self._places is None else len(self._places)):
             return
         code.code(where.position)
+        if self._script.places:
+            return
         wanted = max(FIRST, 2 * needed)
         places = torch.arange(wanted if code.longest is None else min(wanted, code.longest))
-        self._script.places = code.code(places).float().contiguous()
-        self._running.point(Operation.PLACE, self._script.places)
+        self._places = code.code(places).float().contiguous()
+        self._point(self._running)
+
+    def _point(self, running: Running) -> None:
+        if self._places is not None:
+            running.point(Operation.PLACE, self._places)
 
 
 class Script(Blocks):
@@ -105,22 +141,25 @@ class Script(Blocks):
 
     def __init__(self, model: Decoder) -> None:
         super().__init__()
-        self.position = model.front.position
-        self.places = torch.empty(0)  # codes of the first positions, as many as were needed so far
+        self.front, self.position = model.front, model.front.position
+        self.places = 0  # whose codes are read from a table
         self.cap = model.head.cap if isinstance(model.head, Scores) else None
         if next(model.parameters()).dtype != torch.float32 or model.training:
             raise Unknown("other than float32 at rest")
-        stream = self._front(model.front, model.config.width)
+        self.stream = stream = self._front(model.front, model.config.width)
         ends = model.stack.ends
         known(type(ends) is Ends, ends)
         for block in model.stack.layers:
             self._block(block, stream)
         if ends.final is not None:
             self._norm(ends.final, stream, stream)
+        self.recurs = any(made.operation == Operation.RETAIN for made in self.draft.instructions)
+        self.body = Program.of(self.draft)  # for many tokens, of which few are asked what comes next
         last = stream if model.narrow is None else self._product(model.narrow, stream, "narrowed")
         if isinstance(model.head, Scores) and model.head.scale != 1.0:
             self.draft.add(Operation.ADD, last, last, real=(model.head.scale, 0.0))
         self.scores = self._product(model.head, last, "scores")
+        self.program = Program.of(self.draft)
 
     def finish(self, scores: Tensor) -> Tensor:
         """What is left to do with scores."""
@@ -135,10 +174,18 @@ class Script(Blocks):
         made = Matrix(int(kind), front.table.num_embeddings, front.table.embedding_dim, 0, *at)
         self.draft.add(Operation.EMBED, stream, real=(front.scale,), matrix=made)
         if front.position is not None:
-            self.draft.add(Operation.PLACE, stream)
+            self._place(front.position, stream)
         if front.norm is not None:
             self._norm(front.norm, stream, stream)
         return stream
+
+    def _place(self, code: Adds, stream: int) -> None:
+        """A table of codes is read where it is; others are made for as many places as are needed."""
+        if isinstance(code, Learned) and code.table.dtype == torch.float32:
+            self.places = code.length
+            self.draft.add(Operation.PLACE, stream, number=(code.offset,), table=(code.table,))
+        else:
+            self.draft.add(Operation.PLACE, stream)
 
 
 def _plain(tensor: Tensor) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -11,10 +13,11 @@ from torch.func import functional_call, stack_module_state, vmap
 from torch.utils.flop_counter import FlopCounterMode
 
 from heed.core.config import Config
-from heed.core.contract import Where
-from heed.core.state import Cell, Log, fork, leaves
+from heed.core.contract import NOTHING, Given, Where
+from heed.core.errors import StateConsumed
+from heed.core.state import Cell, Log, Seen, fork, leaves, to
 from heed.kernels import library, written_out
-from heed.mixers import Attention, Retention
+from heed.mixers import Attention, Cross, Retention
 from heed.models import RWKV, Decoder, Encoder, RetNet, passing
 from heed.models.stack import Stack
 from heed.parts.feedforward import Gated
@@ -230,12 +233,94 @@ def test_calls_that_are_mapped_or_recorded_are_plain() -> None:
     assert counted.get_total_flops() > 0
 
 
+def _calls(model: Any, calls: list[Where], given: Given = NOTHING) -> list[Tensor]:
+    """The stream of real tokens, call by call, and at last what is remembered, entry by entry."""
+    rows = len(calls[0].order)
+    draw = torch.Generator().manual_seed(3)
+    state, made = model.stack.start(rows, given), []
+    for where in calls:
+        x = torch.randn(*where.shape, 24, generator=draw)
+        y, state = model.stack(x, where, state)
+        made.append(y[where.real])
+    for leaf in leaves(state):
+        order, *held = leaf.tensors()
+        if isinstance(leaf, Log):
+            held = [t[b][order[b].argsort()][(order[b] < 0).sum() :] for t in held for b in range(rows)]
+        made += held
+    return made
+
+
+CALLS = {
+    "one row": [Where.run(1, 9), Where.run(1, 2, start=9), Where.run(1, 13, start=11), Where.run(1, 40, start=24)],
+    "rows": [Where.run(3, 4), Where.run(3, 5, start=4), Where.run(3, 3, start=9)],
+    "ragged": [
+        Where.ragged([5, 0, 3]),
+        Where.ragged([4, 7, 1], start=torch.tensor([5, 0, 3])),
+        Where.ragged([2, 2, 2], start=torch.tensor([9, 7, 4])),
+        Where.ragged([0, 3, 8], start=torch.tensor([11, 9, 6])),
+    ],
+    "first ragged, then apart": [Where.ragged([6, 2]), Where.run(2, 5, start=6)],
+    "with a gap": [Where.run(2, 6), Where.run(2, 4, start=8)],
+    "long": [Where.run(2, 60), *(Where.run(2, 50, start=begin) for begin in (60, 110)), Where.run(2, 3, start=160)],
+}
+
+
+@pytest.mark.parametrize("calls", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("name", DECODERS)
 @torch.no_grad()
-def test_a_state_that_holds_something_takes_plain_calls() -> None:
-    model = _model(DECODERS["gpt-2"])
-    tokens = torch.arange(20)[None]
-    whole, _ = model(tokens, Where.run(1, 20))
-    first, state = model(tokens[:, :9], Where.run(1, 9), model.start(1))
-    assert not _goes(model.stack, Where.run(1, 11, start=9), state)
-    second, _ = model(tokens[:, 9:], Where.run(1, 11, start=9), state)
-    torch.testing.assert_close(torch.cat((first, second), 1), whole, rtol=0, atol=2e-6 * float(whole.abs().max()))
+def test_a_call_sees_what_earlier_ones_left(name: str, calls: list[Where]) -> None:
+    """The law of the split, whatever the logs are: growing, full, wrapped, with holes.
+
+    What a call is off by is remembered, and the next one adds its own: some calls are off by a few times as much.
+    """
+    model = _model(DECODERS[name])
+    mine = _calls(model, calls)
+    with written_out():
+        wanted = _calls(model, calls)
+    for one, other in zip(mine, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5 * max(1.0, float(other.abs().max())))
+
+
+@pytest.mark.parametrize("name", ["gpt-2", "llama", "windows", "bloom", "gemma"])
+@torch.no_grad()
+def test_a_past_of_many_blocks(name: str) -> None:
+    """As one call of all tokens; and such calls do go."""
+    stack, cuts = _model(DECODERS[name]).stack, (0, 530, 1050, LONG)
+    x, state, made = _stream(_where((LONG, LONG))), stack.start(2), []
+    with written_out():
+        wanted, _ = stack(x, _where((LONG, LONG)))
+    for begin, end in itertools.pairwise(cuts):
+        where = Where.run(2, end - begin, start=begin)
+        assert _goes(stack, where, fork(state))
+        y, state = stack(x[:, begin:end], where, state)
+        made.append(y)
+    torch.testing.assert_close(torch.cat(made, 1), wanted, rtol=0, atol=4e-6 * float(wanted.abs().max()))
+
+
+@pytest.mark.parametrize("lengths", [(7, 7, 7), (7, 1, 4)])
+@torch.no_grad()
+def test_many_tokens_ask_a_source(lengths: tuple[int, ...]) -> None:
+    """Without a state, as a target is scored; and call by call."""
+    config = Decoder.Config(**SIZES, cross=Cross.Config(kv_heads=2), wiring=PostNorm())
+    model, source = _model(config), Where.ragged(torch.tensor([9, 4, 6]))
+    given = Given(memory=Seen.of(source, _stream(source)))
+    where = _where(lengths).beside(given)
+    assert _goes(model.stack, where)
+    later = Where.ragged([2, 3, 2], start=torch.tensor(lengths))
+    found = []
+    for context in (nullcontext, written_out):
+        with context():
+            found.append([model.stack(_stream(where), where)[0][where.real], *_calls(model, [where, later], given)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=4e-6 * max(1.0, float(other.abs().max())))
+
+
+@torch.no_grad()
+def test_a_state_that_was_used_up_or_is_of_another_model_is_refused() -> None:
+    model, where = _model(DECODERS["gpt-2"]), Where.run(1, 5, start=9)
+    _, state = model.stack(_stream(Where.run(1, 9)), Where.run(1, 9), model.stack.start(1))
+    assert not _goes(_model(DECODERS["llama"]).stack, where, fork(state))
+    assert not _goes(model.stack, where, to(fork(state), dtype=torch.float64))
+    model.stack(_stream(where), where, state)
+    with pytest.raises(StateConsumed):
+        model.stack(_stream(where), where, state)

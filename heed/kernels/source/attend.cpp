@@ -89,7 +89,8 @@ static void attend_row(const Glance& g, const float* query, float* out, int64_t 
   if ((int64_t)places.size() < g.seen) places.resize(g.seen);
   for (int64_t j = 0; j < g.seen; ++j) places[j] = place_of(m, g.row, j);
   const float scale = g.in.real[0], cap = g.in.real[1], *slope = (const float*)g.in.table[0];
-  const bool plain = !m.holes && cap <= 0.0f && !slope;
+  const bool stamped = m.holes || (back >= 0 && m.cap != back);  // else all that is there is seen
+  const bool plain = !stamped && cap <= 0.0f && !slope;
   for (int64_t begin = 0; begin < g.seen; begin += FEW) {
     const int64_t end = std::min(g.seen, begin + FEW);
     for (int64_t h = g.first; h < g.last; ++h) {
@@ -108,7 +109,7 @@ static void attend_row(const Glance& g, const float* query, float* out, int64_t 
         for (int64_t j = begin; j < end; ++j) {
           if (cap > 0.0f) score[j] = cap * std::tanh(score[j] / cap);
           if (slope && j != here) score[j] -= slope[h * group + q] * (float)(at - m.position[places[j]]);
-          const int64_t order = m.holes && j != here ? m.order[places[j]] : now;
+          const int64_t order = stamped && j != here ? m.order[places[j]] : now;
           if (order < 0 || (back >= 0 && now - order > back)) score[j] = -INFINITY;
         }
       }
@@ -143,7 +144,7 @@ static int64_t columns_seen(const Memory& m) {
 }
 
 void attend(const Instruction& in, const Step& s, const Team& team) {
-  if (in.number[0] < 0) return attend_one_another(in, s, team);
+  if (s.begins) return attend_many(in, s, team);
   const Register to = s.registers[in.to], query = s.registers[in.from];
   Memory& m = s.memories[in.number[0]];
   const int64_t kv = in.number[2], size = in.number[3], wide = in.number[4];

@@ -38,7 +38,8 @@ static void place(const Instruction& in, const Step& s, const Team& team) {
   }
 }
 
-static void norm_one(const float* x, float* y, int64_t width, bool centred, float eps, const float* gain, const float* shift) {
+static void norm_one(const float* x, float* y, int64_t width, bool centred, float eps, const float* gain, float more,
+                     const float* shift) {
   float mean = 0.0f;
   int64_t k = 0;
   if (centred) {
@@ -58,7 +59,7 @@ static void norm_one(const float* x, float* y, int64_t width, bool centred, floa
   const float factor = 1.0f / std::sqrt(variance / (float)width + eps);
   for (k = 0; k < width; ++k) {
     const float value = (x[k] - mean) * factor;
-    y[k] = (gain ? value * gain[k] : value) + (shift ? shift[k] : 0.0f);
+    y[k] = (gain ? value * (gain[k] + more) : value) + (shift ? shift[k] : 0.0f);
   }
 }
 
@@ -69,7 +70,7 @@ static void norm(const Instruction& in, const Step& s, const Team& team) {
   for (int64_t piece = mine.begin; piece < mine.end; ++piece) {
     const int64_t b = piece / groups, g = piece % groups;
     norm_one(from.data + b * from.width + g * width, to.data + b * to.width + g * width, width, in.number[2] == 0,
-             in.real[0], (const float*)in.table[0], (const float*)in.table[1]);
+             in.real[0], (const float*)in.table[0], (float)in.number[3], (const float*)in.table[1]);
   }
 }
 
@@ -198,7 +199,7 @@ struct Wkv {
 
 static void wkv(const Instruction& in, const Step& s, const Team& team) {
   const Register to = s.registers[in.to], key = s.registers[in.key], value = s.registers[in.value];
-  const float *fade = (const float*)in.table[0], *bonus = (const float*)in.table[1];
+  const float *decay = (const float*)in.table[0], *bonus = (const float*)in.table[1];
   const int64_t width = to.width;
   const Share mine = team.of(width, LANES);
   for (int64_t q = 0; q < row_count(s); ++q) {
@@ -218,9 +219,9 @@ static void wkv(const Instruction& in, const Step& s, const Team& team) {
         std::memcpy(y + c, room, some * sizeof(float));
       };
       Wkv sums{part(cells[0]), part(cells[1]), part(cells[2])};
-      const Float down = part(fade), own = part(bonus);
+      const Float fade = sub(spread(0.0f), exponential(part(decay))), own = part(bonus);
       for (int64_t t = tokens.begin; t < tokens.end; ++t)
-        put(to.data + t * width, sums.next(part(key.data + t * width), part(value.data + t * width), down, own));
+        put(to.data + t * width, sums.next(part(key.data + t * width), part(value.data + t * width), fade, own));
       put(cells[0], sums.above), put(cells[1], sums.below), put(cells[2], sums.level);
     }
   }
@@ -264,9 +265,22 @@ static void retain(const Instruction& in, const Step& s, const Team& team) {
 using Perform = void (*)(const Instruction&, const Step&, const Team&);
 static const Perform PERFORM[] = {embed, place, norm, linear, waves, turn, attend, clamp, plus, shift, keep, wkv, retain};
 
+// Many tokens in rows of different lengths: holes have no order.
+static void remember_many(Memory& m, const Step& s) {
+  const int64_t longest = longest_of(s);
+  for (int64_t q = 0; q < s.sequences; ++q)
+    for (int64_t i = 0; i < longest; ++i) {
+      const int64_t at = place_of(m, q, m.length + i), token = token_of(s, q, i, longest);
+      m.order[at] = token < s.begins[q] ? -1 : s.order[token];
+      m.position[at] = token < s.begins[q] ? 0 : s.position[token];
+    }
+  m.length += longest;
+}
+
 // What was written is remembered: stamps, and how far the log is filled.
 static void remember(Memory& m, const Step& s) {
   if (m.source) return;
+  if (s.begins) return remember_many(m, s);
   const int64_t here = column_of(m);
   for (int64_t b = 0; b < s.rows; ++b) {
     m.order[place_of(m, b, here)] = s.order[b];

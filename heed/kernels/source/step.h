@@ -51,10 +51,17 @@ struct Step {
   float* scratch;  // [rows, the widest output]
   int32_t threads;
   // Many tokens of some rows, one behind the other: those of row q are begins[q] .. begins[q + 1] - 1. Then `rows` counts
-  // tokens, and attention is that of a row's tokens to one another.
+  // tokens, which see what their row remembers, and one another.
   int64_t sequences;
   const int64_t* begins;
 };
+static inline int64_t longest_of(const Step& s) {
+  int64_t longest = 0;
+  for (int64_t q = 0; q < s.sequences; ++q) longest = std::max(longest, s.begins[q + 1] - s.begins[q]);
+  return longest;
+}
+// What comes to stand in the i-th of so many columns: in rows with fewer tokens there are holes before the first.
+static inline int64_t token_of(const Step& s, int64_t q, int64_t i, int64_t columns) { return s.begins[q + 1] - columns + i; }
 // In the place of a memory: tokens see those before them, or those on both sides.
 constexpr int32_t BACKWARDS = -1, BOTH_WAYS = -2;
 
@@ -66,5 +73,5 @@ static inline int64_t place_of(const Memory& m, int64_t row, int64_t column) {
   return (m.owner ? m.owner[row] : row) * m.room + column;
 }
 void attend(const Instruction& in, const Step& s, const Team& team);
-void attend_one_another(const Instruction& in, const Step& s, const Team& team);
+void attend_many(const Instruction& in, const Step& s, const Team& team);
 extern "C" int32_t heed_step(Step* s);
