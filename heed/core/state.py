@@ -13,17 +13,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Self, TypeAlias, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from .errors import InputError, StateConsumed
+from .lent import SPARE, Lent, columns, grown, joined
 from .spec import Slot, Spec
 from .stamps import Span, Stamps
-
-SPARE = 64  # columns that a growing log gets beyond what it needs, at least; as many as are mostly written at once
 
 State: TypeAlias = "Log | Cell | tuple[State, ...]"  # the same tree
 S = TypeVar("S", bound=State)
@@ -97,55 +96,6 @@ class Cell(Leaf):
         return type(self)(*tensors)
 
 
-@dataclass
-class Lent:
-    """The storage of a log, in the hands of somebody who writes entries into it himself.
-
-    Entries go to column `free` where there is one, else behind the last; see `Log`.
-    """
-
-    held: tuple[Tensor, ...]  # order, position and parts, each [B, room, ...]
-    length: int
-    cap: int | None
-    free: int | None
-    span: Span
-
-    @property
-    def room(self) -> int:
-        """Columns that there are."""
-        return self.held[0].shape[1]
-
-    def rows(self, some: slice) -> Lent:
-        """These rows."""
-        return replace(self, held=tuple(held[some] for held in self.held))
-
-    def fit(self, count: int) -> None:
-        """Room for so many entries more, or for as many as are ever kept; a sixteenth to spare, if there is not yet."""
-        most = None if self.cap is None else self.cap + 1
-        needed = self.length + count if most is None else min(self.length + count, most)
-        if needed > self.room:
-            wanted = needed + max(SPARE, needed // 16)
-            room = wanted if most is None else min(wanted, most)
-            self.held = tuple(_grown(t, self.length, room) for t in self.held)
-
-    def measure(self) -> None:
-        """Look at the stamps again, after rows have left: what was known of all rows may say too little of some."""
-        if self.span.padded or not self.span.run:
-            self.span = Stamps(*_columns(self.held[:2], self.length, self.free)).span
-
-    def written(self, steps: Span, count: int) -> None:
-        """So many tokens were added to every row, stamped within `steps`."""
-        wrapped = self.cap is not None and self.length + count > self.cap
-        if not wrapped:
-            self.span = _joined(self.span, steps, self.length)
-            self.length += count
-            return
-        alike = steps.run and not self.span.padded
-        self.length = self.cap or 0
-        first = steps.last - self.length + 1 if alike else min(self.span.first, steps.first)
-        self.span = Span(first, steps.last, run=False, padded=self.span.padded)
-
-
 class Log(Leaf):
     """Entries stamped with the order in which they were revealed; at most `cap` of them, the newest, if it has one.
 
@@ -173,7 +123,7 @@ class Log(Leaf):
         return log
 
     def tensors(self) -> tuple[Tensor, ...]:
-        return _columns(self._held, self._length, self._free)
+        return columns(self._held, self._length, self._free)
 
     def storage(self) -> tuple[Tensor, ...]:
         return self._held
@@ -235,7 +185,7 @@ class Log(Leaf):
         held = self._roomy(end, end + max(SPARE, end // 16))
         for old, fresh in zip(held, new, strict=True):
             old[:, self._length : end] = fresh
-        span = _joined(self._span, where.span, self._length)
+        span = joined(self._span, where.span, self._length)
         return _seen([t[:, :end] for t in held], span), self._carry(held, end, None, span)
 
     def _wrap(self, where: Stamps, new: tuple[Tensor, ...]) -> tuple[Seen, Log]:
@@ -255,7 +205,7 @@ class Log(Leaf):
     def _join(self, where: Stamps, new: tuple[Tensor, ...]) -> tuple[Seen, Log]:
         """The general form: old and new side by side are seen; the newest are kept, in rows with holes those first."""
         both = [torch.cat((old, fresh), 1) for old, fresh in zip(self.tensors(), new, strict=True)]
-        span = _joined(self._span, where.span, self._length)
+        span = joined(self._span, where.span, self._length)
         seen, order = _seen(both, span), both[0]
         count = order.shape[1]
         if self.cap is None and not span.padded:
@@ -273,7 +223,7 @@ class Log(Leaf):
         if needed <= self._held[0].shape[1] and not frozen:
             return self._held
         room = wanted if self.cap is None else min(wanted, self.cap + 1)
-        return tuple(_grown(held, self._length, room) for held in self._held)
+        return tuple(grown(held, self._length, room) for held in self._held)
 
     def _carry(self, held: tuple[Tensor, ...], length: int, free: int | None, span: Span) -> Self:
         log = type(self).__new__(type(self))
@@ -378,31 +328,6 @@ def _seen(tensors: Sequence[Tensor], span: Span) -> Seen:
     seen = Seen(*tensors)
     seen.known(span)
     return seen
-
-
-def _columns(held: tuple[Tensor, ...], length: int, free: int | None) -> tuple[Tensor, ...]:
-    """The columns that hold an entry."""
-    if free is None:
-        return tuple(tensor[:, :length] for tensor in held)
-    return tuple(torch.cat((tensor[:, free + 1 :], tensor[:, :free]), 1) for tensor in held)
-
-
-def _grown(tensor: Tensor, length: int, room: int) -> Tensor:
-    wider = tensor.new_empty(tensor.shape[0], room, *tensor.shape[2:])
-    if length:
-        wider[:, :length] = tensor[:, :length]
-    return wider
-
-
-def _joined(old: Span, new: Span, length: int) -> Span:
-    """The span of two groups of entries side by side, from what is known of each."""
-    if length == 0:
-        return new
-    if new.last < new.first:  # nothing but padding was added
-        return Span(old.first, old.last, old.run, old.padded or new.padded)
-    run = old.run and new.run and not old.padded and new.first == old.first + length
-    first = min(old.first, new.first) if old.last >= old.first else new.first
-    return Span(first, max(old.last, new.last), run, old.padded or new.padded)
 
 
 def _taken(tensor: Tensor, index: Tensor) -> Tensor:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InputError
+from ..core.lent import Lent
 from ..core.stamps import Span
-from ..core.state import Lent
 from .abi import Memory
 from .pages import settled
 

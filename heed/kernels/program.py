@@ -18,7 +18,7 @@ from torch import Tensor
 from ..core.abilities import Choice
 from ..core.contract import Where
 from ..core.errors import InputError
-from ..core.state import Lent
+from ..core.lent import Lent
 from .abi import Choice as Told
 from .abi import Instruction, Matrix, Mode, Operation, Register, Rounded, Step
 from .build import library

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from ..core.contract import Mixer, Where
-from ..core.state import Cell, Lent, Log, State, leaves
+from ..core.lent import Lent
+from ..core.state import Cell, Log, State, leaves
 from ..kernels.abi import BACKWARDS, BOTH_WAYS, Matrix, Weights
 from ..kernels.build import library
 from ..kernels.linear import matrix
