@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..core.contract import Where
 from ..core.laws import Finding
+from ..core.state import Seen
 from ..kernels import library, linear, loss, selective, wkv, written_out
 from ..kernels.abi import Weights
 from ..kernels.program import Unknown
@@ -184,12 +185,14 @@ def _stepped(model: Decoder) -> float:
 def passes() -> list[Finding]:
     """Every sample of a stack that has a program: ragged rows at once, against plain calls."""
     found = []
-    where = Where.ragged(torch.tensor([40, 3, 17]))
+    rows, source = Where.ragged(torch.tensor([40, 3, 17])), Where.ragged(torch.tensor([5, 9, 2]))
     for config in (*samples(Encoder.Config), *samples(Decoder.Config)):
         assert isinstance(config, Encoder.Config | Decoder.Config)
         torch.manual_seed(0)
         stack = config.build().eval().stack
-        x = torch.randn(*where.order.shape, config.width, generator=torch.Generator().manual_seed(1))
+        draw = torch.Generator().manual_seed(1)
+        x, memory = (torch.randn(*each.shape, config.width, generator=draw) for each in (rows, source))
+        where = rows.give(memory=Seen.of(source, memory))
         with torch.no_grad():
             done = passed(stack, x, where, None)
             if done is None:
