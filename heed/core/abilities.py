@@ -99,6 +99,11 @@ class Steps(ABC):
     def after(self, tokens: Tensor, where: Where, state: State, last: Tensor) -> tuple[Tensor, State | None]:
         """A call which gives no scores but those after column last[i] of row i. [R, T], [R] -> [R, V]"""
 
+    @property
+    @abstractmethod
+    def practised(self) -> bool:
+        """Whether a stepper is at hand at once. The first one moves all weights to where they are read best."""
+
     @abstractmethod
     def stepper(self, state: State) -> Stepper | None:
         """Somebody who goes on from this state, which is used up; or None, and the state is left alone."""

@@ -60,8 +60,8 @@ class Rows:
         return _wide(scores[torch.arange(len(self), device=scores.device), self._lengths - 1])
 
     def _read_by_steps(self, model: Steps, tokens: Tensor, where: Where, state: State) -> Tensor:
-        """By somebody who will go on from there, if he can read; else by a call."""
-        stepper = None if self._asked else model.stepper(state)
+        """By somebody who will go on from there, if he is there already and can read; else by a call."""
+        stepper = model.stepper(state) if model.practised and not self._asked else None
         if stepper is not None:
             scores = stepper.read(tokens, where)
             if scores is not None:

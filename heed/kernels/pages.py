@@ -11,6 +11,7 @@ from torch import Tensor
 from .build import library
 
 SMALL = 4 << 20  # bytes that need no large pages
+CLOSE = 16 << 20  # bytes that stay in a cache from token to token, where pages do not matter
 
 
 def large_pages(tensors: Sequence[Tensor], *, now: bool) -> None:
@@ -22,7 +23,9 @@ def large_pages(tensors: Sequence[Tensor], *, now: bool) -> None:
 
 
 def settled(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The same numbers on large pages; those that are smaller than that, one behind the other."""
+    """The same numbers on large pages, if they are many; tensors that are smaller than that, one behind the other."""
+    if sum(tensor.nbytes for tensor in tensors) <= CLOSE:
+        return list(tensors)
     if tensors[0].nbytes < SMALL:
         return gathered(tensors)
     large_pages(tensors, now=True)

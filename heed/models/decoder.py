@@ -14,7 +14,7 @@ from ..core.errors import ConfigError
 from ..core.state import State
 from ..parts.heads import Scores
 from .block import States
-from .stepping import stepper
+from .stepping import Script, stepper
 from .trunk import Trunk
 
 
@@ -61,6 +61,10 @@ class Decoder(Trunk, Writes, Steps):
         stream, kept = super().mix(self.front.embed(tokens, where), where, cast(States, state))
         wanted = stream[rows, last]
         return self.head(wanted if self.narrow is None else self.narrow(wanted)), kept
+
+    @property
+    def practised(self) -> bool:
+        return self.drafts.holds(Script)
 
     def stepper(self, state: State) -> Stepper | None:
         return stepper(self, state) if type(self) is Decoder else None

@@ -58,6 +58,10 @@ class Drafts:
                 known[1][key] = None
         return known[1][key]  # type: ignore[return-value]  # what this key's `write` gave
 
+    def holds(self, key: Hashable) -> bool:
+        """Whether it was written before, whatever has changed since."""
+        return self._known is not None and self._known[1].get(key) is not None
+
     def forget(self) -> None:
         """Let go of all, and of the memory that it points to."""
         self._known = None

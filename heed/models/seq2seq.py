@@ -89,6 +89,10 @@ class Seq2seq(Mixer[States], Reads, Writes, Steps):
     def after(self, tokens: Tensor, where: Where, state: State, last: Tensor) -> tuple[Tensor, State | None]:
         return self.decoder.after(tokens, where, state, last)
 
+    @property
+    def practised(self) -> bool:
+        return self.decoder.practised
+
     def stepper(self, state: State) -> Stepper | None:
         return self.decoder.stepper(state)
 
