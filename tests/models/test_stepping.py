@@ -122,7 +122,6 @@ def _written(model: Decoder, lengths: tuple[int, ...], monkeypatch: pytest.Monke
 @pytest.mark.parametrize("name", PLANS)
 def test_the_program_is_the_model(name: str, lengths: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = _built(PLANS[name])
-    assert not model.practised
     quick = _written(model, PROMPTS[lengths], monkeypatch, quick=True)
     assert model.practised  # from now on the program reads prompts, too
     again, plain = (_written(model, PROMPTS[lengths], monkeypatch, quick=quick) for quick in (True, False))
