@@ -121,8 +121,10 @@ class Draft:
         self, matrix: Matrix, to: int, from_: int, mode: Mode = Mode.SET, activation: str = "identity", old: float = 1.0
     ) -> None:
         """to = activation(matrix from), added to old · to or multiplied with to by the mode."""
-        if activation not in ACTIVATIONS or matrix.columns != self.widths[from_]:
-            raise Unknown(f"the activation {activation}, or a matrix of {matrix.columns} columns here")
+        if activation not in ACTIVATIONS:
+            raise Unknown(f"the activation {activation}")
+        if matrix.columns != self.widths[from_]:
+            raise Unknown(f"a matrix of {matrix.columns} columns for {self.widths[from_]} channels")
         rounded = self._rounded_already(matrix, from_)
         number = (ACTIVATIONS.index(activation), int(mode), int(rounded))
         self.widest = self.widest if mode is Mode.SET else max(self.widest, matrix.rows)

@@ -5,12 +5,6 @@
 
 #include <vector>
 
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")  // sums must be registers
-#endif
-
 namespace {
 
 constexpr int ROWS = 4;

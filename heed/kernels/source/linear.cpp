@@ -2,12 +2,6 @@
 
 #include <vector>
 
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")  // sums must be registers
-#endif
-
 // 127 · range · columns stays below 2^31: no sum of products can overflow 32 bits. Groups are summed 32 at a time.
 int32_t range_of(const Matrix& m) {
   if (m.kind == TERNARY || m.kind == W8A8) return 127;

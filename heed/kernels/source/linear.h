@@ -3,6 +3,12 @@
 #include "ending.h"
 #include "team.h"
 
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")  // sums must be registers
+#endif
+
 enum Weights : int32_t { FLOAT32 = 0, INT8 = 1, GROUPS8 = 2, GROUPS4 = 3, TERNARY = 4, W8A8 = 5 };
 
 struct Matrix {

@@ -11,11 +11,14 @@ namespace {
 constexpr int64_t BLOCK = 512;  // keys at a time
 
 // Which keys token i sees: first those that were remembered before, then those of the call. Where the former have holes,
-// or do not end where the call begins, their stamps are asked as well.
+// or do not end where the call begins, their stamps are asked as well; from token `reach` on none of them is near enough,
+// and what is computed stays within the window.
 struct Sight {
   int64_t before, keys, reach;
   bool ahead, stamped;
-  int64_t first(int64_t i) const { return reach < 0 || stamped ? 0 : std::max<int64_t>(0, before + i - reach); }
+  int64_t first(int64_t i) const {
+    return reach < 0 || (stamped && i < reach) ? 0 : std::max<int64_t>(0, before + i - reach);
+  }
   int64_t last(int64_t i) const {
     return !ahead ? before + i : reach < 0 ? keys - 1 : std::min(keys - 1, before + i + reach);
   }
