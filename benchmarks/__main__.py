@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from . import (
+from benchmarks import (
     attend,
     bitnet,
     bits,
@@ -30,7 +30,7 @@ from . import (
     training,
     window,
 )
-from .report import Report, Row, machine
+from benchmarks.report import Report, Row, machine
 
 SUBJECTS = {
     "start": start.rows,

@@ -11,10 +11,9 @@ from torch import Tensor
 from torch.autograd import grad
 
 import heed
+from benchmarks.measure import Three, contiguous, race, swapped
+from benchmarks.report import Row, Target, compared
 from heed.parts.masks import Causal
-
-from .measure import Three, contiguous, race, swapped
-from .report import Row, Target, compared
 
 ROWS, HEADS, TOKENS, SIZE, KEYS = 8, 8, 512, 64, 1024
 CAUSAL = Causal()

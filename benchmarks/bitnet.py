@@ -12,18 +12,17 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from benchmarks.measure import Figure
+from benchmarks.quality import data_file, run_folder
+from benchmarks.report import Row, Target
 from heed.core.contract import Where
 from heed.kernels import written_out
-from heed.parts.linears import Packed, Ternary
+from heed.parts.layers.linears import Packed, Ternary
 from heed.runs import Recipe, Run, find
 from heed.runs.edited import edited
 from heed.show.voice import Voice
 from heed.train import train
 from heed.weights import edits
-
-from .measure import Figure
-from .quality import data_file, run_folder
-from .report import Row, Target
 
 WORSE = 1.05  # of the loss, at most
 STEPS = 900

@@ -11,11 +11,10 @@ from itertools import cycle
 import torch
 from torch import Tensor, nn
 
-from heed.kernels.pages import gathered
-from heed.parts.linears import Grouped, Int8, Packed, Ternary
-
-from .measure import Figure, Runner, race, ratio
-from .report import Row, Target
+from benchmarks.measure import Figure, Runner, race, ratio
+from benchmarks.report import Row, Target
+from heed.kernels.hugepages import gathered
+from heed.parts.layers.linears import Grouped, Int8, Packed, Ternary
 
 SIZE = 4096
 BYTES = 160 << 20  # of the matrices of a kind, together

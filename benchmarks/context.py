@@ -10,12 +10,11 @@ from time import perf_counter
 
 import torch
 
+from benchmarks.measure import Figure, apart, ratio
+from benchmarks.report import Row, Target
 from heed.core.contract import Where
 from heed.core.state import State, fork, nbytes
 from heed.models import RWKV, Decoder, RetNet
-
-from .measure import Figure, apart, ratio
-from .report import Row, Target
 
 WIDTH, DEPTH, VOCABULARY = 512, 6, 8_000
 PASTS = (1, 1_000, 20_000)

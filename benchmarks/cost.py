@@ -25,15 +25,14 @@ import typer
 from rich.console import Console
 from torch import Tensor
 
+from benchmarks.contenders import CONTENDERS, LONGEST, WIDTH, Contender
+from benchmarks.measure import Figure, Runner, apart, growth
+from benchmarks.report import Report, Row, Target, machine
 from heed.core.atomic import replacing
 from heed.core.contract import Mixer, Where
 from heed.core.spec import price
 from heed.core.state import nbytes
 from heed.train.memory import keep
-
-from .contenders import CONTENDERS, LONGEST, WIDTH, Contender
-from .measure import Figure, Runner, apart, growth
-from .report import Report, Row, Target, machine
 
 LENGTHS = (1024, 2048, 4096, 8192, 16_384, LONGEST)
 FROM = 4096  # from here on growth is measured: below it, what is fixed still counts

@@ -17,12 +17,11 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import OneCycleLR
 
+from benchmarks.measure import Figure, apart
+from benchmarks.report import Row, Target
 from heed.models import Viewer
-from heed.models.crate import Layer, Size, crate, layerwise
+from heed.models.architectures.crate import Layer, Size, crate, layerwise
 from heed.show.drawing import Chart, Even, below, chart
-
-from .measure import Figure, apart
-from .report import Row, Target
 
 SIZE = Size(width=128, depth=4, heads=4)
 PATCH, SIDE = (2, 2), (8, 8)

@@ -8,10 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch.autograd import grad
 
-from heed.parts.dropout import dropped
-
-from .measure import race
-from .report import Row, Target, compared
+from benchmarks.measure import race
+from benchmarks.report import Row, Target, compared
+from heed.parts.layers.dropout import dropped
 
 SHARE = 0.1
 SHAPES = {"the stream of 64 sentences of 32 tokens": (64, 32, 512), "their hidden channels": (64, 32, 2048)}

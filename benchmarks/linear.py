@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 from torch.autograd import grad
 
+from benchmarks.measure import Runner, Three, race
+from benchmarks.report import Row, Target, compared
 from heed.core.contract import Mixer, MixerConfig, Where
 from heed.mixers import Attention, GatedRetention, LinearAttention, Retention
-from heed.parts.attend import attend
-from heed.parts.decayed import chunked, written_out
+from heed.parts.attention.attend import attend
 from heed.parts.masks import Causal
-
-from .measure import Runner, Three, race
-from .report import Row, Target, compared
+from heed.parts.recurrence.decay import chunked, written_out
 
 HEADS, SIZE = 8, 64
 WIDTH = HEADS * SIZE

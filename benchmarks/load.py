@@ -18,12 +18,11 @@ from tempfile import TemporaryDirectory
 
 import torch
 
+from benchmarks.measure import Figure
+from benchmarks.report import Row, Target, compared
 from heed import weights
 from heed.weights.families.gpt2 import GPT2
-from heed.weights.stored import Held
-
-from .measure import Figure
-from .report import Row, Target, compared
+from heed.weights.formats.safetensors import Held
 
 CONFIG = {
     "model_type": "gpt2",

@@ -18,12 +18,11 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
 
 import heed
+from benchmarks.measure import Runner, Three, race, swapped
+from benchmarks.report import Row, Target, compared
 from heed.core.contract import Where
 from heed.mixers import Attention, Longformer
 from heed.parts.masks import Window
-
-from .measure import Runner, Three, race, swapped
-from .report import Row, Target, compared
 
 TOKENS, HEADS, SIZE, WINDOW = 16_384, 8, 64, 256
 WIDTH = HEADS * SIZE

@@ -19,17 +19,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks.measure import Figure
+from benchmarks.report import Row, Target, compared
 from heed import Where
-from heed.parts.loss import NO_LABEL
+from heed.parts.outputs.loss import NO_LABEL
 from heed.runs import Recipe, Run, find
 from heed.show.voice import Silent
 from heed.tasks import Batch, Corpus, Feed, Translate
 from heed.train import memory
 from heed.train.loop import Trainer
 from heed.train.parallel import Group
-
-from .measure import Figure
-from .report import Row, Target, compared
 
 WARM = 5
 # A recipe, changes, and steps: of dates more than a round, so that drawing and encoding the next one counts.

@@ -18,21 +18,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.contenders import CONTENDERS
+from benchmarks.cost import RESULTS as COST
+from benchmarks.recall import RESULTS as RECALL
 from heed.catalogue import owner
+from heed.core.cases import Case, influence
 from heed.core.config import Config, kind_of
 from heed.core.contract import Mixer, MixerConfig
 from heed.core.errors import InputError
 from heed.core.spec import words
-from heed.core.trials import Case, influence
 from heed.mixers import MIXERS
 from heed.mixers.attention import SAMPLE_MASKS
 from heed.models import ARCHITECTURES, MODELS
 from heed.parts.masks import MASKS, Mask
 from heed.show.drawing import Chart, chart, pattern
-
-from .contenders import CONTENDERS
-from .cost import RESULTS as COST
-from .recall import RESULTS as RECALL
 
 FOLDER = Path(__file__).parents[1] / "docs" / "mechanisms"
 WIDTH, TOKENS = 24, 20  # of the stream that a pattern is measured on
@@ -42,7 +41,7 @@ LEARNT = {  # what a mixer does in a trained model, drawn by another benchmark
         "## Layer by layer",
         "",
         "The coding rate and the sparsity of every layer of a CRATE, before and after it has learnt to read digits",
-        "(`python -m benchmarks crate`; `heed.models.crate.layerwise` reads them from any such model):",
+        "(`python -m benchmarks crate`; `heed.models.architectures.crate.layerwise` reads them from any such model):",
         "",
         "![rate and sparsity](../crate.svg)",
         "",

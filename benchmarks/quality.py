@@ -24,6 +24,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks.measure import Figure
+from benchmarks.report import Row, Target
 from heed.demo import demo
 from heed.demo.report import GOALS
 from heed.runs import Recipe, find
@@ -31,9 +33,6 @@ from heed.runs.folder import METRICS
 from heed.runs.score import evaluate
 from heed.show.voice import Voice
 from heed.train import train
-
-from .measure import Figure
-from .report import Row, Target
 
 STEPS, CONTEXT, ROWS, WIDTH, DEPTH, HEADS = 2000, 64, 12, 128, 4, 4  # nanoGPT's settings for a CPU
 MINUTES = 60

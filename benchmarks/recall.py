@@ -30,17 +30,16 @@ import typer
 from torch import Tensor
 from torch.nn import functional as F
 
+from benchmarks.contenders import CONTENDERS, FEW, PUZZLE, SMALL
+from benchmarks.measure import Figure
+from benchmarks.report import Row, Target, machine
 from heed.core.atomic import replacing
 from heed.core.contract import Where
 from heed.core.spec import price
 from heed.mixers import Attention
 from heed.models import RMT, Decoder
-from heed.parts.loss import NO_LABEL
+from heed.parts.outputs.loss import NO_LABEL
 from heed.parts.positions import Learned
-
-from .contenders import CONTENDERS, FEW, PUZZLE, SMALL
-from .measure import Figure
-from .report import Row, Target, machine
 
 SECONDS = 25.0  # of one processor, to learn a puzzle: full attention needs 7 for recall, 16 to copy
 LONGER = dict.fromkeys(("retention", "gated retention", "rwkv", "mamba", "lstm", "gru"), 100.0)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from .measure import Figure, ratio, written
+from benchmarks.measure import Figure, ratio, written
 
 HEADINGS = ("what", "heed", "peer", "ratio", "target", "")
 BLUR = 1.3  # an interval that reaches farther, on both sides of the target, decides nothing

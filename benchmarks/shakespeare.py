@@ -30,6 +30,9 @@ import torch
 import typer
 from torch import Tensor
 
+from benchmarks.measure import Figure
+from benchmarks.quality import data_file
+from benchmarks.report import Row, machine
 from heed.core.atomic import replacing
 from heed.core.contract import MixerConfig, Where
 from heed.core.spec import price
@@ -49,15 +52,11 @@ from heed.mixers import (
 )
 from heed.models import Decoder
 from heed.parts.feedforward import FeedForward
-from heed.parts.loss import headed_cross_entropy
+from heed.parts.layers.norms import RMSNorm
 from heed.parts.masks import Window
-from heed.parts.norms import RMSNorm
+from heed.parts.outputs.loss import headed_cross_entropy
 from heed.parts.positions import Rope, Sinusoid
 from heed.weights.edits import BitLinear, Edit, edit
-
-from .measure import Figure
-from .quality import data_file
-from .report import Row, machine
 
 SECONDS = 40.0  # of one processor
 LETTERS, WIDTH, DEPTH, HEADS, HIDDEN = 65, 96, 4, 4, 384  # HIDDEN: of the model with full attention

@@ -9,13 +9,12 @@ from typing import Any
 
 import torch
 
+from benchmarks.measure import Figure
+from benchmarks.report import Row, Target
 from heed.decode import generate
 from heed.kernels import library
 from heed.models import Decoder
 from heed.parts.positions import Learned
-
-from .measure import Figure
-from .report import Row, Target
 
 KERNELS = ("heed_step", "heed_write", "heed_linear", "heed_likeliest", "heed_large_pages")
 WIDTH, DEPTH, VOCABULARY, READ, WRITTEN = 128, 4, 512, 8, 256

@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from .measure import Figure
-from .report import Row, Target
+from benchmarks.measure import Figure
+from benchmarks.report import Row, Target
 
 IMPORT = (
     "import sys, time; t = time.perf_counter(); import heed; print(time.perf_counter() - t, 'torch' in sys.modules)"

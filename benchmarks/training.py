@@ -12,12 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import heed
+from benchmarks.measure import race
+from benchmarks.report import Row, Target, compared
 from heed import Where
 from heed.models import Seq2seq
-from heed.models.transformer import BASE, TORCH, Size, transformer
-
-from .measure import race
-from .report import Row, Target, compared
+from heed.models.architectures.transformer import BASE, TORCH, Size, transformer
 
 VOCABULARY, PAIRS, TOKENS = 10_000, 64, 32
 PARTS = {  # of heed's block -> of torch's layer, beside the projections of an attention

@@ -13,10 +13,9 @@ from torch import Tensor
 from torch.autograd import grad
 
 import heed
+from benchmarks.measure import Figure, Runner, Three, peak, race, swapped
+from benchmarks.report import Row, Target, compared
 from heed.parts.masks import Window
-
-from .measure import Figure, Runner, Three, peak, race, swapped
-from .report import Row, Target, compared
 
 HEADS, SIZE, BACK = 8, 64, 255
 LONG, HALF, LENGTHS = 16_384, 8_192, (4_096, 8_192, 16_384, 32_768)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from .core.state import select as select
     from .core.state import to as to
     from .models import build as build
-    from .parts.attend import attend as attend
+    from .parts.attention.attend import attend as attend
     from .parts.look import look as look
     from .runs import load as load
     from .weights.edits import edit as edit

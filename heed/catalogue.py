@@ -15,17 +15,17 @@ from .decode import WAYS
 from .mixers import MIXERS
 from .models import ARCHITECTURES, MODELS, SENSES
 from .parts.feedforward import FEEDFORWARDS
-from .parts.heads import HEADS
+from .parts.layers.norms import NORMS
 from .parts.masks import MASKS
-from .parts.norms import NORMS
+from .parts.outputs.heads import HEADS
 from .parts.positions import POSITIONS
+from .parts.residual.wiring import WIRINGS
 from .parts.scores import SCORES
-from .parts.wiring import WIRINGS
 from .tasks import TASKS
 from .text import TOKENIZERS
 from .weights import FAMILIES
 from .weights.edits import EDITS
-from .weights.proven import proven
+from .weights.families.proven import proven
 
 WIDTH = 24  # of the sample stream that a mixer's spec is read from
 

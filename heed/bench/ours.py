@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from ..core.contract import Mixer
     from ..models import Seq2seq
+    from ..pipelines.encoder import Reader
     from ..tasks.base import Batch
-    from ..tasks.reading import Reader
     from ..weights.edits.quantised import Bits
 
 LOAD = """

@@ -143,7 +143,7 @@ def retnet(config: Data) -> Mixer[Any]:
 
 def paired(config: Data) -> Mixer[Any]:
     """The base Transformer as torch.nn.Transformer has it, to be trained."""
-    from ..models.transformer import TORCH, Size, transformer
+    from ..models.architectures.transformer import TORCH, Size, transformer
 
     names = ("d_model", "encoder_layers", "encoder_attention_heads", "encoder_ffn_dim", "dropout")
     vocabulary = config["vocab_size"]
@@ -177,7 +177,7 @@ def _told(config: Data) -> tuple[Any, Shape, Any]:
     import torch
 
     from ..weights import FAMILIES
-    from ..weights.stored import Held
+    from ..weights.formats.safetensors import Held
 
     name = config["model_type"]
     family = next(kind for kind in FAMILIES if name in kind.types).load(config)

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..core.cases import arrived
 from ..core.contract import Mixer, Where
 from ..core.state import Seen
-from ..core.trials import arrived
 from .words import Sizes, size_word
 
 

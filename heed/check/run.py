@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..core.abilities import Writes
 from ..core.contract import Mixer
+from ..core.interfaces import Writes
 from .adapt import Adapted, Ours, measured
 from .build import Recipe, copied, lively, recipe, rotations_of
 from .calls import discover

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def talk(ready: Ready, wish: Wish, lines: Iterable[str], system: str | None, *, as_json: bool) -> None:
     """Every line is answered in the light of all before it; an empty line is passed over."""
-    from ..tasks.loaded import Continuer
+    from ..pipelines.loaded import Continuer
 
     if not isinstance(ready, Continuer):
         raise typer.BadParameter(f"--chat needs a language model with a chat template; this is {ready.what}")

@@ -111,7 +111,7 @@ def run(
 
 
 def _respond(ready: Ready, wish: Wish, lines: Iterable[str], labels: list[str], *, as_json: bool) -> None:
-    from ..tasks.looking import classes_told
+    from ..pipelines.vision import classes_told
 
     given = [field.name for field in fields(wish) if getattr(wish, field.name) not in (None, "", [])]
     if given:

@@ -15,11 +15,11 @@ from typing import TypeAlias
 
 import torch
 
-from . import trials
+from . import cases as trials
+from .cases import AnyMixer, Case, added_up, distance
 from .errors import CannotStream
 from .spec import price
 from .state import State, fork, nbytes, select
-from .trials import AnyMixer, Case, added_up, distance
 
 __all__ = ["BOUND", "LAWS", "Case", "Finding", "Law", "cost", "padding", "reach", "rows", "split"]
 

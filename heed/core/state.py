@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from .errors import InputError, StateConsumed
-from .lent import SPARE, Lent, columns, grown, joined
+from .log import SPARE, Lent, columns, grown, joined
 from .spec import Slot, Spec
 from .stamps import Span, Stamps
 

@@ -20,13 +20,13 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Named(Mapping[str, T_co]):
-    """Things of a package by name: `{"gru": "lstm.Gru.Config"}` is `Gru.Config` of its module `lstm`."""
+    """Things of a package by name: `{"gru": "lstm:Gru.Config"}` is `Gru.Config` of its module `lstm`."""
 
     def __init__(self, package: str, places: Mapping[str, str]) -> None:
         self.package, self.places = package, places
 
     def __getitem__(self, name: str) -> T_co:
-        module, _, path = self.places[name].partition(".")
+        module, _, path = self.places[name].partition(":")
         thing: T_co = attrgetter(path)(_imported(self.package, module))
         return thing
 
@@ -43,8 +43,8 @@ class Named(Mapping[str, T_co]):
     def holders(self) -> Iterator[tuple[str, str]]:
         """The classes, and which module holds each."""
         for place in self.places.values():
-            module, name, *_ = place.split(".")
-            yield name, module
+            module, _, path = place.partition(":")
+            yield path.partition(".")[0], module
 
 
 class Table(Sequence[T_co]):

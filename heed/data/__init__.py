@@ -12,7 +12,7 @@ from .base import Name as Name
 from .base import Source as Source
 
 SOURCES: Table[type[Source]] = Table(
-    __name__, {"files": "files.Files", "dates": "dates.Dates", "stdlib": "stdlib.Stdlib"}
+    __name__, {"files": "files:Files", "dates": "dates:Dates", "stdlib": "stdlib:Stdlib"}
 )
 
 AnySource: TypeAlias = Annotated[Source, OneOf(lambda: SOURCES)]

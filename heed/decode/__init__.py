@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 from ..core.tables import later
 
 if TYPE_CHECKING:
-    from .allow import Allow, Begin, Choices, Never
     from .beam import Beam
+    from .constraints import Allow, Begin, Choices, Never
+    from .generated import Token, Why, Written
     from .loop import WAYS, AnyWay, generate, stream
-    from .pick import PICKS, Greedy, Pick, Sample
+    from .sampling import PICKS, Greedy, Pick, Sample
     from .stop import Stop
-    from .written import Token, Why, Written
 else:
     __getattr__, __dir__ = later(
         __name__,
         {
-            **dict.fromkeys(("Allow", "Begin", "Choices", "Never"), "allow"),
+            **dict.fromkeys(("Allow", "Begin", "Choices", "Never"), "constraints"),
             "Beam": "beam",
             **dict.fromkeys(("WAYS", "AnyWay", "generate", "stream"), "loop"),
-            **dict.fromkeys(("PICKS", "Greedy", "Pick", "Sample"), "pick"),
+            **dict.fromkeys(("PICKS", "Greedy", "Pick", "Sample"), "sampling"),
             "Stop": "stop",
-            **dict.fromkeys(("Token", "Why", "Written"), "written"),
+            **dict.fromkeys(("Token", "Why", "Written"), "generated"),
         },
     )
 

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from ..core.config import Config, Flag, Size
 from ..core.errors import InputError
+from .generated import Why, Written
 from .rows import Rows
 from .rules import Rules
 from .stop import kept
-from .written import Why, Written
 
 Penalty = Annotated[float, Strict(), Ge(-10), Le(10)]  # beyond, powers of a length leave what a float can hold
 

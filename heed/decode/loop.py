@@ -10,17 +10,17 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from ..core.abilities import Choice
 from ..core.config import OneOf
 from ..core.contract import NOTHING, Given, Mixer
 from ..core.errors import InputError
-from .allow import Allow
+from ..core.interfaces import Choice
 from .beam import Beam, Search
-from .pick import PICKS, Greedy, Pick, Repetition
+from .constraints import Allow
+from .generated import Token, Why, Written
 from .rows import Rows
 from .rules import Rules
+from .sampling import PICKS, Greedy, Pick, Repetition
 from .stop import Stop, Watch
-from .written import Token, Why, Written
 
 WAYS: tuple[type[Pick] | type[Beam], ...] = (*PICKS, Beam)
 AnyWay: TypeAlias = Annotated[Pick | Beam, OneOf(lambda: WAYS)]

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.abilities import Choice, Stepper, Steps
 from ..core.contract import NOTHING, Given, Mixer, Where
 from ..core.errors import InputError
+from ..core.interfaces import Choice, Stepper, Steps
 from ..core.stamps import Span
 from ..core.state import Seen, State, select
 

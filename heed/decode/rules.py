@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..core.errors import InputError
-from .allow import Allow, restrict
+from .constraints import Allow, restrict
 from .stop import Stop
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..core.errors import InputError
-from .written import Written
+from .generated import Written
 
 UNFINISHED = "\ufffd"  # what decoders show for the first bytes of a character whose last bytes are still to come
 

@@ -12,8 +12,8 @@ from ..core.tables import later
 from .build import Unavailable as Unavailable
 from .build import library as library
 from .build import written_out as written_out
-from .choice import served as served
-from .pages import large_pages as large_pages
+from .dispatch import served as served
+from .hugepages import large_pages as large_pages
 
 if TYPE_CHECKING:
     from .linear import GROUP as GROUP
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from .linear import ungrouped as ungrouped
     from .linear import w8a8 as w8a8
     from .loss import entropy_ as entropy_
-    from .means import wkv as wkv
-    from .spaces import selective as selective
+    from .selective_scan import selective as selective
+    from .wkv_scan import wkv as wkv
 else:  # operators are defined where they are used: torch takes its time over each
     _LINEAR = ("GROUP", "by_group", "grouped", "int8", "matrix_of_groups", "plain_", "two_bits", "ungrouped", "w8a8")
     __getattr__, __dir__ = later(
         __name__,
-        {**dict.fromkeys(_LINEAR, "linear"), "entropy_": "loss", "wkv": "means", "selective": "spaces"},
+        {**dict.fromkeys(_LINEAR, "linear"), "entropy_": "loss", "wkv": "wkv_scan", "selective": "selective_scan"},
     )

@@ -15,16 +15,16 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from ..core.abilities import Choice
 from ..core.contract import Where
 from ..core.errors import InputError
-from ..core.lent import Lent
+from ..core.interfaces import Choice
+from ..core.log import Lent
 from .abi import Choice as Told
 from .abi import Instruction, Matrix, Mode, Operation, Register, Rounded, Step
 from .build import library
+from .hugepages import large_pages
+from .kv_slots import Memories
 from .linear import padded
-from .memories import Memories
-from .pages import large_pages
 
 ACTIVATIONS = (
     "identity",

@@ -11,8 +11,9 @@ from ..core.config import Positive
 from ..core.contract import MixerConfig, Where
 from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.state import Log, remember
-from ..parts.attend import attend, written_out
-from ..parts.headed import Headed, HeadedConfig
+from ..parts.attention.attend import attend, written_out
+from ..parts.attention.multihead import Headed, HeadedConfig
+from ..parts.layers.norms import RMSNorm
 from ..parts.masks import (
     AnyMask,
     Atrous,
@@ -28,7 +29,6 @@ from ..parts.masks import (
     Whole,
     Window,
 )
-from ..parts.norms import RMSNorm
 from ..parts.positions import RELATIVE, AnyRelative, NoPosition, Relative, Rope
 
 

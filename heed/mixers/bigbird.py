@@ -15,11 +15,11 @@ from torch import Tensor
 from ..core.config import Count, Flag, Seed, Size
 from ..core.contract import MixerConfig, Reach, Where
 from ..core.spec import Spec
-from ..parts.attend import attend, written_out
-from ..parts.fused import How, Pairs
-from ..parts.gathered import gathered
-from ..parts.headed import Headed, HeadedConfig
-from ..parts.norms import RMSNorm
+from ..parts.attention.attend import attend, written_out
+from ..parts.attention.block_gather import gathered
+from ..parts.attention.multihead import Headed, HeadedConfig
+from ..parts.attention.sdpa import How, Pairs
+from ..parts.layers.norms import RMSNorm
 from ..parts.veil import Veil
 
 Nothing: TypeAlias = "tuple[()]"

@@ -12,10 +12,10 @@ from torch import Tensor
 from ..core.config import Count, Seed, Size
 from ..core.contract import MixerConfig, Reach, Where
 from ..core.spec import Spec
-from ..parts.fused import masked_softmax
-from ..parts.hashing import drawn
-from ..parts.headed import Headed, HeadedConfig
-from ..parts.norms import RMSNorm
+from ..parts.attention.lsh import drawn
+from ..parts.attention.multihead import Headed, HeadedConfig
+from ..parts.attention.sdpa import masked_softmax
+from ..parts.layers.norms import RMSNorm
 
 Nothing: TypeAlias = "tuple[()]"
 

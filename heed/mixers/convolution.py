@@ -11,7 +11,7 @@ from ..core.config import Flag, Size
 from ..core.contract import MixerConfig, Where
 from ..core.errors import ConfigError
 from ..core.state import Log
-from ..parts.sliding import Sliding, SlidingConfig, depthwise
+from ..parts.convolution.sliding import Sliding, SlidingConfig, depthwise
 
 
 class Convolution(Sliding):

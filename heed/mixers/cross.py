@@ -10,8 +10,8 @@ from ..core.contract import NOTHING, Given, MixerConfig, Reach, Where
 from ..core.errors import InputError
 from ..core.spec import Entries, Slot, Spec
 from ..core.state import Log, Seen
-from ..parts.attend import attend, written_out
-from ..parts.headed import Headed, HeadedConfig
+from ..parts.attention.attend import attend, written_out
+from ..parts.attention.multihead import Headed, HeadedConfig
 from ..parts.masks import Whole
 
 EVERYTHING = Whole()

@@ -17,12 +17,12 @@ from ..core.contract import MixerConfig, Reach, Where
 from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.stamps import Stamps
 from ..core.state import Log, Seen, remember
-from ..parts.attend import attend, written_out
-from ..parts.fused import How, Pairs
-from ..parts.headed import Headed, HeadedConfig
+from ..parts.attention.attend import attend, written_out
+from ..parts.attention.merge import Piece, merged
+from ..parts.attention.multihead import Headed, HeadedConfig
+from ..parts.attention.sdpa import How, Pairs
+from ..parts.layers.norms import LayerNorm
 from ..parts.masks import AnyMask, Causal, Whole
-from ..parts.merged import Piece, merged
-from ..parts.norms import LayerNorm
 from ..parts.positions import AnyRelative, NoPosition, Rope, XPos
 
 Sizes = Annotated[tuple[Size, ...], MinLen(1)]

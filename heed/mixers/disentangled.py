@@ -15,11 +15,11 @@ from ..core.contract import MixerConfig, Where
 from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.stamps import Stamps
 from ..core.state import Log, remember
-from ..parts.attend import attend, written_out
-from ..parts.fused import Term
-from ..parts.headed import Headed, HeadedConfig
+from ..parts.attention.attend import attend, written_out
+from ..parts.attention.multihead import Headed, HeadedConfig
+from ..parts.attention.sdpa import Term
+from ..parts.layers.norms import AnyNorm, LayerNorm
 from ..parts.masks import AnyMask, Causal, Whole, Window
-from ..parts.norms import AnyNorm, LayerNorm
 from ..parts.positions.base import distinct, gaps
 
 

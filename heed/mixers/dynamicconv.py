@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 from torch import Tensor, nn
 
 from ..core.contract import MixerConfig
-from ..parts.lightweight import Lightweight, LightweightConfig
-from ..parts.sliding import Line, dynamic
+from ..parts.convolution.lightweight import Lightweight, LightweightConfig
+from ..parts.convolution.sliding import Line, dynamic
 
 
 class DynamicConv(Lightweight):

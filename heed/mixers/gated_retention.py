@@ -11,10 +11,10 @@ from ..core.config import Positive
 from ..core.contract import MixerConfig, Where
 from ..core.spec import Entries, Slot, Spec
 from ..core.state import Cell
-from ..parts.decayed import chunked, must_rise, weights
-from ..parts.norms import RMSNorm
+from ..parts.layers.norms import RMSNorm
 from ..parts.positions import NoPosition, Rope
-from ..parts.retained import Retained, RetainedConfig
+from ..parts.recurrence.decay import chunked, must_rise, weights
+from ..parts.recurrence.retention import Retained, RetainedConfig
 
 
 class GatedRetention(Retained[Cell]):

@@ -12,14 +12,14 @@ from ..core.contract import Mixer, MixerConfig, Reach, Where
 from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.stamps import Stamps
 from ..core.state import Cell, Log, Seen, remember
-from ..parts.dropout import Dropout
-from ..parts.folded import folded
+from ..parts.feedforward.mlp import Activation, activate
+from ..parts.layers.dropout import Dropout
 from ..parts.look import Look
 from ..parts.masks import Causal, Mask, Segments, Whole
 from ..parts.positions import Alibi, Buckets, NoPosition, RelativeConfig, Rope
-from ..parts.positionwise import Activation, activate
-from ..parts.retained import AnyTurn
-from ..parts.segmented import Segmented
+from ..parts.recurrence.retention import AnyTurn
+from ..parts.segments.folded import folded
+from ..parts.segments.segmented import Segmented
 
 AnyRelation = Annotated[RelativeConfig, OneOf(lambda: (Buckets.Config, Alibi.Config, NoPosition.Config))]
 Remembered: TypeAlias = "tuple[Cell, Log]"  # what is summed up of chunks that are over, and the entries of the open one

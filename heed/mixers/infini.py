@@ -15,12 +15,12 @@ from ..core.contract import MixerConfig, Reach, Where
 from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.stamps import Stamps
 from ..core.state import Cell, Log, Seen, remember
-from ..parts.attend import attend, written_out
-from ..parts.headed import Headed, HeadedConfig
+from ..parts.attention.attend import attend, written_out
+from ..parts.attention.multihead import Headed, HeadedConfig
+from ..parts.layers.norms import RMSNorm
 from ..parts.masks import Causal, Segments
-from ..parts.norms import RMSNorm
 from ..parts.positions import Alibi, AnyRelative, NoPosition, Rope, XPos
-from ..parts.segmented import Segmented
+from ..parts.segments.segmented import Segmented
 
 CAUSAL = Causal()
 Remembered: TypeAlias = "tuple[Cell, Log]"  # the matrix with its sum, and the keys and values of the open segment

@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from ..core.contract import MixerConfig
-from ..parts.lightweight import Lightweight, LightweightConfig, taps
-from ..parts.sliding import Line, depthwise
+from ..parts.convolution.lightweight import Lightweight, LightweightConfig, taps
+from ..parts.convolution.sliding import Line, depthwise
 
 
 class LightConv(Lightweight):

@@ -12,9 +12,9 @@ from ..core.config import Flag
 from ..core.contract import MixerConfig, Reach, Where
 from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.state import Cell
-from ..parts.decayed import chunked, must_rise, weights
-from ..parts.headed import Headed, HeadedConfig
-from ..parts.norms import RMSNorm
+from ..parts.attention.multihead import Headed, HeadedConfig
+from ..parts.layers.norms import RMSNorm
+from ..parts.recurrence.decay import chunked, must_rise, weights
 
 
 class LinearAttention(Headed[Cell]):

@@ -11,9 +11,9 @@ from ..core.config import Flag, Size
 from ..core.contract import MixerConfig, Reach, Where
 from ..core.errors import InputError
 from ..core.spec import Spec
-from ..parts.attend import attend, written_out
-from ..parts.headed import Headed, HeadedConfig
-from ..parts.norms import RMSNorm
+from ..parts.attention.attend import attend, written_out
+from ..parts.attention.multihead import Headed, HeadedConfig
+from ..parts.layers.norms import RMSNorm
 
 Nothing: TypeAlias = "tuple[()]"
 

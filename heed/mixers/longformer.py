@@ -14,14 +14,14 @@ from ..core.contract import MixerConfig, Reach, Where
 from ..core.errors import InputError
 from ..core.spec import Spec
 from ..core.stamps import Stamps
-from ..parts.attend import attend, written_out
-from ..parts.fused import How, Pairs
-from ..parts.headed import Headed, HeadedConfig
+from ..parts.attention.attend import attend, written_out
+from ..parts.attention.merge import Piece, merged
+from ..parts.attention.multihead import Headed, HeadedConfig
+from ..parts.attention.row_by_row import Row, row_by_row
+from ..parts.attention.sdpa import How, Pairs
+from ..parts.attention.sparse import Residues, pieces
+from ..parts.layers.norms import RMSNorm
 from ..parts.masks import Atrous, Mask, Sight, Whole, Window
-from ..parts.merged import Piece, merged
-from ..parts.norms import RMSNorm
-from ..parts.patterns import Residues, pieces
-from ..parts.rowwise import Row, row_by_row
 from ..parts.veil import Veil
 
 Nothing: TypeAlias = "tuple[()]"

@@ -12,8 +12,8 @@ from ..core.config import Flag, Size
 from ..core.contract import Mixer, MixerConfig, Reach, Where
 from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.state import Cell
-from ..parts.decayed import must_rise
-from ..parts.scan import Memory
+from ..parts.recurrence.decay import must_rise
+from ..parts.recurrence.scan import Memory
 
 Tokens = TypeVar("Tokens", Tensor, PackedSequence)
 

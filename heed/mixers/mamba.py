@@ -14,11 +14,11 @@ from ..core.contract import Mixer, MixerConfig, Reach, Where
 from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.state import Cell
 from ..kernels import selective, served
-from ..parts.decayed import must_rise
+from ..parts.convolution.sliding import depthwise
 from ..parts.feedforward import Activation, activate
-from ..parts.scan import Memory, after, pieces, recomputed, scan
-from ..parts.sliding import depthwise
-from ..parts.tail import continued
+from ..parts.recurrence.decay import must_rise
+from ..parts.recurrence.scan import Memory, after, pieces, recomputed, scan
+from ..parts.recurrence.token_shift import continued
 
 SLOWEST, FASTEST = 0.001, 0.1  # first steps lie between
 
@@ -34,7 +34,7 @@ class Mamba(Mixer[Remembered]):
 
     with a causal convolution of each channel over `kernel` tokens. Gu & Dao 2023. Over n tokens it costs O(n·e·s) time
     beside its projections, for s numbers in each of e channels, and O(n·e) memory: states are computed piece by piece
-    and, backwards, once more; in float32 by a kernel (`kernels/spaces.py`), else by a scan (`parts/scan.py`). A step of
+    and, backwards, once more; in float32 by a kernel (`kernels/selective_scan.py`), else by a scan (`parts/recurrence/scan.py`). A step of
     decoding costs O(e·s). Remembers the state, and kernel - 1 inputs of the convolution.
     """
 

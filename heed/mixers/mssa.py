@@ -12,10 +12,10 @@ from ..core.contract import Mixer, MixerConfig, Where
 from ..core.errors import ConfigError
 from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.state import Log, Seen, remember
-from ..parts.attend import attend, written_out
-from ..parts.coding import coding_rate, unit
-from ..parts.headed import per_head
-from ..parts.linears import matrix_of
+from ..parts.attention.attend import attend, written_out
+from ..parts.attention.multihead import per_head
+from ..parts.feedforward.coding_rate import coding_rate, unit
+from ..parts.layers.linears import matrix_of
 from ..parts.look import Look
 from ..parts.masks import AnyMask, Causal, Whole, Window
 

@@ -10,10 +10,10 @@ from torch import Tensor
 from ..core.config import Size
 from ..core.contract import MixerConfig, Reach, Where
 from ..core.spec import Spec
-from ..parts.attend import attend, written_out
-from ..parts.beside import Beside, Kernel
-from ..parts.headed import Headed, HeadedConfig
-from ..parts.norms import RMSNorm
+from ..parts.attention.attend import attend, written_out
+from ..parts.attention.multihead import Headed, HeadedConfig
+from ..parts.convolution.value_convolution import Beside, Kernel
+from ..parts.layers.norms import RMSNorm
 from ..parts.veil import Veil
 
 Nothing: TypeAlias = "tuple[()]"

@@ -14,11 +14,11 @@ from ..core.contract import MixerConfig, Reach, Where
 from ..core.errors import InputError
 from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.state import Cell
-from ..parts import kernelised
-from ..parts.features import AnyKernel, FlooredKernel, ReluKernel, SoftmaxKernel, orthogonal
-from ..parts.headed import Headed, HeadedConfig
-from ..parts.kernelised import Sums
-from ..parts.norms import RMSNorm
+from ..parts.attention import linear as kernelised
+from ..parts.attention.linear import Sums
+from ..parts.attention.multihead import Headed, HeadedConfig
+from ..parts.attention.random_features import AnyKernel, FlooredKernel, ReluKernel, SoftmaxKernel, orthogonal
+from ..parts.layers.norms import RMSNorm
 
 Memory: TypeAlias = "tuple[Cell, Cell]"
 

@@ -11,11 +11,11 @@ from torch import Tensor
 from ..core.contract import MixerConfig, Where
 from ..core.spec import Entries, Slot, Spec
 from ..core.state import Cell, State
-from ..parts.decayed import chunked, must_rise, weights
-from ..parts.divisors import AnyDivisor, Chunkwise, Made, Rooted, Summed, Undivided
-from ..parts.norms import RMSNorm
+from ..parts.layers.norms import RMSNorm
 from ..parts.positions import NoPosition, Rope
-from ..parts.retained import Retained, RetainedConfig
+from ..parts.recurrence.decay import chunked, must_rise, weights
+from ..parts.recurrence.divisors import AnyDivisor, Chunkwise, Made, Rooted, Summed, Undivided
+from ..parts.recurrence.retention import Retained, RetainedConfig
 
 Memory: TypeAlias = "tuple[State, ...]"  # the matrices, and what the divisor remembers
 

@@ -13,9 +13,9 @@ from ..core.contract import Mixer, MixerConfig, Reach, Where
 from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.state import Cell
 from ..kernels import served, wkv
-from ..parts.decayed import must_rise
-from ..parts.scan import Memory, after, before, crests, pieces, scan
-from ..parts.tail import continued
+from ..parts.recurrence.decay import must_rise
+from ..parts.recurrence.scan import Memory, after, before, crests, pieces, scan
+from ..parts.recurrence.token_shift import continued
 
 NEVER = -1e38  # the level of sums to which nothing was added: finite, so that differences of two are numbers
 
@@ -39,7 +39,7 @@ class Rwkv(Mixer[Remembered]):
 
     Peng et al. 2023. Costs O(n·d) time beside its projections and O(n·d) memory over n tokens, a step of decoding O(d).
     Remembers the last token, both sums and the largest exponent in them, by which they are divided. The whole sequence
-    is one walk of a kernel (`kernels/means.py`) or a scan of pairs (`parts/scan.py`), in which no exponent is above 0:
+    is one walk of a kernel (`kernels/wkv_scan.py`) or a scan of pairs (`parts/recurrence/scan.py`), in which no exponent is above 0:
     neither 20,000 tokens nor keys of any size overflow. First weights are the authors' for layer `layer` of `layers`:
     deeper layers fade faster, and take more from the token itself.
     """

@@ -15,9 +15,9 @@ from ..core.contract import Mixer, MixerConfig, Reach, Where
 from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.stamps import Stamps
 from ..core.state import Cell
-from ..parts.decayed import must_rise
 from ..parts.feedforward import Activation, activate
-from ..parts.scan import scan
+from ..parts.recurrence.decay import must_rise
+from ..parts.recurrence.scan import scan
 
 CHUNK = (
     64  # tokens of which all pairs are taken at once: as many as a state has numbers, so that both halves cost alike

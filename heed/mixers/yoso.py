@@ -14,9 +14,9 @@ from torch.autograd.function import once_differentiable
 from ..core.config import Seed, Size
 from ..core.contract import MixerConfig, Reach, Where
 from ..core.spec import Spec
-from ..parts.beside import Beside, Kernel
-from ..parts.headed import Headed, HeadedConfig
-from ..parts.norms import RMSNorm
+from ..parts.attention.multihead import Headed, HeadedConfig
+from ..parts.convolution.value_convolution import Beside, Kernel
+from ..parts.layers.norms import RMSNorm
 from ..parts.veil import Veil
 
 Nothing: TypeAlias = "tuple[()]"

@@ -12,101 +12,101 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from ..core.config import OneOf
 from ..core.contract import Mixer
 from ..core.tables import Table, later
-from .shape import Plan as Plan
-from .shape import Shape as Shape
-from .transformer import transformer as transformer  # not later: a module is called so, too
-from .unlimited import unlimited as unlimited
+from .architectures.transformer import transformer as transformer  # not later: a module is called so, too
+from .plan import Plan as Plan
+from .plan import Shape as Shape
+from .variants.unlimiformer import unlimited as unlimited
 
 MODELS: Table[type[Shape]] = Table(
     __name__,
     {
-        "encoder": "encoder.Encoder.Config",
-        "decoder": "decoder.Decoder.Config",
-        "seq2seq": "seq2seq.Seq2seq.Config",
-        "overlapped": "overlapped.Overlapped.Config",
-        "rmt": "rmt.RMT.Config",
-        "adaptive_decoder": "adaptive.AdaptiveDecoder.Config",
-        "xlnet": "xlnet.XLNet.Config",
-        "xlnet_reader": "xlnet.XLNetReader.Config",
-        "deep": "deep.Deep.Config",
-        "retro": "retro.Retro.Config",
-        "funnel": "funnel.Funnel.Config",
-        "elmo": "elmo.Elmo.Config",
-        "elmo_reader": "elmo.ElmoReader.Config",
-        "yoco": "yoco.Yoco.Config",
+        "encoder": "encoder:Encoder.Config",
+        "decoder": "decoder:Decoder.Config",
+        "seq2seq": "seq2seq:Seq2seq.Config",
+        "overlapped": "variants.overlapped:Overlapped.Config",
+        "rmt": "variants.rmt:RMT.Config",
+        "adaptive_decoder": "variants.adaptive:AdaptiveDecoder.Config",
+        "xlnet": "variants.xlnet:XLNet.Config",
+        "xlnet_reader": "variants.xlnet:XLNetReader.Config",
+        "deep": "variants.deep:Deep.Config",
+        "retro": "variants.retro:Retro.Config",
+        "funnel": "variants.funnel:Funnel.Config",
+        "elmo": "variants.elmo:Elmo.Config",
+        "elmo_reader": "variants.elmo:ElmoReader.Config",
+        "yoco": "variants.yoco:Yoco.Config",
     },
 )
 SENSES: Table[type[Shape]] = Table(
     __name__,
     {
-        "viewer": "viewer.Viewer.Config",
-        "swin": "swin.Swin.Config",
-        "towers": "towers.Towers.Config",
-        "listener": "listener.Listener.Config",
+        "viewer": "multimodal.vision:Viewer.Config",
+        "swin": "multimodal.swin:Swin.Config",
+        "towers": "multimodal.clip:Towers.Config",
+        "listener": "multimodal.audio:Listener.Config",
     },
 )
 TOWERS: Table[type[Shape]] = Table(  # one of two, as some checkpoints hold it
-    __name__, {"text_tower": "towers.TextTower.Config"}
+    __name__, {"text_tower": "multimodal.clip:TextTower.Config"}
 )
 ARCHITECTURES: Table[type[Plan]] = Table(
     __name__,
     {
-        "transformer_decoder": "decoder_only.TransformerDecoder",
-        "transformer": "transformer.Transformer",
-        "transformer_xl": "xl.TransformerXL",
-        "bert": "bert.Bert",
-        "deepnet": "deepnet.DeepNet",
-        "deepnet_decoder": "deepnet.DeepNetDecoder",
-        "residual_transformer": "deepnet.ResiDualTransformer",
-        "retnet": "retnet.RetNet",
-        "flash": "flash.Flash",
-        "rwkv": "rwkv.RWKV",
-        "mamba": "mamba.MambaDecoder",
-        "lite_transformer": "lite.LiteTransformer",
-        "crate": "crate.Crate",
+        "transformer_decoder": "architectures.decoder_only:TransformerDecoder",
+        "transformer": "architectures.transformer:Transformer",
+        "transformer_xl": "architectures.transformer_xl:TransformerXL",
+        "bert": "architectures.bert:Bert",
+        "deepnet": "architectures.deepnet:DeepNet",
+        "deepnet_decoder": "architectures.deepnet:DeepNetDecoder",
+        "residual_transformer": "architectures.deepnet:ResiDualTransformer",
+        "retnet": "architectures.retnet:RetNet",
+        "flash": "architectures.flash:Flash",
+        "rwkv": "architectures.rwkv:RWKV",
+        "mamba": "architectures.mamba:MambaDecoder",
+        "lite_transformer": "architectures.lite:LiteTransformer",
+        "crate": "architectures.crate:Crate",
     },
 )
 
 AnyPlan: TypeAlias = Annotated[Plan, OneOf(lambda: MODELS + ARCHITECTURES)]
 
 if TYPE_CHECKING:
-    from .adaptive import AdaptiveDecoder as AdaptiveDecoder
-    from .bert import Bert as Bert
+    from .architectures.bert import Bert as Bert
+    from .architectures.crate import Crate as Crate
+    from .architectures.decoder_only import TransformerDecoder as TransformerDecoder
+    from .architectures.deepnet import DeepNet as DeepNet
+    from .architectures.deepnet import DeepNetDecoder as DeepNetDecoder
+    from .architectures.deepnet import ResiDualTransformer as ResiDualTransformer
+    from .architectures.flash import Flash as Flash
+    from .architectures.lite import LiteTransformer as LiteTransformer
+    from .architectures.mamba import MambaDecoder as MambaDecoder
+    from .architectures.retnet import RetNet as RetNet
+    from .architectures.rwkv import RWKV as RWKV
+    from .architectures.transformer import Transformer as Transformer
+    from .architectures.transformer_xl import TransformerXL as TransformerXL
     from .block import Block as Block
-    from .crate import Crate as Crate
     from .decoder import Decoder as Decoder
-    from .decoder_only import TransformerDecoder as TransformerDecoder
-    from .deep import Deep as Deep
-    from .deepnet import DeepNet as DeepNet
-    from .deepnet import DeepNetDecoder as DeepNetDecoder
-    from .deepnet import ResiDualTransformer as ResiDualTransformer
-    from .elmo import Elmo as Elmo
-    from .elmo import ElmoReader as ElmoReader
     from .embedded import AnyModel as AnyModel
     from .embedded import Embedded as Embedded
     from .embedded import familiar as familiar
     from .encoder import Encoder as Encoder
-    from .flash import Flash as Flash
-    from .funnel import Funnel as Funnel
-    from .listener import Listener as Listener
-    from .lite import LiteTransformer as LiteTransformer
-    from .mamba import MambaDecoder as MambaDecoder
-    from .overlapped import Overlapped as Overlapped
-    from .retnet import RetNet as RetNet
-    from .retro import Retro as Retro
-    from .rmt import RMT as RMT
-    from .rwkv import RWKV as RWKV
+    from .multimodal.audio import Listener as Listener
+    from .multimodal.clip import TextTower as TextTower
+    from .multimodal.clip import Towers as Towers
+    from .multimodal.swin import Swin as Swin
+    from .multimodal.vision import Viewer as Viewer
     from .seq2seq import Seq2seq as Seq2seq
     from .stack import Stack as Stack
-    from .swin import Swin as Swin
-    from .towers import TextTower as TextTower
-    from .towers import Towers as Towers
-    from .transformer import Transformer as Transformer
-    from .viewer import Viewer as Viewer
-    from .xl import TransformerXL as TransformerXL
-    from .xlnet import XLNet as XLNet
-    from .xlnet import XLNetReader as XLNetReader
-    from .yoco import Yoco as Yoco
+    from .variants.adaptive import AdaptiveDecoder as AdaptiveDecoder
+    from .variants.deep import Deep as Deep
+    from .variants.elmo import Elmo as Elmo
+    from .variants.elmo import ElmoReader as ElmoReader
+    from .variants.funnel import Funnel as Funnel
+    from .variants.overlapped import Overlapped as Overlapped
+    from .variants.retro import Retro as Retro
+    from .variants.rmt import RMT as RMT
+    from .variants.xlnet import XLNet as XLNet
+    from .variants.xlnet import XLNetReader as XLNetReader
+    from .variants.yoco import Yoco as Yoco
 else:
     __getattr__, __dir__ = later(
         __name__,

@@ -12,7 +12,7 @@ from ..core.contract import NOTHING, Given, Mixer, Reach, Where
 from ..core.spec import Spec
 from ..core.state import State, renewed, twin
 from ..parts.feedforward import Absent
-from ..parts.wired import Wiring
+from ..parts.residual.wired import Wiring
 
 States: TypeAlias = "tuple[State, ...]"
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ..core.contract import NOTHING, Given, Mixer, Where
 from ..core.spec import Spec
-from ..parts.fronts import Front
+from ..parts.inputs.tokens import Front
 from .block import States
 from .drafts import Drafted
 from .stack import Stack

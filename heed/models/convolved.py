@@ -12,7 +12,7 @@ from ..core.config import Size
 from ..core.contract import Reach, Where
 from ..core.errors import ConfigError
 from ..parts.feedforward import Activation, activate
-from ..parts.norms import NormConfig
+from ..parts.layers.norms import NormConfig
 from .block import Block, States
 
 

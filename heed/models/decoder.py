@@ -7,12 +7,12 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from ..core.abilities import Stepper, Steps, Writes
 from ..core.config import Flag, Positive
 from ..core.contract import Where
 from ..core.errors import ConfigError
+from ..core.interfaces import Stepper, Steps, Writes
 from ..core.state import State
-from ..parts.heads import Scores
+from ..parts.outputs.heads import Scores
 from .block import States
 from .stepping import Script, stepper
 from .trunk import Trunk

@@ -6,12 +6,12 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from ..core.abilities import Asked, Reads
 from ..core.contract import Where
+from ..core.interfaces import Asked, Reads
 from ..core.state import Seen
 from ..mixers import Attention, SomeMixers
-from ..parts.heads import SomeHeads, heads_of
 from ..parts.masks import Whole
+from ..parts.outputs.heads import SomeHeads, heads_of
 from .trunk import Trunk
 
 

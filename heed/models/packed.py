@@ -16,8 +16,8 @@ from torch import Tensor
 from ..core.contract import Mixer, Where
 from ..core.state import Seen
 from ..mixers import Attention
-from ..parts.attend import attend
-from ..parts.positionwise import Positionwise
+from ..parts.attention.attend import attend
+from ..parts.feedforward.mlp import Positionwise
 from .block import Block
 
 if TYPE_CHECKING:

@@ -17,17 +17,17 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from ..core.contract import Mixer, Where
-from ..core.lent import Lent
+from ..core.log import Lent
 from ..core.state import Cell, Log, State, leaves
 from ..kernels.abi import BACKWARDS, BOTH_WAYS, Matrix, Weights
 from ..kernels.build import library
+from ..kernels.kv_slots import Memories
 from ..kernels.linear import matrix
-from ..kernels.memories import Memories
 from ..kernels.program import Program, Running
 from ..mixers import Attention
 from ..parts.masks import Whole, Window
 from ..parts.positions import Alibi
-from ..parts.wired import Ends
+from ..parts.residual.wired import Ends
 from .block import Block, States
 from .script import Blocks, known, looks_back
 

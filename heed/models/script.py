@@ -17,14 +17,14 @@ from ..kernels.abi import Matrix, Mode, Operation, Weights
 from ..kernels.linear import matrix
 from ..kernels.program import Draft, Unknown
 from ..mixers import Attention
-from ..parts.channelmix import ChannelMix
-from ..parts.heads import Scores
-from ..parts.linears import Edited, Grouped, Int8, Packed
+from ..parts.feedforward.channel_mix import ChannelMix
+from ..parts.feedforward.mlp import FeedForward, Gated
+from ..parts.layers.linears import Edited, Grouped, Int8, Packed
+from ..parts.layers.norms import FromOne
 from ..parts.masks import Causal, Window
-from ..parts.norms import FromOne
+from ..parts.outputs.heads import Scores
 from ..parts.positions import Alibi, NoPosition, Rope
-from ..parts.positionwise import FeedForward, Gated
-from ..parts.wired import NormedWired, ParallelWired, PostWired, PreWired, RescaledWired, SandwichWired
+from ..parts.residual.wired import NormedWired, ParallelWired, PostWired, PreWired, RescaledWired, SandwichWired
 
 if TYPE_CHECKING:
     from ..mixers import Cross, Retention, Rwkv
@@ -108,7 +108,7 @@ class Blocks:
             raise Unknown(kind.__name__)
 
     def _retention(self, part: Retention, source: int, target: int, old: float) -> None:
-        from ..parts.divisors import Undivided
+        from ..parts.recurrence.divisors import Undivided
 
         known(isinstance(part.divisor, Undivided), part.divisor)
         query, key = (self._product(layer, source, name) for layer, name in ((part.query, "query"), (part.key, "key")))

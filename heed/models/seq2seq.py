@@ -7,17 +7,17 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 from pydantic import field_validator, model_validator
 from torch import Tensor, nn
 
-from ..core.abilities import Reads, Stepper, Steps, Writes
 from ..core.config import Flag, OneOf
 from ..core.contract import NOTHING, Given, Mixer, Where
+from ..core.interfaces import Reads, Stepper, Steps, Writes
 from ..core.spec import Spec
 from ..core.state import Seen, State
 from .block import States
 from .decoder import Decoder
 from .encoder import Encoder
-from .listener import Listener
-from .overlapped import Overlapped
-from .shape import Shape
+from .multimodal.audio import Listener
+from .plan import Shape
+from .variants.overlapped import Overlapped
 
 ENCODERS: tuple[type[Shape], ...] = (Encoder.Config, Overlapped.Config, Listener.Config)
 AnyEncoder: TypeAlias = Annotated[Encoder.Config | Listener.Config, OneOf(lambda: ENCODERS)]

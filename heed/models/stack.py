@@ -15,9 +15,9 @@ from ..core.spec import Spec
 from ..core.state import State
 from ..mixers import AnyCross, Attention, SomeMixers
 from ..parts.feedforward import FeedForward, SomeFeedForwards
-from ..parts.norms import AnyNorm, LayerNorm
+from ..parts.layers.norms import AnyNorm, LayerNorm
 from ..parts.positions.base import Relates
-from ..parts.wiring import AnyWiring, PreNorm
+from ..parts.residual.wiring import AnyWiring, PreNorm
 from .block import Block, States, present
 from .convolved import Convolved
 from .drafts import Drafted

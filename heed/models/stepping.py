@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..core.abilities import Choice, Stepper
 from ..core.contract import Where
+from ..core.interfaces import Choice, Stepper
 from ..core.state import Cell, Log, State, leaves
 from ..kernels.abi import Matrix, Operation
 from ..kernels.build import library
-from ..kernels.memories import Memories
-from ..kernels.pages import gathered
+from ..kernels.hugepages import gathered
+from ..kernels.kv_slots import Memories
 from ..kernels.program import Program, Running, Unknown
-from ..parts.fronts import Tokens
-from ..parts.heads import Scores
-from ..parts.linears import Grouped, Int8, Packed
+from ..parts.inputs.tokens import Tokens
+from ..parts.layers.embeddings import Rounded, as_read
+from ..parts.layers.linears import Grouped, Int8, Packed
+from ..parts.outputs.heads import Scores
 from ..parts.positions import Learned
 from ..parts.positions.base import Adds
-from ..parts.tables import Rounded, as_read
-from ..parts.wired import Ends
+from ..parts.residual.wired import Ends
 from .passing import MOST, SHORT
 from .script import Blocks, known
 

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from ..core.config import Flag, Size
 from ..core.contract import Where
 from ..core.errors import ConfigError
-from ..parts.fronts import Narrow, Tokens, embedding
-from ..parts.norms import AnyNorm
+from ..parts.inputs.tokens import Narrow, Tokens, embedding
+from ..parts.layers.norms import AnyNorm
 from ..parts.positions import AnyAdded
 from .block import States
 from .body import Body
-from .shape import Shape, agreed
+from .plan import Shape, agreed
 from .stack import Stack
 
 

@@ -52,9 +52,9 @@ def _rounded(path: Path | str, device: torch.device | str | None, bits: Bits) ->
 
 
 def _kept(place: Path, device: torch.device | str | None) -> Ready:
-    from ..weights import ggufkept
-    from ..weights.folder import CONFIG
-    from .checkpoint import load as load_checkpoint
+    from ..pipelines.checkpoint import load as load_checkpoint
+    from ..weights.formats import gguf_quantised as ggufkept
+    from ..weights.formats.folder import CONFIG
 
     inside = place if place.is_file() or not place.is_dir() else next(place.glob("*.gguf"), place)
     if not inside.is_file() or inside.suffix != ".gguf" or (place / CONFIG).is_file():
@@ -67,7 +67,7 @@ def _loaded(path: Path | str, device: torch.device | str | None) -> Ready:
     if not place.exists():
         raise RunError(f"{path} is not a folder or a file; give a run folder, a checkpoint folder or a .gguf file")
     if place.is_file() or _is_checkpoint(place):
-        from .checkpoint import load as load_checkpoint  # loading a run needs none of it
+        from ..pipelines.checkpoint import load as load_checkpoint  # loading a run needs none of it
 
         return _moved(load_checkpoint(place), device)
     from .folder import Run
@@ -85,7 +85,7 @@ def _moved(ready: Ready, device: torch.device | str | None) -> Ready:
 def _is_checkpoint(folder: Path) -> bool:
     """A run's config.json has a task; other people's have a model_type."""
     from ..core.config import read_data
-    from ..weights.folder import CONFIG
+    from ..weights.formats.folder import CONFIG
 
     if not (folder / CONFIG).is_file():
         return any(folder.glob("*.gguf"))

@@ -14,8 +14,9 @@ from ..core.contract import Mixer
 from ..core.errors import HeedError, RunError
 from ..models import Shape
 from ..text import AnyTokenizer, File, Tokenizer, foreign
-from ..weights import load, own
+from ..weights import load
 from ..weights.edits import Edit, LoRA, edit, merge
+from ..weights.formats import native as own
 from .folder import CONFIG, TOKENIZER, Run
 from .recipe import Recipe
 

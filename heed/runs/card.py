@@ -13,7 +13,7 @@ from ..core.atomic import replacing
 from ..core.contract import Mixer
 from ..core.laws import LAWS, Finding
 from ..models import AnyModel, Embedded, familiar
-from ..weights.folder import Folder
+from ..weights.formats.folder import Folder
 from .folder import CARD, SCORES, Run, writing
 
 Table = Mapping[str, Mapping[str, Any]]

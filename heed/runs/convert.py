@@ -10,14 +10,17 @@ from typing import Literal
 from ..core.config import Config, nearest, override, read_data
 from ..core.errors import ConfigError, WeightsError
 from ..text import foreign
-from ..weights import AUTHORS, Folder, Opened, gguf, ggufkept, llama2c, open_, rounded, write
-from ..weights.beside import bring
-from ..weights.checkpoint import OWN
+from ..weights import AUTHORS, Folder, Opened, open_, write
 from ..weights.edits import Edit, LoRA, Quantised, SomeEdits
 from ..weights.edits.quantised import BITS, Bits, bits_of
-from ..weights.folder import CONFIG
-from ..weights.pickled import is_pickled, read_to
-from ..weights.stored import INDEX, WEIGHTS, Stored
+from ..weights.formats import gguf, llama2c
+from ..weights.formats import gguf_quantised as ggufkept
+from ..weights.formats import quantised as rounded
+from ..weights.formats.checkpoint import OWN
+from ..weights.formats.folder import CONFIG
+from ..weights.formats.pickles import is_pickled, read_to
+from ..weights.formats.safetensors import INDEX, WEIGHTS, Stored
+from ..weights.formats.sidecars import bring
 from . import load
 from .edited import edited, merged
 from .folder import Run

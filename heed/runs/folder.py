@@ -27,7 +27,7 @@ from ..core.contract import Mixer
 from ..core.errors import ConfigError, InputError, RunError, WeightsError
 from ..models import Shape
 from ..text import Tokenizer
-from ..weights import own
+from ..weights.formats import native as own
 from .recipe import Recipe
 
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"

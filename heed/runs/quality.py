@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from ..core.contract import Where
 from ..core.errors import InputError
+from ..pipelines.base import perplexity, room
 from ..tasks import Ready
 from ..tasks.causal import Writer
-from ..tasks.ready import perplexity, room
 
 WINDOW = 512  # tokens that are scored together, each from those before it in the window
 MOST = 1 << 14  # tokens of a text that are scored

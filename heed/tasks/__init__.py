@@ -8,10 +8,18 @@ from ..core.config import Config, OneOf
 from ..core.tables import Table, later
 
 TASKS: Table[type[Task]] = Table(
-    __name__, {"translate": "translate.Translate", "causal": "causal.Causal", "permute": "permute.Permute"}
+    __name__, {"translate": "translate:Translate", "causal": "causal:Causal", "permute": "permute:Permute"}
 )
 
 if TYPE_CHECKING:
+    from ..pipelines.base import Answer as Answer
+    from ..pipelines.base import Answers as Answers
+    from ..pipelines.base import Ask as Ask
+    from ..pipelines.base import Guess as Guess
+    from ..pipelines.base import Ready as Ready
+    from ..pipelines.base import Response as Response
+    from ..pipelines.base import Scores as Scores
+    from ..pipelines.base import cross_entropy_of as cross_entropy_of
     from .base import Batch as Batch
     from .base import Corpus as Corpus
     from .base import Item as Item
@@ -21,14 +29,6 @@ if TYPE_CHECKING:
     from .feed import Place as Place
     from .feed import bucketed as bucketed
     from .permute import Permute as Permute
-    from .ready import Answer as Answer
-    from .ready import Answers as Answers
-    from .ready import Ask as Ask
-    from .ready import Guess as Guess
-    from .ready import Ready as Ready
-    from .ready import Response as Response
-    from .ready import Scores as Scores
-    from .ready import cross_entropy_of as cross_entropy_of
     from .translate import Translate as Translate
 
     AnyTask: TypeAlias = Task

@@ -11,18 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.abilities import Rehearses, Writes
 from ..core.config import Config
 from ..core.contract import Mixer, Where
 from ..core.errors import InputError
+from ..core.interfaces import Rehearses, Writes
 from ..core.stamps import Span
 from ..data.base import Examples
 from ..decode import AnyWay, Greedy
-from ..parts.loss import NO_LABEL, Loss, cross_entropy, headed_cross_entropy
+from ..parts.outputs.loss import NO_LABEL, Loss, cross_entropy, headed_cross_entropy
 
 if TYPE_CHECKING:
+    from ..pipelines.base import Answers
     from ..text import Tokenizer
-    from .ready import Answers
 
 AnyModel: TypeAlias = "Mixer[Any]"
 Ids: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from ..core.abilities import Reads, Writes
 from ..core.config import Size
 from ..core.contract import NOTHING, Given
 from ..core.errors import ConfigError, InputError
+from ..core.interfaces import Reads, Writes
 from ..data.base import Examples
-from ..parts.loss import Loss
+from ..parts.outputs.loss import Loss
+from ..pipelines.base import Answers, Ask, Notify, Scores, perplexity, room
 from .base import AnyModel, Batch, Corpus, Ids, Item, Task, next_token_loss, some
-from .ready import Answers, Ask, Notify, Scores, perplexity, room
 
 if TYPE_CHECKING:
     from ..text import Tokenizer

@@ -9,16 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.abilities import Permutes, Writes
 from ..core.config import Flag, Size
 from ..core.contract import Where
 from ..core.errors import ConfigError
+from ..core.interfaces import Permutes, Writes
 from ..data.base import Examples
-from ..parts.loss import NO_LABEL, Loss, headed_cross_entropy
+from ..parts.outputs.loss import NO_LABEL, Loss, headed_cross_entropy
+from ..pipelines.base import Ask, Notify, Scores, perplexity
 from ..text import Tokenizer
 from .base import AnyModel, Batch, Ids, Item, Padded
 from .causal import Causal, Windows, Writer
-from .ready import Ask, Notify, Scores, perplexity
 
 
 class Permute(Causal):

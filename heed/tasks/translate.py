@@ -9,15 +9,15 @@ from unicodedata import normalize
 import numpy as np
 import torch
 
-from ..core.abilities import Reads, Writes
 from ..core.config import Share, Size
 from ..core.contract import Given
 from ..core.errors import ConfigError, InputError, MissingExtra
+from ..core.interfaces import Reads, Writes
 from ..core.state import Seen
 from ..data.base import Example, Examples
-from ..parts.loss import Loss
+from ..parts.outputs.loss import Loss
+from ..pipelines.base import Answers, Ask, Notify, Scores, perplexity, room
 from .base import AnyModel, Batch, Corpus, Item, Padded, Task, next_token_loss, some
-from .ready import Answers, Ask, Notify, Scores, perplexity, room
 
 if TYPE_CHECKING:
     from ..text import Tokenizer

@@ -15,7 +15,16 @@ from tokenizers import decoders, models, trainers
 
 from ..core.config import Config, Flag, OneOf, Size, Text
 from ..core.errors import InputError
-from .pieces import byte_alphabet, byte_lines, byte_words, cut, join_words, lines, normalizer, words
+from .pieces import (
+    byte_alphabet,
+    byte_lines,
+    byte_words,
+    cut,
+    join_words,
+    lines,
+    normalizer,
+    words,
+)
 from .tokenizer import NAMES, SPECIAL, Tokenizer, many
 
 

@@ -18,11 +18,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..core.contract import Mixer
 from ..core.errors import RunError
-from ..parts.experts import Experts, balance, routed
+from ..parts.feedforward.experts import Experts, balance, routed
 from ..runs.folder import WEIGHTS, Run
 from ..show.voice import Voice
 from ..tasks import Batch, Corpus, Feed, Item, Place, Task, bucketed, cross_entropy_of
-from ..weights import own
+from ..weights.formats import native as own
 from .average import Average
 from .checkpoint import Checkpoint, Progress
 from .memory import recompute

@@ -13,7 +13,7 @@ import sys
 from torch import nn
 
 from ..core.errors import ConfigError
-from ..parts.wired import Wiring
+from ..parts.residual.wired import Wiring
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of mallopt(3)
 LARGEST = 2**31 - 1

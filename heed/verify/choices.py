@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ..core.abilities import Choice
+from ..core.interfaces import Choice
 from ..core.laws import Finding
 from ..decode import Greedy, Pick, Sample
-from ..kernels.choose import chosen, likeliest
+from ..kernels.sampling import chosen, likeliest
 
 ROWS, DRAWS = 6, 3
 WAYS: tuple[Pick, ...] = (

@@ -19,7 +19,7 @@ from torch import Tensor
 from ..core.errors import InputError, WeightsError
 from ..core.laws import Finding
 from ..weights import replay
-from ..weights.folder import CONFIG, INPUTS, OUTPUTS
+from ..weights.formats.folder import CONFIG, INPUTS, OUTPUTS
 from .base import Check, compared
 
 TIMES = 10  # the share of the rounding error that another order of sums may cost

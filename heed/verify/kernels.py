@@ -16,7 +16,7 @@ from ..kernels.program import Unknown
 from ..models import Decoder, Encoder
 from ..models.passing import passed
 from ..models.stepping import Script
-from ..parts.linears import by_groups, by_rows, packed, ternary
+from ..parts.layers.linears import by_groups, by_rows, packed, ternary
 from .choices import choices, ranks
 from .samples import samples
 

@@ -40,15 +40,15 @@ from ..models import (
     XLNetReader,
     Yoco,
 )
-from ..models.neighbours import NeighbourEncoder
-from ..models.transformer import ANNOTATED, PAPER, TINY, TORCH, transformer
-from ..models.yoco import Reader
-from ..parts.adaptive import Adaptive
+from ..models.architectures.transformer import ANNOTATED, PAPER, TINY, TORCH, transformer
+from ..models.variants.neighbours import NeighbourEncoder
+from ..models.variants.yoco import Reader
 from ..parts.feedforward import Absent, ChannelMix, FeedForward, Gated
+from ..parts.inputs.adaptive import Adaptive
+from ..parts.layers.norms import GatedNorm, LayerNorm, RMSNorm, StdNorm
 from ..parts.masks import Whole, Window
-from ..parts.norms import GatedNorm, LayerNorm, RMSNorm, StdNorm
 from ..parts.positions import ADDED, NoPosition, Rope, Sinusoid
-from ..parts.wiring import DeepNorm, Parallel, PostNorm, PreNorm, Rescaled, ResiDual, Reversible, Sandwich
+from ..parts.residual.wiring import DeepNorm, Parallel, PostNorm, PreNorm, Rescaled, ResiDual, Reversible, Sandwich
 
 Makers: TypeAlias = "dict[type[Config], Callable[[], tuple[Config, ...]]]"
 

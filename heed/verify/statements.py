@@ -11,12 +11,12 @@ import tomli_w
 import torch
 from torch import Tensor
 
+from ..core.cases import distance, slopes
 from ..core.config import Config, kind_of
 from ..core.contract import Given, Mixer, Where
 from ..core.laws import BOUND, Finding
-from ..core.trials import distance, slopes
 from ..mixers.attention import SAMPLE_MASKS
-from ..parts.attend import attend, written_out
+from ..parts.attention.attend import attend, written_out
 from ..parts.look import look, points
 from ..parts.masks import Causal, Mask, Segments, Sight, Window
 from ..parts.scores import ScoreConfig, pool

@@ -14,17 +14,17 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from ..core.cases import distance
 from ..core.contract import NOTHING, Given, Mixer, Where
 from ..core.errors import HeedError, InputError
 from ..core.laws import BOUND, LAWS, Finding, Law
-from ..core.trials import distance
 from ..decode import stream
 from ..models import AnyModel, Embedded, Seq2seq, familiar
 from ..runs import Run
 from ..runs.folder import WEIGHTS
 from ..tasks import Answers, Ask
 from ..text import Bpe, Byte, Char
-from ..weights import own
+from ..weights.formats import native as own
 from .base import Check, compared
 from .statements import looking, over_ids
 

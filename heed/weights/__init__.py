@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 from ..core.collector import at_rest
 from ..core.contract import Mixer
 from ..core.tables import Named, later
-from .checkpoint import Checkpoint
 from .families import FAMILIES, open_
-from .family import Family, Opened
-from .folder import Folder
+from .families.base import Family, Opened
+from .formats.checkpoint import Checkpoint
+from .formats.folder import Folder
 
 if TYPE_CHECKING:
-    from .export import write
-    from .replays import replay
+    from .formats.export import write
+    from .replays.replay import replay
 else:
-    __getattr__, __dir__ = later(__name__, {"replay": "replays", "write": "export"})
+    __getattr__, __dir__ = later(__name__, {"replay": "replays.replay", "write": "formats.export"})
 
 __all__ = ["AUTHORS", "FAMILIES", "Checkpoint", "Family", "Folder", "Opened", "load", "open_", "replay", "write"]
 
@@ -26,17 +26,17 @@ __all__ = ["AUTHORS", "FAMILIES", "Checkpoint", "Family", "Folder", "Opened", "l
 AUTHORS: Named[Callable[[Folder], Mixer[Any]]] = Named(
     __name__,
     {
-        "annotated_transformer": "transformer.annotated_model",
-        "crate": "crate.model",
-        "deepnorm": "torchscale.model",
-        "infini": "infini.model",
-        "linformer": "linformer.model",
-        "lite_transformer": "lite.model",
-        "longnet": "longnet.model",
-        "retnet": "retnet.model",
-        "transformer": "transformer.torch_model",
-        "xpos": "torchscale.model",
-        "yoco": "yoco.model",
+        "annotated_transformer": "replays.authors.transformer:annotated_model",
+        "crate": "replays.authors.crate:model",
+        "deepnorm": "replays.authors.torchscale:model",
+        "infini": "replays.authors.infini:model",
+        "linformer": "replays.authors.linformer:model",
+        "lite_transformer": "replays.authors.lite:model",
+        "longnet": "replays.authors.longnet:model",
+        "retnet": "replays.authors.retnet:model",
+        "transformer": "replays.authors.transformer:torch_model",
+        "xpos": "replays.authors.torchscale:model",
+        "yoco": "replays.authors.yoco:model",
     },
 )
 

@@ -28,9 +28,9 @@ from torch.overrides import TorchFunctionMode
 
 from ..core.config import nearest
 from ..core.errors import HeedError, WeightsError
-from .checkpoint import Checkpoint
-from .folder import Folder
-from .stored import Held, Tensors
+from .formats.checkpoint import Checkpoint
+from .formats.folder import Folder
+from .formats.safetensors import Held, Tensors
 
 SHOWN = 40  # problems that a message lists; a checkpoint of another model has thousands
 EQUAL = 1e-6  # relative: what float32 leaves of two ways to compute the same constant

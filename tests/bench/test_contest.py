@@ -19,8 +19,7 @@ from heed.bench.peers import EVERYONE, chosen, named
 from heed.bench.report import Report, machine
 from heed.bench.work import Work
 from heed.core.errors import InputError
-
-from .support import Broken, Faint, Fake, Missing, Unable, pretend, small
+from tests.bench.support import Broken, Faint, Fake, Missing, Unable, pretend, small
 
 ALONE = Work("attention", "gpt2", "fp32", 1, 32, threads=1)
 

@@ -15,8 +15,7 @@ from heed.bench.peers import PEERS, named
 from heed.bench.shapes import Model
 from heed.bench.sorted import batches
 from heed.bench.work import Precision, Subject, Work
-
-from .support import small
+from tests.bench.support import small
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
 

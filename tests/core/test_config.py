@@ -14,13 +14,14 @@ from heed.core.errors import ConfigError
 from heed.data import SOURCES
 from heed.decode import WAYS
 from heed.mixers import MIXERS, Attention
-from heed.models import ARCHITECTURES, MODELS, Decoder, Seq2seq, transformer
+from heed.models import ARCHITECTURES, MODELS, Decoder, Seq2seq
+from heed.models import transformer
 from heed.parts.feedforward import FEEDFORWARDS
+from heed.parts.layers.norms import NORMS
 from heed.parts.masks import MASKS, Causal, Window
-from heed.parts.norms import NORMS
 from heed.parts.positions import POSITIONS, Rope
+from heed.parts.residual.wiring import WIRINGS
 from heed.parts.scores import SCORES
-from heed.parts.wiring import WIRINGS
 from heed.runs import Recipe, Training
 from heed.runs.training import AVERAGES, SCHEDULES
 from heed.tasks import TASKS

@@ -15,7 +15,7 @@ from heed.core.laws import LAWS, Case, Law, cost, padding, reach, rows, split
 from heed.core.spec import Entries, Slot, Spec
 from heed.core.state import Cell, Log, Seen, remember
 from heed.mixers import Attention, Cross
-from heed.parts.attend import attend
+from heed.parts.attention.attend import attend
 from heed.parts.masks import Causal, Mask, Whole, Window
 from heed.parts.positions import Rope
 

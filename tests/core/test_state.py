@@ -17,7 +17,20 @@ from heed.core.contract import Where
 from heed.core.errors import CannotStream, ConfigError, InputError, StateConsumed
 from heed.core.spec import STAMP_BYTES, Dim, Entries, Slot, price, words
 from heed.core.stamps import Stamps
-from heed.core.state import Cell, Log, Seen, State, allocate, detach, fork, leaves, nbytes, remember, select, to
+from heed.core.state import (
+    Cell,
+    Log,
+    Seen,
+    State,
+    allocate,
+    detach,
+    fork,
+    leaves,
+    nbytes,
+    remember,
+    select,
+    to,
+)
 
 SLOT = Slot(((2,),), Entries(each=1), torch.float64)
 

@@ -14,7 +14,7 @@ from heed.kernels import build
 ONCE = """
 import torch
 from heed.kernels import library
-from heed.parts.linears import Int8
+from heed.parts.layers.linears import Int8
 torch.manual_seed(0)
 layer = Int8(torch.nn.Linear(8, 3))
 print(library() is not None, layer(torch.ones(1, 8)).tolist())

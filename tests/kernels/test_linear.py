@@ -12,7 +12,7 @@ from torch import Tensor
 
 from heed.kernels import build, grouped, int8, linear, two_bits, w8a8
 from heed.kernels.abi import Weights
-from heed.parts.linears import Int8, by_groups, by_rows, packed, product, ternary
+from heed.parts.layers.linears import Int8, by_groups, by_rows, packed, product, ternary
 
 SIZES = [
     (1, 1, 1),

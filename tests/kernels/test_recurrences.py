@@ -12,7 +12,20 @@ from torch import Tensor
 from heed.core.contract import Mixer, MixerConfig, Where
 from heed.core.errors import InputError
 from heed.core.state import leaves as leaves_of
-from heed.kernels import choice, means, selective, served, spaces, wkv
+from heed.kernels import (
+    dispatch as choice,
+)
+from heed.kernels import (
+    selective,
+    served,
+    wkv,
+)
+from heed.kernels import (
+    selective_scan as spaces,
+)
+from heed.kernels import (
+    wkv as means,
+)
 from heed.mixers import Mamba, Rwkv
 
 UNIT = 2.0**-24  # what a float32 is rounded by, relatively

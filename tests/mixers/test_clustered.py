@@ -12,7 +12,7 @@ from heed.core.contract import Where
 from heed.core.errors import CannotStream, ConfigError
 from heed.mixers import Attention, Clustered
 from heed.mixers.clustered import grouped
-from heed.parts.hashing import drawn
+from heed.parts.attention.lsh import drawn
 from heed.parts.look import look
 from heed.parts.masks import Whole
 

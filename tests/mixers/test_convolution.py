@@ -15,7 +15,7 @@ from heed.core.laws import LAWS, Case
 from heed.core.spec import price, words
 from heed.core.state import Log, Seen, nbytes
 from heed.mixers import Convolution, DynamicConv, Involution, LightConv, Separable
-from heed.parts.sliding import BLOCK, FEW, Line, depthwise, dynamic
+from heed.parts.convolution.sliding import BLOCK, FEW, Line, depthwise, dynamic
 
 WIDTH = 24
 CAUSAL: tuple[MixerConfig, ...] = (

@@ -16,10 +16,10 @@ from heed.mixers import Attention, Disentangled
 from heed.mixers.disentangled import Distances
 from heed.models import Embedded, Encoder
 from heed.models.convolved import Convolved
+from heed.parts.layers.norms import LayerNorm
 from heed.parts.look import look
 from heed.parts.masks import Whole
-from heed.parts.norms import LayerNorm
-from heed.parts.wiring import PostNorm
+from heed.parts.residual.wiring import PostNorm
 
 WIDTH, HEADS, SIZE, TOKENS = 12, 3, 4, 7
 

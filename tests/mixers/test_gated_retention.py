@@ -15,8 +15,8 @@ from heed.core.laws import LAWS, Case
 from heed.core.spec import price, words
 from heed.core.state import nbytes
 from heed.mixers import GatedRetention
+from heed.parts.layers.norms import RMSNorm
 from heed.parts.look import look
-from heed.parts.norms import RMSNorm
 from heed.parts.positions import NoPosition
 from tests.mixers.growth import grows
 

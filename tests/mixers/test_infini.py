@@ -16,7 +16,7 @@ from heed.core.state import nbytes
 from heed.mixers import Infini
 from heed.parts.look import look
 from heed.parts.positions import Rope
-from heed.parts.segmented import Segmented
+from heed.parts.segments.segmented import Segmented
 
 WIDTH, HEADS, SIZE = 24, 4, 6
 

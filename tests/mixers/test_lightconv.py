@@ -10,7 +10,7 @@ from torch import Tensor
 from heed.core.contract import Where
 from heed.core.errors import ConfigError
 from heed.mixers import DynamicConv, LightConv
-from heed.parts.lightweight import Lightweight
+from heed.parts.convolution.lightweight import Lightweight
 from heed.parts.look import look
 
 WIDTH, HEADS = 24, 4

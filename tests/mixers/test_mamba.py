@@ -13,8 +13,8 @@ from heed.core.laws import LAWS, Case
 from heed.core.spec import price, words
 from heed.core.state import nbytes
 from heed.mixers import Mamba
-from heed.parts import scan as scans
-from heed.parts.positionwise import activate
+from heed.parts.feedforward.mlp import activate
+from heed.parts.recurrence import scan as scans
 from tests.mixers.growth import grows, held
 
 WIDTH = 24

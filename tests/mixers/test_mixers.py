@@ -19,8 +19,8 @@ from heed.core.state import Log, Seen, fork, leaves
 from heed.mixers import MIXERS, Attention, Cross
 from heed.mixers.attention import SAMPLE_MASKS
 from heed.parts.feedforward import FEEDFORWARDS
+from heed.parts.layers.norms import LayerNorm, NormConfig, RMSNorm
 from heed.parts.masks import Causal, Mask, Whole, Window
-from heed.parts.norms import LayerNorm, NormConfig, RMSNorm
 from heed.parts.positions import RELATIVE, RelativeConfig, Rope
 from heed.verify.proof import STATEMENTS
 

@@ -14,9 +14,9 @@ from heed.core.laws import LAWS, Case
 from heed.core.spec import price, words
 from heed.core.state import nbytes
 from heed.mixers import Attention, Performer
-from heed.parts import kernelised
-from heed.parts.features import FlooredKernel, KernelConfig, ReluKernel, SoftmaxKernel, orthogonal
-from heed.parts.kernelised import CHUNK, Sums
+from heed.parts.attention import linear as kernelised
+from heed.parts.attention.linear import CHUNK, Sums
+from heed.parts.attention.random_features import FlooredKernel, KernelConfig, ReluKernel, SoftmaxKernel, orthogonal
 from heed.parts.look import look
 from heed.parts.masks import Causal, Whole
 from tests.mixers.growth import grows

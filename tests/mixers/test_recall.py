@@ -10,7 +10,7 @@ import torch
 
 from benchmarks import recall as puzzles
 from benchmarks.recall import GAP, KEYLESS, PUZZLES, SHOWN, WHO, Outcome, copy, learn, recall
-from heed.parts.loss import NO_LABEL
+from heed.parts.outputs.loss import NO_LABEL
 
 # What a kind should reach, of recall and of copy: less than `recall.json` tells, as luck differs between machines.
 # Chance is a sixteenth: 0 stands for those who do not get beyond it in their time, and for those who cannot. (What is

@@ -16,10 +16,10 @@ from heed.core.laws import LAWS, Case
 from heed.core.spec import price, words
 from heed.core.state import nbytes
 from heed.mixers import Retention
-from heed.parts.divisors import Chunkwise, DivisorConfig, Rooted, Summed, Undivided
+from heed.parts.layers.norms import RMSNorm
 from heed.parts.look import look
-from heed.parts.norms import RMSNorm
 from heed.parts.positions import Rope
+from heed.parts.recurrence.divisors import Chunkwise, DivisorConfig, Rooted, Summed, Undivided
 from tests.mixers.growth import grows
 
 WIDTH, HEADS, SIZE = 24, 4, 6

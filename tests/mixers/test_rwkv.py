@@ -14,8 +14,8 @@ from heed.core.laws import LAWS, Case
 from heed.core.spec import price, words
 from heed.core.state import nbytes
 from heed.mixers import Rwkv
-from heed.parts import scan as scans
 from heed.parts.feedforward import ChannelMix
+from heed.parts.recurrence import scan as scans
 from tests.mixers.growth import grows
 
 WIDTH = 24

@@ -15,7 +15,7 @@ from heed.core.laws import LAWS, Case
 from heed.core.spec import price, words
 from heed.core.state import nbytes
 from heed.mixers import S4, s4
-from heed.parts.positionwise import activate
+from heed.parts.feedforward.mlp import activate
 from tests.mixers.growth import grows
 
 WIDTH = 6

@@ -11,7 +11,7 @@ import torch
 from benchmarks import shakespeare as race
 from benchmarks.shakespeare import CONTEXT, LONG, Outcome, entrants, learn, letters, parameters, score, windows
 from heed.core.contract import Where
-from heed.parts.linears import Ternary
+from heed.parts.layers.linears import Ternary
 
 TEXT = letters("the quick brown fox jumps over the lazy dog, and so on; " * 100)
 

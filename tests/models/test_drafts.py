@@ -22,12 +22,12 @@ from heed.mixers import Attention, Retention
 from heed.models import RWKV, Decoder, RetNet, passing, stepping
 from heed.models.drafts import Drafts
 from heed.parts.feedforward import Gated
-from heed.parts.linears import Int8
+from heed.parts.layers.linears import Int8
+from heed.parts.layers.norms import RMSNorm
 from heed.parts.look import Look, look
 from heed.parts.masks import Causal, Window
-from heed.parts.norms import RMSNorm
 from heed.parts.positions import Alibi, Learned, Rope
-from heed.parts.wiring import Rescaled, Sandwich
+from heed.parts.residual.wiring import Rescaled, Sandwich
 from heed.weights.edits import LoRA, Quantised, edit
 
 SIZES: dict[str, Any] = {"vocabulary": 37, "width": 32, "depth": 2}

@@ -17,8 +17,9 @@ from heed.core.errors import CannotStream, ConfigError
 from heed.core.spec import price
 from heed.core.state import nbytes, select
 from heed.mixers import Attention, Cross
-from heed.models import MODELS, Decoder, Encoder, Seq2seq, transformer
-from heed.models.transformer import ANNOTATED, BASE, BIG, PAPER, TINY, TORCH
+from heed.models import MODELS, Decoder, Encoder, Seq2seq
+from heed.models import transformer
+from heed.models.architectures.transformer import ANNOTATED, BASE, BIG, PAPER, TINY, TORCH
 from heed.parts.masks import Window
 from heed.verify.proof import STATEMENTS, Proof, proofs
 from heed.verify.samples import samples

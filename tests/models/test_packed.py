@@ -14,7 +14,7 @@ from heed.models import Decoder, Encoder, packed
 from heed.parts.look import look
 from heed.parts.masks import Whole, Window
 from heed.parts.positions import Alibi, Buckets, Rope
-from heed.parts.wiring import ResiDual
+from heed.parts.residual.wiring import ResiDual
 
 SIZES: dict[str, Any] = {"vocabulary": 13, "width": 24, "depth": 2}
 PLANS = {

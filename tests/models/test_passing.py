@@ -21,11 +21,11 @@ from heed.mixers import Attention, Cross, Retention
 from heed.models import RWKV, Decoder, Encoder, RetNet, passing
 from heed.models.stack import Stack
 from heed.parts.feedforward import Gated
+from heed.parts.layers.norms import RMSNorm
 from heed.parts.look import look
 from heed.parts.masks import Window
-from heed.parts.norms import RMSNorm
 from heed.parts.positions import Alibi, Learned, Rope
-from heed.parts.wiring import Parallel, PostNorm, Sandwich
+from heed.parts.residual.wiring import Parallel, PostNorm, Sandwich
 from heed.weights.edits import BitLinear, Packed, Quantised, edit
 
 SIZES: dict[str, Any] = {"vocabulary": 37, "width": 24, "depth": 2}

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from heed.core.abilities import Choice
 from heed.core.contract import Given, Where
 from heed.core.errors import InputError
+from heed.core.interfaces import Choice
 from heed.core.state import leaves, nbytes, to
 from heed.decode import Beam, generate, loop, stream
 from heed.decode.rows import Rows
@@ -21,13 +21,13 @@ from heed.mixers import Attention, Cross, Retention
 from heed.models import RWKV, Decoder, Encoder, RetNet, Seq2seq, stepping
 from heed.models.block import States
 from heed.models.stepping import Script
-from heed.parts.divisors import Rooted
 from heed.parts.feedforward import FeedForward, Gated
+from heed.parts.layers.norms import LayerNorm, RMSNorm
 from heed.parts.masks import Causal, Sparse, Window
-from heed.parts.norms import LayerNorm, RMSNorm
 from heed.parts.positions import Alibi, Learned, Rope, Sinusoid
 from heed.parts.positions.scaling import Llama3
-from heed.parts.wiring import DeepNorm, Normed, Parallel, PostNorm, Rescaled, Sandwich
+from heed.parts.recurrence.divisors import Rooted
+from heed.parts.residual.wiring import DeepNorm, Normed, Parallel, PostNorm, Rescaled, Sandwich
 from heed.verify.samples import samples
 from heed.weights.edits import BitLinear, Packed, Quantised, edit
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from heed.core.abilities import Choice
 from heed.core.contract import NOTHING, Given, Where
+from heed.core.interfaces import Choice
 from heed.core.state import leaves, select
 from heed.decode import Beam, Greedy, Pick, Sample, Stop, Token, generate, loop, stream
 from heed.decode.rows import Rows
@@ -21,7 +21,7 @@ from heed.models.block import States
 from heed.models.stepping import Walk
 from heed.parts.masks import Window
 from heed.parts.positions import Alibi, Learned, Rope, Sinusoid
-from heed.parts.wiring import PostNorm
+from heed.parts.residual.wiring import PostNorm
 
 SIZES: dict[str, Any] = {"vocabulary": 37, "width": 24, "depth": 2}
 WINDOWED = (Attention.Config(heads=2), Attention.Config(heads=2, mask=Window(back=3), position=Rope.Config()))

@@ -12,7 +12,7 @@ from heed.kernels import library
 from heed.mixers import Attention
 from heed.models import Decoder
 from heed.parts.feedforward import FeedForward, Gated
-from heed.parts.norms import RMSNorm
+from heed.parts.layers.norms import RMSNorm
 from heed.parts.positions import Rope
 from heed.weights.edits import BitLinear, Packed, Quantised, edit
 

@@ -16,13 +16,13 @@ import heed
 from heed.cli import app
 from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError, WeightsError
+from heed.pipelines.loaded import Continuer
 from heed.runs import Recipe, Run
 from heed.runs.quality import MOST, Cost, cost, size_of
 from heed.tasks import Ask
-from heed.tasks.loaded import Continuer
 from heed.text import Char
 from heed.weights.edits.quantised import BITS, Bits
-from tests.runs.test_checkpoint import BERT, WORDS, made
+from tests.pipelines.test_checkpoint import BERT, WORDS, made
 from tests.weights.support import GOLDEN
 
 HF: Any = transformers

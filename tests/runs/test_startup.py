@@ -66,8 +66,8 @@ def test_no_library_is_imported_that_a_first_token_does_not_need(new: set[str]) 
 def test_a_recipe_imports_the_model_that_it_names_alone() -> None:
     named = "from heed.models import AnyPlan\nfrom pydantic import TypeAdapter\n"
     found = modules(f"{named}TypeAdapter(AnyPlan).validate_python({{'kind': 'rwkv'}})")
-    assert "heed.models.rwkv" in found
-    assert not found & {"heed.models.encoder", "heed.models.xlnet", "heed.mixers.mamba"}
+    assert "heed.models.architectures.rwkv" in found
+    assert not found & {"heed.models.encoder", "heed.models.variants.xlnet", "heed.mixers.mamba"}
 
 
 def test_heed_itself_is_quick_to_import() -> None:

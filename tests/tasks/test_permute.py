@@ -11,7 +11,7 @@ import torch
 from heed.core.errors import ConfigError, InputError
 from heed.decode import Beam
 from heed.models import Decoder, XLNet, XLNetReader
-from heed.parts.loss import NO_LABEL
+from heed.parts.outputs.loss import NO_LABEL
 from heed.tasks import Ask, Batch, Permute
 from heed.tasks.permute import targets
 from heed.text import Byte, Tokenizer

@@ -11,7 +11,18 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from heed.core.errors import InputError
-from heed.text import NAMES, SPECIAL, TOKENIZERS, Bpe, Byte, Char, File, Tokenizer, TokenizerConfig, Word
+from heed.text import (
+    NAMES,
+    SPECIAL,
+    TOKENIZERS,
+    Bpe,
+    Byte,
+    Char,
+    File,
+    Tokenizer,
+    TokenizerConfig,
+    Word,
+)
 from heed.text import pieces as pieces_module
 
 TEXTS = [

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from heed.models import Decoder
-from heed.parts.experts import Experts, balance, routed
 from heed.parts.feedforward import FeedForward
+from heed.parts.feedforward.experts import Experts, balance, routed
 from heed.show.voice import Silent
 from heed.tasks import Batch, Causal
 from heed.train import train

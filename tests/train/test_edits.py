@@ -16,7 +16,7 @@ from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError, RunError, WeightsError
 from heed.kernels import written_out
 from heed.models import Decoder
-from heed.parts.linears import LowRank, Packed, Ternary
+from heed.parts.layers.linears import LowRank, Packed, Ternary
 from heed.runs import Run, load
 from heed.runs.convert import convert
 from heed.runs.edited import edited, merged
@@ -24,9 +24,10 @@ from heed.show.voice import Silent
 from heed.text import Byte, Char
 from heed.train import resume, train
 from heed.train.start import Outcome
-from heed.weights import edits, own
+from heed.weights import edits
 from heed.weights.edits import LoRA
-from heed.weights.stored import Stored
+from heed.weights.formats import native as own
+from heed.weights.formats.safetensors import Stored
 from tests.train.support import language_model, same_run
 from tests.weights.support import GOLDEN
 

@@ -16,8 +16,8 @@ from heed.core.errors import ConfigError, StateConsumed
 from heed.core.state import detach
 from heed.mixers import Attention, Mamba, Retention, Rwkv
 from heed.models import Decoder, TransformerXL
-from heed.parts.experts import Experts
 from heed.parts.feedforward import ChannelMix, FeedForward
+from heed.parts.feedforward.experts import Experts
 from heed.tasks import Batch, Causal
 from heed.train.loop import Objective
 from heed.train.memory import recompute

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from heed.core.contract import Where
 from heed.models import Decoder, TransformerXL
-from heed.parts.loss import headed_cross_entropy
+from heed.parts.outputs.loss import headed_cross_entropy
 from tests.trained.material import data
 
 SECONDS = 60.0  # of one processor, for each of the two: a busy machine changes no outcome

@@ -14,10 +14,10 @@ from torch import Tensor
 import heed
 from heed.core.contract import Where
 from heed.models import Encoder
+from heed.pipelines.encoder import Reader
+from heed.pipelines.loaded import Continuer
 from heed.runs.convert import convert
 from heed.tasks import Ask
-from heed.tasks.loaded import Continuer
-from heed.tasks.reading import Reader
 from tests.trained.material import data, unpacked, wheel
 from tests.trained.whisper import NAMES, assemble
 

@@ -25,7 +25,7 @@ from heed.text import Byte, Char, Tokenizer
 from heed.train import train
 from heed.verify import proofs, show
 from heed.verify.trained import STATEMENTS, Trained
-from heed.weights import own
+from heed.weights.formats import native as own
 
 
 @pytest.fixture(scope="module")

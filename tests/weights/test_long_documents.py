@@ -17,8 +17,9 @@ from heed.core.errors import CannotStream
 from heed.core.spec import price
 from heed.core.state import Seen, fork, nbytes, select
 from heed.models import Encoder, Retro, Seq2seq, XLNetReader
-from heed.models.retro import neighbours
-from heed.weights import Folder, retro
+from heed.models.variants.retro import neighbours
+from heed.weights import Folder
+from heed.weights.replays.authors import retro
 from tests.weights.support import GOLDEN, TOLERANCES
 
 LONG = {

@@ -119,7 +119,7 @@ def written(work: Work, kind: str) -> Path:
     import gguf
     from safetensors import safe_open
 
-    from ...weights.ggufnames import LAYOUTS
+    from ...weights.formats.gguf_names import LAYOUTS
 
     config = work.config
     arch, path = str(config["model_type"]), Path(work.folder, f"{kind}.gguf")

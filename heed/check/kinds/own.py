@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...core.abilities import Reads, Writes
 from ...core.contract import Mixer, Where
+from ...core.interfaces import Reads, Writes
 
 Losing = Callable[[Tensor, Tensor], Tensor]  # ids, labels -> the mean loss that training would take
 SOURCE = 5  # tokens that are read before anything is written

@@ -1,4 +1,4 @@
-// How the next token of a row is chosen: see `Sample` in decode/pick.py, which is what this must equal.
+// How the next token of a row is chosen: see `Sample` in decode/sampling.py, which is what this must equal.
 #pragma once
 #include "vector.h"
 

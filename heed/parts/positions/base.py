@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ...core.config import Config
 from ...core.errors import InputError
 from ...core.stamps import Stamps, one_row
-from ..fused import Term
+from ..attention.sdpa import Term
 
 How = Literal["adds", "rotates", "scores", "nothing"]
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ...core.config import Flag, Size
 from ...core.stamps import Stamps, one_row
-from ..fused import Term
+from ..attention.sdpa import Term
 from .added import must_be_even
 from .base import How, Relates, RelativeConfig, distinct, gaps
 from .waves import Base, angles, frequencies

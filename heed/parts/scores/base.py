@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ...core.config import Config
 from ...core.errors import ConfigError, InputError
-from ..attend import masked_softmax
+from ..attention.attend import masked_softmax
 
 
 class ScoreConfig(Config):

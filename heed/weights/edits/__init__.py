@@ -22,12 +22,12 @@ from .base import edit as edit
 EDITS: Table[type[Edit]] = Table(
     __name__,
     {
-        "lora": "lora.LoRA",
-        "bitlinear": "bits.BitLinear",
-        "bitlinear_v1": "bits.BitLinearV1",
-        "packed": "bits.Packed",
-        "quantised": "quantised.Quantised",
-        "share": "share.Share",
+        "lora": "lora:LoRA",
+        "bitlinear": "bits:BitLinear",
+        "bitlinear_v1": "bits:BitLinearV1",
+        "packed": "bits:Packed",
+        "quantised": "quantised:Quantised",
+        "share": "share:Share",
     },
 )
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from ...core.config import Config, Text
 from ...core.errors import ConfigError
-from ...parts.linears import Edited
+from ...parts.layers.linears import Edited
 
 M = TypeVar("M", bound=nn.Module)
 Layer: TypeAlias = "nn.Linear | Edited"

@@ -7,8 +7,8 @@ from typing import Literal
 from torch import nn
 
 from ...core.config import Flag
-from ...parts import linears
-from ...parts.norms import AnyNorm, LayerNorm
+from ...parts.layers import linears
+from ...parts.layers.norms import AnyNorm, LayerNorm
 from .base import Layer, Patterns, Swap, plain
 
 BLOCKS = ("*blocks.*",)  # embeddings and heads stay as they are

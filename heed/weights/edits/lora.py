@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from ...core.atomic import replacing
 from ...core.config import Positive, Share, Size
 from ...core.errors import ConfigError, InputError, WeightsError
-from ...parts.linears import LowRank
-from ..stored import Stored
+from ...parts.layers.linears import LowRank
+from ..formats.safetensors import Stored
 from .base import Layer, Patterns, Swap, linears
 
 PARTS = ("a", "b", "scale")  # what is stored of an adapter

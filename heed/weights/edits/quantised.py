@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from ...core.config import nearest
 from ...core.errors import ConfigError
 from ...kernels import GROUP
-from ...parts import linears
-from ...parts.fronts import Tokens
-from ...parts.tables import Rounded
+from ...parts.inputs.tokens import Tokens
+from ...parts.layers import linears
+from ...parts.layers.embeddings import Rounded
 from .base import Edit, Layer
 from .base import linears as layers_of
 

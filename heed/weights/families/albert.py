@@ -7,11 +7,11 @@ from typing import ClassVar
 from ...core.config import Size
 from ...core.errors import ConfigError
 from ...models import Encoder
-from ...parts.fronts import Narrow
-from ..family import Act, prefix
-from ..onesided import Bertlike, Found, Prediction, embedded, norms
+from ...parts.inputs.tokens import Narrow
+from ..formats.safetensors import Tensors
 from ..rename import Table, both
-from ..stored import Tensors
+from .base import Act, prefix
+from .encoders import Bertlike, Found, Prediction, embedded, norms
 
 PREDICTION = Prediction("predictions.dense", "predictions.LayerNorm", "predictions.decoder", "predictions.bias")
 DEEPEST = 1024  # layers that share their weights cost no tensors, so that no file bears out how many there are

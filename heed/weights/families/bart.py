@@ -11,16 +11,16 @@ from ...core.config import Count, Flag, Size
 from ...mixers import Attention, Cross
 from ...models import Decoder, Encoder, Seq2seq
 from ...parts.feedforward import FeedForward
+from ...parts.layers.norms import LayerNorm, NormConfig
 from ...parts.masks import Whole
-from ...parts.norms import LayerNorm, NormConfig
 from ...parts.positions import AddedConfig, Learned
-from ...parts.wiring import PostNorm, PreNorm, WiringConfig
-from ..family import Act, prefix
-from ..onesided import kept
+from ...parts.residual.wiring import PostNorm, PreNorm, WiringConfig
+from ..formats.safetensors import Tensors
 from ..rename import Ignored, Same, Table, both
 from ..rules import Row
-from ..stored import Tensors
-from ..twosided import TwoSided
+from .base import Act, prefix
+from .encoder_decoders import TwoSided
+from .encoders import kept
 
 
 class Bart(TwoSided):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ...core.config import Size
-from ..family import prefix
-from ..onesided import BERTS, Bertlike, Found
-from ..stored import Tensors
+from ..formats.safetensors import Tensors
+from .base import prefix
+from .encoders import BERTS, Bertlike, Found
 
 
 class Bert(Bertlike):

@@ -10,10 +10,10 @@ from ...core.contract import MixerConfig
 from ...core.errors import ConfigError
 from ...models import Encoder
 from ...parts.masks import Whole
-from ..family import Act, prefix
-from ..onesided import BERTS, Bertlike, Found, kept
+from ..formats.safetensors import Tensors
 from ..rename import Table
-from ..stored import Tensors
+from .base import Act, prefix
+from .encoders import BERTS, Bertlike, Found, kept
 
 AROUND = 5  # blocks that a block sees beside random ones: three of its window and the two ends
 

@@ -7,10 +7,10 @@ from typing import ClassVar
 from ...core.config import Flag, Positive, Size
 from ...core.contract import MixerConfig
 from ...parts.feedforward import Gated
-from ...parts.norms import RMSNorm
-from ..family import Act
+from ...parts.layers.norms import RMSNorm
+from ..formats.safetensors import Tensors
 from ..rename import Same, Table
-from ..stored import Tensors
+from .base import Act
 from .skeleton import Skeleton
 
 

@@ -11,13 +11,13 @@ from ...core.errors import ConfigError
 from ...mixers import Attention
 from ...models import Decoder
 from ...parts.feedforward import FeedForward
-from ...parts.norms import LayerNorm
+from ...parts.layers.norms import LayerNorm
 from ...parts.positions import Alibi
-from ...parts.wiring import Normed, PreNorm
-from ..family import Family, Places, alone, prefix
+from ...parts.residual.wiring import Normed, PreNorm
+from ..formats.safetensors import Tensors
 from ..rename import Same, Table, both
 from ..rules import grouped
-from ..stored import Tensors
+from .base import Family, Places, alone, prefix
 
 
 class Bloom(Family):

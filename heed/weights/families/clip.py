@@ -11,15 +11,15 @@ from ...core.errors import ConfigError
 from ...mixers import Attention
 from ...models import TextTower, Towers, Viewer
 from ...parts.feedforward import FeedForward
-from ...parts.heads import Pooled
+from ...parts.inputs.patches import Patches
+from ...parts.layers.norms import LayerNorm
 from ...parts.masks import Causal, Mask, Whole
-from ...parts.norms import LayerNorm
-from ...parts.patches import Patches
+from ...parts.outputs.heads import Pooled
 from ...parts.positions import Learned
-from ...parts.wiring import PreNorm
-from ..family import Act, Family, prefix
+from ...parts.residual.wiring import PreNorm
+from ..formats.safetensors import Tensors
 from ..rename import Ignored, Same, Table, both
-from ..stored import Tensors
+from .base import Act, Family, prefix
 from .vit import Sides
 
 PAPER = "Radford et al. 2021, Learning Transferable Visual Models From Natural Language Supervision"

@@ -13,13 +13,13 @@ from ...mixers import Attention, Disentangled
 from ...mixers.disentangled import Distances
 from ...models import Encoder
 from ...models.convolved import Convolved
-from ...parts.fronts import Narrow
+from ...parts.inputs.tokens import Narrow
 from ...parts.masks import Whole
 from ...parts.positions import AddedConfig
-from ..family import Act, prefix
-from ..onesided import BERTS, Bertlike, Found, Prediction, embedded, kept, layered, norms
+from ..formats.safetensors import Tensors
 from ..rename import Ignored, Same, Table, both
-from ..stored import Tensors
+from .base import Act, prefix
+from .encoders import BERTS, Bertlike, Found, Prediction, embedded, kept, layered, norms
 
 ENHANCED = Prediction(
     "lm_predictions.lm_head.dense", "lm_predictions.lm_head.LayerNorm", None, "lm_predictions.lm_head.bias"

@@ -9,11 +9,11 @@ from ...core.contract import MixerConfig
 from ...core.errors import ConfigError
 from ...mixers import Latent
 from ...models import Decoder
-from ...parts.experts import Shared
 from ...parts.feedforward import Experts, Gated
-from ...parts.routers import Grouped
+from ...parts.feedforward.experts import Shared
+from ...parts.feedforward.routers import Grouped
+from ..formats.safetensors import Tensors
 from ..rename import Ignored, Same, Table
-from ..stored import Tensors
 from .skeleton import FEEDFORWARD, Skeleton, must_hold, projections
 from .sparse import expert_names, must_route
 

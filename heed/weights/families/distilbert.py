@@ -8,14 +8,14 @@ from ...core.config import Size
 from ...mixers import Attention
 from ...models import Encoder
 from ...parts.feedforward import FeedForward
+from ...parts.layers.norms import LayerNorm
 from ...parts.masks import Whole
-from ...parts.norms import LayerNorm
 from ...parts.positions import Learned
-from ...parts.wiring import PostNorm
-from ..family import Act, prefix
-from ..onesided import Found, OneSided, Prediction, embedded, norms
+from ...parts.residual.wiring import PostNorm
+from ..formats.safetensors import Tensors
 from ..rename import Table, both
-from ..stored import Tensors
+from .base import Act, prefix
+from .encoders import Found, OneSided, Prediction, embedded, norms
 
 PREDICTION = Prediction("vocab_transform", "vocab_layer_norm", "vocab_projector")
 

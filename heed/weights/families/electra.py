@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ...core.config import Size
-from ...parts.fronts import Narrow
-from ...parts.heads import Replaced
-from ..family import prefix
-from ..onesided import Bertlike, Found, Prediction
+from ...parts.inputs.tokens import Narrow
+from ...parts.outputs.heads import Replaced
+from ..formats.safetensors import Tensors
 from ..rename import Table, both
-from ..stored import Tensors
+from .base import prefix
+from .encoders import Bertlike, Found, Prediction
 
 GENERATOR = Prediction("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head")
 

@@ -11,14 +11,14 @@ from ...core.errors import ConfigError
 from ...mixers import Attention
 from ...models import Decoder
 from ...parts.feedforward import FeedForward
-from ...parts.norms import LayerNorm
+from ...parts.layers.norms import LayerNorm
 from ...parts.positions import Alibi
-from ...parts.wiring import Parallel, PreNorm
-from ..family import Act, Places, alone, prefix
+from ...parts.residual.wiring import Parallel, PreNorm
+from ..formats.safetensors import Tensors
 from ..rename import Same, Table, both
-from ..rope import Rotary
 from ..rules import grouped
-from ..stored import Tensors
+from .base import Act, Places, alone, prefix
+from .rope import Rotary
 
 
 class Falcon(Rotary):

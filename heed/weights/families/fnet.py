@@ -10,12 +10,12 @@ import torch
 from ...core.config import Count, Flag, Size
 from ...core.contract import MixerConfig
 from ...mixers import Fourier
-from ...parts.fronts import Narrow
-from ..family import Act, prefix
-from ..onesided import embedded, norms
+from ...parts.inputs.tokens import Narrow
+from ..formats.safetensors import Tensors
 from ..rename import Computed, Table, both
-from ..stored import Tensors
+from .base import Act, prefix
 from .bert import Bert
+from .encoders import embedded, norms
 
 
 class FNet(Bert):

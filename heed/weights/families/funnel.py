@@ -12,12 +12,12 @@ from ...core.errors import ConfigError
 from ...mixers import Funneled
 from ...models import Funnel as Model
 from ...parts.feedforward import FeedForward
-from ...parts.heads import Masked, Replaced
-from ...parts.norms import LayerNorm
-from ..family import Act, prefix
-from ..onesided import Found, OneSided, norms
+from ...parts.layers.norms import LayerNorm
+from ...parts.outputs.heads import Masked, Replaced
+from ..formats.safetensors import Tensors
 from ..rename import Rule, Same, Table, both
-from ..stored import Tensors
+from .base import Act, prefix
+from .encoders import Found, OneSided, norms
 
 CLASSIFIER = "classifier.linear_hidden.weight"  # of texts
 

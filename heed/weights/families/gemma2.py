@@ -14,11 +14,11 @@ from ...core.contract import MixerConfig
 from ...core.errors import ConfigError
 from ...models import Decoder
 from ...parts.feedforward import Gated
+from ...parts.layers.norms import RMSNorm
 from ...parts.masks import Causal, Mask
-from ...parts.norms import RMSNorm
-from ...parts.wiring import Sandwich
-from ..family import Act
-from ..stored import Tensors
+from ...parts.residual.wiring import Sandwich
+from ..formats.safetensors import Tensors
+from .base import Act
 from .skeleton import LayerType, Skeleton, by_layer, of_every_layer, window
 
 

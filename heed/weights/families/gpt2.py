@@ -11,12 +11,12 @@ from ...core.errors import ConfigError
 from ...mixers import Attention
 from ...models import Decoder
 from ...parts.feedforward import FeedForward
-from ...parts.norms import LayerNorm
+from ...parts.layers.norms import LayerNorm
 from ...parts.positions import Learned
-from ..family import Act, Family, alone, prefix
+from ..formats.safetensors import Tensors
 from ..rename import Ignored, Rule, Same, Table, both
 from ..rules import columns, transposed
-from ..stored import Tensors
+from .base import Act, Family, alone, prefix
 
 
 class GPT2(Family):

@@ -12,15 +12,15 @@ from ...core.errors import ConfigError
 from ...mixers import Attention
 from ...models import Decoder
 from ...parts.feedforward import FeedForward
-from ...parts.norms import LayerNorm
+from ...parts.layers.norms import LayerNorm
 from ...parts.positions import AnyRelative, NoPosition
 from ...parts.positions.waves import Base
-from ...parts.wiring import Parallel, PreNorm
-from ..family import Act, alone, prefix
+from ...parts.residual.wiring import Parallel, PreNorm
+from ..formats.safetensors import Tensors
 from ..rename import Ignored, Same, Table, both
-from ..rope import RopeParameters, Rotary
 from ..rules import grouped
-from ..stored import Tensors
+from .base import Act, alone, prefix
+from .rope import RopeParameters, Rotary
 
 
 class GPTNeoX(Rotary):

@@ -11,12 +11,12 @@ from ...core.errors import ConfigError
 from ...mixers import Attention
 from ...models import Decoder
 from ...parts.feedforward import FeedForward
-from ...parts.norms import LayerNorm
+from ...parts.layers.norms import LayerNorm
 from ...parts.positions import Rope
-from ...parts.wiring import Parallel
-from ..family import Act, Family, alone, prefix
+from ...parts.residual.wiring import Parallel
+from ..formats.safetensors import Tensors
 from ..rename import Ignored, Same, Table, both
-from ..stored import Tensors
+from .base import Act, Family, alone, prefix
 
 
 class GPTJ(Family):

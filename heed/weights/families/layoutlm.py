@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from ...core.config import Size
 from ...models import Encoder
-from ..family import prefix
+from ..formats.safetensors import Tensors
 from ..rename import Same, Table
-from ..stored import Tensors
+from .base import prefix
 from .bert import Bert
 
 

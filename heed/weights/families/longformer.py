@@ -8,9 +8,9 @@ from ...core.config import Count, Size
 from ...core.errors import ConfigError
 from ...mixers import Longformer as Mixer
 from ...models import Encoder
-from ..family import prefix
+from ..formats.safetensors import Tensors
 from ..rename import Table, both
-from ..stored import Tensors
+from .base import prefix
 from .roberta import Roberta
 from .skeleton import tiled
 

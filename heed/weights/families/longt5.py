@@ -8,11 +8,11 @@ from ...core.config import Count, Size
 from ...core.contract import MixerConfig
 from ...mixers import Attention, Transient
 from ...models import Encoder
+from ...parts.layers.norms import RMSNorm
 from ...parts.masks import Window
-from ...parts.norms import RMSNorm
 from ...parts.positions import Buckets
+from ..formats.safetensors import Tensors
 from ..rename import Same, Table
-from ..stored import Tensors
 from .t5 import T5
 
 LOCAL, TRANSIENT = "LocalSelfAttention", "TransientGlobalSelfAttention"  # names of the encoder's attention

@@ -10,11 +10,11 @@ from ...core.config import Flag, Positive, Size
 from ...mixers import Mamba as Selective
 from ...models import Decoder
 from ...parts.feedforward import Absent
-from ...parts.norms import RMSNorm
-from ..family import Act, Family, alone, prefix
+from ...parts.layers.norms import RMSNorm
+from ..formats.safetensors import Tensors
 from ..rename import Same, Table, both
 from ..rules import Depthwise
-from ..stored import Tensors
+from .base import Act, Family, alone, prefix
 from .skeleton import must_hold
 
 

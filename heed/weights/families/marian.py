@@ -8,13 +8,13 @@ from typing import ClassVar
 import torch
 
 from ...core.config import Count, Flag, Size
-from ...parts.norms import NormConfig
+from ...parts.layers.norms import NormConfig
 from ...parts.positions import Sinusoid
-from ...parts.wiring import PreNorm, WiringConfig
-from ..family import prefix
+from ...parts.residual.wiring import PreNorm, WiringConfig
+from ..formats.safetensors import Tensors
 from ..rename import Computed, Table
-from ..stored import Tensors
 from .bart import Bart
+from .base import prefix
 
 WAVES = Sinusoid.Config(layout="concatenated")
 

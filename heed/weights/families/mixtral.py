@@ -9,8 +9,8 @@ from ...core.contract import MixerConfig
 from ...models import Decoder
 from ...parts.feedforward import Experts, Gated
 from ...parts.masks import Mask
+from ..formats.safetensors import Tensors
 from ..rename import Table
-from ..stored import Tensors
 from .skeleton import Skeleton, window
 from .sparse import STACK, expert_names, must_route
 

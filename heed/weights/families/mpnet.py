@@ -11,10 +11,10 @@ from ...mixers import Attention
 from ...models import Encoder
 from ...parts.masks import Whole
 from ...parts.positions import Buckets
-from ..family import prefix
-from ..onesided import embedded, norms
+from ..formats.safetensors import Tensors
 from ..rename import Same, Table, both
-from ..stored import Tensors
+from .base import prefix
+from .encoders import embedded, norms
 from .roberta import Roberta
 
 BUCKETS, DISTANCE = 32, 128  # their code knows no others

@@ -11,11 +11,11 @@ from ...core.errors import ConfigError
 from ...mixers import Attention
 from ...models import Decoder
 from ...parts.feedforward import FeedForward
-from ...parts.norms import LayerNorm
+from ...parts.layers.norms import LayerNorm
 from ...parts.positions import Alibi
-from ..family import Family, alone, prefix
+from ..formats.safetensors import Tensors
 from ..rename import Fused, Same, Table
-from ..stored import Tensors
+from .base import Family, alone, prefix
 
 
 class Looking(Theirs):

@@ -8,10 +8,10 @@ from ...core.config import Count, Flag, Positive, Size
 from ...core.contract import MixerConfig
 from ...mixers import Nystrom
 from ...parts.positions import AddedConfig, Learned
-from ..family import Act, prefix
-from ..onesided import BERTS, Bertlike, Found
+from ..formats.safetensors import Tensors
 from ..rename import Same, Table
-from ..stored import Tensors
+from .base import Act, prefix
+from .encoders import BERTS, Bertlike, Found
 
 OFFSET = 2  # rows before that of position 0
 

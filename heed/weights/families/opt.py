@@ -10,13 +10,13 @@ from ...core.config import Flag, Size
 from ...mixers import Attention
 from ...models import Decoder
 from ...parts.feedforward import FeedForward
-from ...parts.fronts import Narrow
-from ...parts.norms import LayerNorm
+from ...parts.inputs.tokens import Narrow
+from ...parts.layers.norms import LayerNorm
 from ...parts.positions import Learned
-from ...parts.wiring import PostNorm, PreNorm
-from ..family import Act, Family, Places, alone, prefix
+from ...parts.residual.wiring import PostNorm, PreNorm
+from ..formats.safetensors import Tensors
 from ..rename import Same, Table, both
-from ..stored import Tensors
+from .base import Act, Family, Places, alone, prefix
 
 
 class OPT(Family):

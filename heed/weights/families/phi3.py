@@ -10,10 +10,10 @@ from ...core.config import Positive, Size
 from ...parts.masks import Mask
 from ...parts.positions import Rope
 from ...parts.positions.rotary import Layout
+from ..formats.safetensors import Tensors
 from ..rename import Fused, Table
-from ..rope import Rotary
 from ..rules import Grouped
-from ..stored import Tensors
+from .rope import Rotary
 from .skeleton import Skeleton, window
 
 

@@ -7,12 +7,12 @@ from typing import ClassVar
 from ...core.config import Count, Flag, Number, Size
 from ...core.contract import MixerConfig
 from ...models import Decoder
-from ...parts.experts import Shared
 from ...parts.feedforward import Experts, Gated
+from ...parts.feedforward.experts import Shared
+from ...parts.feedforward.routers import Softmax
 from ...parts.masks import Mask
-from ...parts.routers import Softmax
+from ..formats.safetensors import Tensors
 from ..rename import Same, Table
-from ..stored import Tensors
 from .skeleton import FEEDFORWARD, LayerType, Skeleton, by_layer, of_every_layer, projections, window
 from .sparse import expert_names, must_route
 

@@ -8,10 +8,10 @@ from pydantic import model_validator
 
 from ...core.config import Count, Flag, Size
 from ...core.contract import MixerConfig
+from ...parts.layers.norms import RMSNorm
 from ...parts.masks import Mask
-from ...parts.norms import RMSNorm
+from ..formats.safetensors import Tensors
 from ..rename import Same, Table
-from ..stored import Tensors
 from .qwen2 import Sparse, Windowed
 from .skeleton import Skeleton, window
 

@@ -15,17 +15,17 @@ from ...core.errors import ConfigError
 from ...mixers import Attention, Hashed, Ringed
 from ...models import Decoder, Encoder
 from ...models.trunk import Trunk
-from ...parts.chunks import Chunks
 from ...parts.feedforward import FeedForward
-from ...parts.heads import Masked, Pooled
+from ...parts.layers.norms import LayerNorm
 from ...parts.masks import Causal, Segments
-from ...parts.norms import LayerNorm
+from ...parts.outputs.heads import Masked, Pooled
 from ...parts.positions import AddedConfig, Axial, Learned
-from ...parts.wiring import Reversible
-from ..family import Act, prefix
-from ..onesided import Found, OneSided, classes, kept, norms
+from ...parts.residual.wiring import Reversible
+from ...parts.segments.chunks import Chunks
+from ..formats.safetensors import Tensors
 from ..rename import Rule, Same, Table, both
-from ..stored import Tensors
+from .base import Act, prefix
+from .encoders import Found, OneSided, classes, kept, norms
 
 HEAD = "lm_head.decoder.weight"
 

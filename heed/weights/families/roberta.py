@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from ...core.config import Count, Size
 from ...parts.positions import AddedConfig, Learned
-from ..family import Places, prefix
-from ..onesided import Bertlike, Found, Prediction
+from ..formats.safetensors import Tensors
 from ..rename import Ignored
-from ..stored import Tensors
+from .base import Places, prefix
+from .encoders import Bertlike, Found, Prediction
 
 PREDICTION = Prediction("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias")
 

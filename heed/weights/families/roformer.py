@@ -10,13 +10,13 @@ from torch import Tensor
 from ...core.config import Flag, Size
 from ...core.contract import MixerConfig
 from ...mixers import Attention
-from ...parts.fronts import Narrow
+from ...parts.inputs.tokens import Narrow
 from ...parts.masks import Whole
 from ...parts.positions import AddedConfig, Rope, frequencies
-from ..family import prefix
-from ..onesided import BERTS, Bertlike, Found
+from ..formats.safetensors import Tensors
 from ..rename import Computed, Table, both
-from ..stored import Tensors
+from .base import prefix
+from .encoders import BERTS, Bertlike, Found
 
 BASE = 10000.0
 NEAR = 4e-3  # what bfloat16 leaves of a sine

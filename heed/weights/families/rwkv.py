@@ -10,12 +10,12 @@ from ...core.config import Flag, Positive, Size
 from ...mixers import Rwkv as TimeMix
 from ...models import Decoder
 from ...parts.feedforward import ChannelMix
-from ...parts.norms import LayerNorm
-from ...parts.wiring import Rescaled
-from ..family import Family, alone, prefix
+from ...parts.layers.norms import LayerNorm
+from ...parts.residual.wiring import Rescaled
+from ..formats.safetensors import Tensors
 from ..rename import Same, Table, both
 from ..rules import Framed
-from ..stored import Tensors
+from .base import Family, alone, prefix
 from .skeleton import must_hold
 
 # What transformers calls it, and what its authors do.

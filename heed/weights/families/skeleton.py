@@ -13,15 +13,15 @@ from ...core.errors import ConfigError
 from ...mixers import Attention
 from ...models import Decoder
 from ...parts.feedforward import Gated
+from ...parts.layers.norms import RMSNorm
 from ...parts.masks import Causal, Mask, Window
-from ...parts.norms import RMSNorm
 from ...parts.positions import Rope
 from ...parts.positions.rotary import Layout
 from ..edits import Edit
-from ..family import Act, alone, prefix
+from ..formats.safetensors import Tensors
 from ..rename import Ignored, Same, Table, both
-from ..rope import FARTHEST, Rotary
-from ..stored import Tensors
+from .base import Act, alone, prefix
+from .rope import FARTHEST, Rotary
 from .ternary import AnyQuantisation, Converted, must_not_be
 
 LayerType: TypeAlias = Literal["full_attention", "sliding_attention"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ...core.errors import ConfigError
+from ..formats.safetensors import Tensors
 from ..rename import Same, Table
 from ..rules import Stacked
-from ..stored import Tensors
 from .skeleton import FEEDFORWARD
 
 STACK = ".mlp.experts.gate_up_proj"  # what a file has that holds the experts of a layer in two tensors

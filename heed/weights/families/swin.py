@@ -7,14 +7,14 @@ from typing import ClassVar
 from ...core.config import Flag, Positive, Share, Size
 from ...core.errors import ConfigError
 from ...models import Swin as Ours
-from ...parts.heads import Pooled
-from ...parts.norms import LayerNorm
-from ...parts.patches import Patches
-from ..family import Act, Family, prefix
-from ..onesided import kept
+from ...parts.inputs.patches import Patches
+from ...parts.layers.norms import LayerNorm
+from ...parts.outputs.heads import Pooled
+from ..formats.safetensors import Tensors
 from ..rename import Ignored, Same, Table, both
 from ..rules import Framed
-from ..stored import Tensors
+from .base import Act, Family, prefix
+from .encoders import kept
 from .vit import NEW, OURS, Sides
 
 STORED = (

@@ -8,10 +8,10 @@ from ...core.config import Flag, Size
 from ...core.contract import MixerConfig
 from ...core.errors import ConfigError
 from ...parts.feedforward import Experts, FeedForward
-from ...parts.routers import Softmax
-from ..family import Act
+from ...parts.feedforward.routers import Softmax
+from ..formats.safetensors import Tensors
 from ..rename import Same, Table
-from ..stored import Tensors
+from .base import Act
 from .t5 import T5
 
 

@@ -10,14 +10,14 @@ from ...core.errors import ConfigError
 from ...mixers import Attention, Cross
 from ...models import Decoder, Encoder, Seq2seq
 from ...parts.feedforward import FeedForward, Gated
+from ...parts.layers.norms import RMSNorm
 from ...parts.masks import Causal, Mask, Whole
-from ...parts.norms import RMSNorm
 from ...parts.positions import Buckets
-from ..family import ACTIVATIONS, Act
-from ..onesided import kept
+from ..formats.safetensors import Tensors
 from ..rename import Ignored, Same, Table
-from ..stored import Tensors
-from ..twosided import TwoSided
+from .base import ACTIVATIONS, Act
+from .encoder_decoders import TwoSided
+from .encoders import kept
 
 FARTHEST = 1 << 20  # tokens: whoever tells distances apart makes a table of them
 

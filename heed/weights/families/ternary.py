@@ -18,11 +18,11 @@ from torch import Tensor
 
 from ...core.config import Flag, Positive, Text, Theirs
 from ...core.errors import ConfigError, WeightsError
-from ...parts.linears import FIELDS, packed, unpacked
-from ...parts.norms import RMSNorm
+from ...parts.layers.linears import FIELDS, packed, unpacked
+from ...parts.layers.norms import RMSNorm
 from ..edits import BitLinear, Edit, Packed
+from ..formats.safetensors import Tensors
 from ..rename import Rule, Same
-from ..stored import Tensors
 
 
 class Quantisation(Theirs):

@@ -15,14 +15,14 @@ from ...core.config import Count, Flag, Positive, Size
 from ...core.errors import ConfigError
 from ...mixers import Recurrent
 from ...models import AdaptiveDecoder, Decoder
-from ...parts.adaptive import Adaptive
 from ...parts.feedforward import FeedForward
-from ...parts.norms import LayerNorm
+from ...parts.inputs.adaptive import Adaptive
+from ...parts.layers.norms import LayerNorm
 from ...parts.positions import Relative
-from ...parts.wiring import PostNorm, PreNorm
-from ..family import Family, prefix
+from ...parts.residual.wiring import PostNorm, PreNorm
+from ..formats.safetensors import Tensors
 from ..rename import Computed, Fused, Rule, Same, Table, both
-from ..stored import Tensors
+from .base import Family, prefix
 
 Off: TypeAlias = Annotated[int, Strict(), Le(0)]
 Limit: TypeAlias = Annotated[int, Strict()]  # 0 or less: none

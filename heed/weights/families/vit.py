@@ -10,17 +10,17 @@ from ...core.config import Flag, Positive, Share, Size
 from ...core.errors import ConfigError
 from ...mixers import Attention
 from ...models import Viewer
-from ...models.viewer import Distilled
+from ...models.multimodal.vision import Distilled
 from ...parts.feedforward import FeedForward
-from ...parts.heads import HeadConfig, Pooled
+from ...parts.inputs.patches import Patches
+from ...parts.layers.norms import LayerNorm
 from ...parts.masks import Whole
-from ...parts.norms import LayerNorm
-from ...parts.patches import Patches
-from ..family import Act, Family, prefix
-from ..onesided import kept
+from ...parts.outputs.heads import HeadConfig, Pooled
+from ..formats.safetensors import Tensors
 from ..rename import Ignored, Rule, Table, both
 from ..rules import Framed
-from ..stored import Tensors
+from .base import Act, Family, prefix
+from .encoders import kept
 
 
 def _both_sides(value: object) -> object:

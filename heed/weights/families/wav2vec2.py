@@ -9,15 +9,15 @@ from ...core.errors import ConfigError
 from ...mixers import Attention
 from ...models import Listener
 from ...parts.feedforward import FeedForward
-from ...parts.heads import Tagged
+from ...parts.inputs.audio import ConvolutionNorm, Waves
+from ...parts.layers.norms import LayerNorm
 from ...parts.masks import Whole
-from ...parts.norms import LayerNorm
-from ...parts.sounds import ConvolutionNorm, Waves
-from ...parts.wiring import PostNorm, PreNorm
-from ..family import Act, Family, prefix
-from ..onesided import kept
+from ...parts.outputs.heads import Tagged
+from ...parts.residual.wiring import PostNorm, PreNorm
+from ..formats.safetensors import Tensors
 from ..rename import Same, Table, both
-from ..stored import Tensors
+from .base import Act, Family, prefix
+from .encoders import kept
 
 Reduction: TypeAlias = Literal["sum", "mean", "none"]
 TEACHING = (  # what only pre-training needs

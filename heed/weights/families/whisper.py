@@ -10,13 +10,13 @@ from ...core.errors import ConfigError
 from ...mixers import Attention, Cross
 from ...models import Decoder, Listener, Seq2seq
 from ...parts.feedforward import FeedForward
+from ...parts.inputs.audio import Mels
 from ...parts.masks import Whole
 from ...parts.positions import Learned
-from ...parts.sounds import Mels
-from ..family import Act, prefix
+from ..formats.safetensors import Tensors
 from ..rename import Rule, Same, Table, both
-from ..stored import Tensors
-from ..twosided import TwoSided
+from .base import Act, prefix
+from .encoder_decoders import TwoSided
 
 
 class Whisper(TwoSided):

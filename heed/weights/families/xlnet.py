@@ -15,15 +15,15 @@ from ...mixers import TwoStream
 from ...models import Shape, XLNetReader
 from ...models import XLNet as XLNetWriter
 from ...parts.feedforward import FeedForward
-from ...parts.heads import HeadConfig, Pool, Pooled, Spans, Tagged
+from ...parts.layers.norms import LayerNorm
 from ...parts.masks import Causal, Mask, Whole, Window
-from ...parts.norms import LayerNorm
+from ...parts.outputs.heads import HeadConfig, Pool, Pooled, Spans, Tagged
 from ...parts.positions.scored import Relative
-from ...parts.wiring import PostNorm
-from ..family import Act, Family, prefix
-from ..onesided import Found, classes, norms
+from ...parts.residual.wiring import PostNorm
+from ..formats.safetensors import Tensors
 from ..rename import Rule, Same, Table, both
-from ..stored import Tensors
+from .base import Act, Family, prefix
+from .encoders import Found, classes, norms
 
 STEM = "transformer."
 SUMMARY, CLASSES, TAGS, SPANS = "sequence_summary.summary", "logits_proj", "classifier", "qa_outputs"

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from heed.weights import Folder, Opened, open_
-from heed.weights.outputs import outputs
+from heed.weights.replays.shapes import outputs
 from tests.weights.live import close, ids, returns, saved
 
 LENGTH, VOCABULARY = 9, 31

@@ -16,7 +16,7 @@ from heed import weights
 from heed.core.contract import Where
 from heed.core.errors import WeightsError
 from heed.models import Encoder
-from heed.parts.heads import Pooled
+from heed.parts.outputs.heads import Pooled
 from heed.weights import replay
 from tests.weights.families.encoders import EXACT, LENGTH, VOCABULARY, build, inputs_for, record, same, shape, told
 from tests.weights.live import close, ids, saved

@@ -27,7 +27,7 @@ from heed.core.contract import Where
 from heed.core.errors import WeightsError
 from heed.kernels import written_out
 from heed.models import Decoder
-from heed.parts.linears import Edited, Packed, Ternary
+from heed.parts.layers.linears import Edited, Packed, Ternary
 from heed.weights import replay
 from tests.weights.families.test_llamas import agrees, few, flags, sizes
 from tests.weights.live import close, ids

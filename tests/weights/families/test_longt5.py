@@ -23,10 +23,10 @@ from heed.core.contract import Where
 from heed.core.errors import WeightsError
 from heed.mixers import Attention, Transient
 from heed.models import Encoder
+from heed.pipelines.loaded import Rewriter
 from heed.tasks import Ask
-from heed.tasks.loaded import Rewriter
 from heed.weights import replay
-from tests.runs.test_checkpoint import WORDS, worded
+from tests.pipelines.test_checkpoint import WORDS, worded
 from tests.weights.families.encoders import EXACT, record, told
 from tests.weights.families.inuse import LONG, framed
 from tests.weights.families.twosided import T5_SMALL, agrees, in_full, made

@@ -19,10 +19,10 @@ from heed import weights
 from heed.core.contract import Where
 from heed.core.errors import CannotStream, WeightsError
 from heed.models import Decoder, Encoder
+from heed.pipelines.loaded import Continuer
 from heed.tasks import Ask
-from heed.tasks.loaded import Continuer
 from heed.weights import replay
-from tests.runs.test_checkpoint import WORDS, worded
+from tests.pipelines.test_checkpoint import WORDS, worded
 from tests.weights.families.encoders import EXACT, ROUNDED, build, record
 from tests.weights.families.inuse import fills
 from tests.weights.live import close, ids, returns, saved

@@ -31,7 +31,7 @@ from heed.mixers import TwoStream
 from heed.models import XLNet, XLNetReader
 from heed.parts.masks import Causal, Mask, Whole, Window
 from heed.tasks import Ask
-from tests.runs.test_checkpoint import WORDS, worded
+from tests.pipelines.test_checkpoint import WORDS, worded
 from tests.weights.families.inuse import LONG, framed
 from tests.weights.live import close, ids, returns, saved
 

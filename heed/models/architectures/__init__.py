@@ -1,0 +1,1 @@
+"""Plans: the configuration of a model from a few numbers, one file per architecture."""

@@ -1,0 +1,121 @@
+"""Towers: one reads texts, one sees images; what belongs together points the same way (CLIP, Radford et al. 2021)."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+import torch
+import torch.nn.functional as F
+from pydantic import model_validator
+from torch import Tensor, nn
+
+from ...core.config import Count, Number, Size
+from ...core.contract import NOTHING, Given, Mixer, Where
+from ...core.interfaces import Matches
+from ...core.spec import Spec
+from ...parts.outputs.heads import Pooled
+from ..block import States
+from ..plan import Shape
+from ..trunk import Trunk
+from .vision import Viewer
+
+WARM = 2.6592  # ln(1 / 0.07), where CLIP's training began
+
+
+class TextTower(Trunk):
+    """A trunk that looks back, whose answer is the stream at the token that ends a text."""
+
+    class Config(Trunk.Config):
+        kind: Literal["text_tower"] = "text_tower"
+        end: Count | None = None  # the token that ends a text; None = the highest one it holds (the first CLIPs)
+        size: Size | None = None  # channels of the answer; None = those of the stream
+
+        def build(self) -> TextTower:
+            return TextTower(self)
+
+    config: Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.project = None if config.size is None else nn.Linear(config.width, config.size, bias=False)
+        if self.project is not None:
+            nn.init.normal_(self.project.weight, std=config.width**-0.5)
+
+    def embed(self, tokens: Tensor, where: Where) -> Tensor:
+        """One vector per text. [B, T] -> [B, size]"""
+        stream, _ = self(tokens, where)
+        return self.projected(self.ended(stream, tokens, where))
+
+    def ended(self, stream: Tensor, tokens: Tensor, where: Where) -> Tensor:
+        """The stream where a text ends. [B, T, D] -> [B, D]"""
+        tokens = where.blank(tokens)
+        last = tokens.argmax(1) if self.config.end is None else (tokens == self.config.end).byte().argmax(1)
+        return stream[torch.arange(len(stream), device=stream.device), last]
+
+    def projected(self, vector: Tensor) -> Tensor:
+        """Into the room that both towers share."""
+        shared: Tensor = vector if self.project is None else self.project(vector)
+        return shared
+
+
+class Towers(Mixer[States], Matches):
+    """score_ij = e^s · cos( image_i, text_j ). As a Mixer it is its text tower.
+
+    scores = towers.match(images, tokens, where)                    # [images, texts]
+    """
+
+    class Config(Shape):
+        kind: Literal["towers"] = "towers"
+        text: TextTower.Config
+        image: Viewer.Config
+        scale: Number = WARM  # s at the beginning; it is learnt
+
+        @model_validator(mode="after")
+        def _meet(self) -> Self:
+            heads = self.image.heads if isinstance(self.image.heads, tuple) else (self.image.heads,)
+            found = [head.labels for head in heads if isinstance(head, Pooled.Config)]
+            if self.text.size is None or found != [self.text.size]:
+                raise ValueError(
+                    f"the text tower answers in {self.text.size} channels, the image tower in {found or 'none'}; "
+                    "give text.size and the labels of the image's pooled head one size"
+                )
+            return self
+
+        def sized(self, vocabulary: int) -> Self:
+            return self.model_copy(update={"text": self.text.sized(vocabulary)})
+
+        def build(self) -> Towers:
+            return Towers(self)
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.text, self.image = TextTower(config.text), Viewer(config.image)
+        self.scale = nn.Parameter(torch.tensor(config.scale))
+        self.reach = self.text.reach
+
+    def texts(self, tokens: Tensor, where: Where) -> Tensor:
+        """Texts as vectors of length one. [B, T] -> [B, size]"""
+        return F.normalize(self.text.embed(tokens, where), dim=-1)
+
+    def images(self, images: Tensor) -> Tensor:
+        """Images as vectors of length one. [B, C, H, W] -> [B, size]"""
+        seen = self.image.see(images)
+        return F.normalize(self.image.heads["pooled"](seen.parts[0], seen), dim=-1)
+
+    def match(self, images: Tensor, tokens: Tensor, where: Where) -> Tensor:
+        """How well every image fits every text. [images, texts]"""
+        return self.scores(self.images(images), self.texts(tokens, where))
+
+    def scores(self, images: Tensor, texts: Tensor) -> Tensor:
+        """The same of vectors of length one."""
+        return images @ texts.mT * self.scale.exp()
+
+    def spec(self) -> Spec:
+        return self.text.spec()
+
+    def start(self, rows: int, given: Given = NOTHING) -> States:
+        return self.text.start(rows, given)
+
+    def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
+        return self.text(x, where, state)

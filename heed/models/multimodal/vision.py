@@ -1,0 +1,106 @@
+"""Viewer: an image to a stream in which every patch has looked at all others (Dosovitskiy et al. 2021)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from torch import Tensor, nn
+
+from ...core.config import ManyOf, Size
+from ...core.contract import Where
+from ...core.errors import InputError
+from ...core.interfaces import Asked, Reads, Sees
+from ...core.stamps import Stamps
+from ...core.state import Seen
+from ...mixers import Attention, SomeMixers
+from ...parts.inputs.patches import Patches
+from ...parts.masks import Whole
+from ...parts.outputs.heads import HEADS, Head, HeadConfig, heads_of
+from ..block import States
+from ..body import Body
+from ..plan import Shape
+from ..stack import Stack
+
+
+class Distilled(Head):
+    """½ (W x_0 + W' x_1): what the first mark says of the image, and what the second has learnt from a teacher.
+
+    Touvron et al. 2021, Training data-efficient image transformers & distillation through attention.
+    """
+
+    class Config(HeadConfig):
+        kind: Literal["distilled"] = "distilled"
+        labels: Size
+
+        def build(self, width: int, table: nn.Embedding | None) -> Distilled:
+            return Distilled(self, width)
+
+    def __init__(self, config: Config, width: int) -> None:
+        super().__init__()
+        self.own, self.taught = (nn.Linear(width, config.labels) for _ in range(2))
+
+    def forward(self, stream: Tensor, where: Stamps) -> Tensor:
+        own, taught = self.apart(stream)
+        return (own + taught) / 2
+
+    def apart(self, stream: Tensor) -> tuple[Tensor, Tensor]:
+        """The scores of either mark. [B, labels] twice"""
+        return self.own(stream[:, 0]), self.taught(stream[:, 1])
+
+
+SomeViews = Annotated[HeadConfig | tuple[HeadConfig, ...], ManyOf(lambda: (*HEADS, Distilled.Config))]
+
+
+class Viewer(Body, Reads, Sees, Asked):
+    """Patches in, stream out: the body of ViT, DeiT and of CLIP's image tower.
+
+    seen = viewer.see(images)                                       # [B, C, H, W] -> a stream with its stamps
+    scores = viewer.heads["pooled"](seen.parts[0], seen)
+    """
+
+    front: Patches
+
+    class Config(Stack.Config, Shape):
+        kind: Literal["viewer"] = "viewer"
+        front: Patches.Config
+        mixer: SomeMixers = (Attention.Config(mask=Whole()),)
+        heads: SomeViews | None = None  # what it can be asked, beside its stream
+
+        def sized(self, vocabulary: int) -> Self:
+            """An image has no vocabulary."""
+            return self
+
+        def build(self) -> Viewer:
+            return Viewer(self)
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config, config.front.build(config.width, config.dropout))
+        self.config = config
+        self.heads = heads_of(config.heads, config.width)
+
+    def see(self, images: Tensor) -> Seen:
+        """The stream of these images, stamped: marks first, then the patches row by row."""
+        x, where = self.front.embed(images)
+        stream, _ = self.mix(x, where)
+        return Seen.of(where, stream)
+
+    def read(self, images: Tensor, where: Where) -> Seen:
+        """The same beside stamps, which must be about as many tokens."""
+        seen = self.see(images)
+        must_match(where, seen)
+        return seen
+
+    def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
+        """The same as a Mixer. Where the patches stand is told by the image."""
+        bare, grid = self.front.embed(x)
+        must_match(where, grid)
+        return self.mix(bare, grid.beside(where.given), state)
+
+
+def must_match(where: Stamps, grid: Stamps) -> None:
+    """Raise unless stamps are about all patches of an image."""
+    if where.shape != grid.shape or where.span.padded:
+        raise InputError(
+            f"these images have {tuple(grid.shape)} tokens (rows, tokens), the stamps are about {tuple(where.shape)} "
+            "or hide some; use see(images), which makes them"
+        )

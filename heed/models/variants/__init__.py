@@ -1,0 +1,1 @@
+"""Models of a shape of their own: what is more than a stack between embeddings and a head."""

@@ -1,0 +1,58 @@
+"""A decoder with an adaptive vocabulary: rare tokens have fewer channels, and most losses do not look at them."""
+
+from __future__ import annotations
+
+from typing import Literal, Self, cast
+
+from pydantic import model_validator
+from torch import Tensor, nn
+
+from ...core.contract import Where
+from ...parts.inputs.adaptive import Adaptive, AdaptiveScores, AdaptiveTable
+from ..decoder import Decoder
+from ..trunk import Trunk
+
+
+class AdaptiveDecoder(Decoder):
+    """A decoder whose tokens come in clusters, from common to rare: its scores are log-probabilities.
+
+    Baevski & Auli 2019 for the embeddings, Grave et al. 2017 for the scores. Token ids must fall with frequency. With a
+    first cluster of C tokens of V, the loss of a common token costs O(C·d) instead of O(V·d), and the vocabulary takes
+    a fraction of V·d numbers; all scores at once still cost O(V).
+    """
+
+    head: AdaptiveScores  # type: ignore[assignment]  # it is called like any head, and finds its loss itself
+
+    class Config(Decoder.Config):
+        kind: Literal["adaptive_decoder"] = "adaptive_decoder"  # type: ignore[assignment]  # a shape of its own
+        adaptive: Adaptive = Adaptive()
+
+        @model_validator(mode="after")
+        def _log_probabilities(self) -> Self:
+            given = {
+                "narrow": self.narrow,
+                "narrowed": self.narrowed,
+                "cap": self.cap,
+                "head_scale": self.head_scale != 1,
+            }
+            idle = [name for name, value in given.items() if value]
+            if idle:
+                raise ValueError(f"{idle[0]} has no place beside an adaptive vocabulary; leave it out")
+            if self.wiring.leaves(self.width) != self.width:
+                raise ValueError("an adaptive vocabulary needs a wiring that leaves the stream as wide as it was")
+            return self
+
+        def build(self) -> AdaptiveDecoder:
+            return AdaptiveDecoder(self)
+
+    def __init__(self, config: Config) -> None:
+        table = AdaptiveTable(config.adaptive, config.tokens, config.width)
+        # Not Decoder's own: that would first make a matrix of all tokens, which is what this vocabulary avoids.
+        Trunk.__init__(self, config, cast(nn.Embedding, table))  # it is asked for tokens like any table
+        self.narrow = None
+        self.head = AdaptiveScores(config.adaptive, config.tokens, config.width, bias=config.head_bias)
+        self.head.tie(table, weights=config.tied, projections=config.adaptive.tied)
+
+    def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Module]:  # type: ignore[override]
+        stream, _ = Trunk.mix(self, self.front.embed(tokens, where), where)
+        return stream, self.head

@@ -1,0 +1,141 @@
+"""ELMo (Peters et al. 2018): two language models, one for each direction, whose layers are mixed into one reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ...core.contract import Reach, Where
+from ...core.errors import ConfigError
+from ...core.interfaces import Aside, Rehearses
+from ...core.spec import Spec
+from ...mixers import Lstm, SomeMixers
+from ...parts.outputs.heads import heads_of
+from ...parts.residual.wiring import ResiDual, Reversible
+from ..block import States
+from ..decoder import Decoder
+from ..encoder import Encoder
+from ..stack import Stack
+
+BACK = (Lstm.Config(),)  # the paper's; any mixer that looks back will do
+
+
+class Elmo(Decoder, Rehearses):
+    """A language model that learns both ways: log p(x_t | x_<t) + log p(x_t | x_>t), with one table and one head.
+
+    What it says, and what is reported as its loss, is the next token: as a decoder it is its forward half and streams.
+    `backward` is a second stack for the reversed text. What both have learnt is read by an `ElmoReader`.
+    """
+
+    class Config(Decoder.Config):
+        kind: Literal["elmo"] = "elmo"  # type: ignore[assignment]  # a shape of its own
+        mixer: SomeMixers = BACK
+
+        def build(self) -> Elmo:
+            return Elmo(self)
+
+    config: Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.backward = Stack(config)
+
+    def rehearse(self, tokens: Tensor, where: Where, progress: float) -> Iterator[Aside]:
+        x, turn = self.front(tokens, where), Turned.of(where)
+        before, _ = self.backward(turn(x), turn.where)
+        yield Aside(self._narrowed(turn(before)), self.head, -1, 1.0)
+        after, _ = self.stack(x, where)
+        yield Aside(self._narrowed(after), self.head, 1, 1.0)
+
+    def _narrowed(self, stream: Tensor) -> Tensor:
+        return stream if self.narrow is None else self.narrow(stream)
+
+
+class ElmoReader(Encoder):
+    """What an `Elmo` knows of a token in its text: γ·Σ_l s_l [forward_l ; backward_l], s = softmax(w), l = 0 ... depth.
+
+    Layer 0 is the embedding, twice. γ and w are learnt for each use. The stream is twice as wide as the model and costs
+    what two language models cost; it looks ahead, so that it has no state.
+    """
+
+    class Config(Encoder.Config):
+        kind: Literal["elmo_reader"] = "elmo_reader"  # type: ignore[assignment]  # a shape of its own
+        mixer: SomeMixers = BACK
+
+        def build(self) -> ElmoReader:
+            return ElmoReader(self)
+
+    config: Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.backward = Stack(config)
+        self.share, self.gain = nn.Parameter(torch.zeros(config.depth + 1)), nn.Parameter(torch.ones(()))
+        self.heads = heads_of(config.heads, 2 * config.width, self.front.table)
+        back, ahead = self.stack.reach
+        if ahead != 0:
+            raise ConfigError("each direction of an elmo_reader looks back only; use masks like causal or window")
+        if isinstance(config.wiring, ResiDual | Reversible):
+            raise ConfigError("layers are mixed where one stream runs through them; choose a wiring like pre or post")
+        self.reach = Reach(back, None if back is None else max(1, back))  # never 0: it has no state
+
+    @classmethod
+    def of(cls, model: Elmo, config: Config) -> ElmoReader:
+        """A reader with the weights of a language model of the same shape."""
+        reader = cls(config)
+        held = {
+            name: tensor for name, tensor in model.state_dict().items() if not name.startswith(("head.", "narrow."))
+        }
+        reader.load_state_dict({**reader.state_dict(), **held})
+        return reader
+
+    def spec(self) -> Spec:
+        return ()
+
+    def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
+        x, turn = self.front.place(x, where), Turned.of(where)
+        pairs = zip(depths(self.stack, x, where), depths(self.backward, turn(x), turn.where), strict=True)
+        layers = torch.stack([torch.cat((forward, turn(backward)), -1) for forward, backward in pairs])
+        return self.gain * torch.einsum("l,lbtd->btd", self.share.softmax(0), layers), state
+
+
+@dataclass(frozen=True)
+class Turned:
+    """A text in the other direction, row by row: padding stays at the end. Turned twice it is as it was."""
+
+    where: Where
+    column: Tensor | None  # [B, T] whence each token comes; None: all rows are full
+
+    @classmethod
+    def of(cls, where: Where) -> Turned:
+        order, position = (_from_the_end(stamp, where.real) for stamp in (where.order, where.position))
+        column = None
+        if where.span.padded:
+            place = torch.arange(order.shape[1], device=order.device)
+            column = torch.where(where.real, where.real.sum(1, keepdim=True) - 1 - place, place)
+        turned = cls(where, column)
+        return cls(Where(turned(order).masked_fill(~where.real, -1), turned(position)), column)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The tokens, last one first. [B, T, ...]"""
+        if self.column is None:
+            return x.flip(1)
+        return x.take_along_dim(self.column.reshape(*self.column.shape, *(1,) * (x.dim() - 2)), 1)
+
+
+def depths(stack: Stack, x: Tensor, where: Where) -> list[Tensor]:
+    """The stream before the first block and after each, the last one as the stack leaves it."""
+    made = [stack.ends.enter(x)]
+    for block in stack.layers:
+        made.append(block(made[-1], where)[0])
+    return [*made[:-1], stack.ends.leave(made[-1])]
+
+
+def _from_the_end(stamp: Tensor, real: Tensor) -> Tensor:
+    """Counted from the last one of each row."""
+    kept = stamp.masked_fill(~real, 0)
+    return (kept.amax(1, keepdim=True) - kept).masked_fill(~real, 0)

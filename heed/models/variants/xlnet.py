@@ -1,0 +1,296 @@
+"""XLNet: every token is predicted from any others, by a second stream that does not know it (Yang et al. 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, cast
+
+import torch
+from pydantic import model_validator
+from torch import Tensor, nn
+
+from ...core.config import Flag, kind_of
+from ...core.contract import Mixer, Where
+from ...core.errors import ConfigError, InputError
+from ...core.interfaces import Permutes
+from ...core.stamps import Span
+from ...core.state import Log, Seen, remember
+from ...mixers import SomeMixers, TwoStream
+from ...parts.inputs.tokens import Tokens
+from ...parts.masks import Whole
+from ...parts.residual.wired import Part
+from ...parts.residual.wiring import AnyWiring, PostNorm
+from ..block import Block, States
+from ..decoder import Decoder
+from ..encoder import Encoder
+from ..stack import Stack
+from ..trunk import Trunk
+
+Memory: TypeAlias = "tuple[Seen, ...]"  # of each layer, what its mixer was given of the tokens before
+Hear: TypeAlias = Callable[[TwoStream, Tensor], Seen]
+
+
+class Segmented(Tokens):
+    """Tokens whose second field, the segment, is not embedded: the mixers compare it."""
+
+    @classmethod
+    def like(cls, front: Tokens) -> Segmented:
+        """With the pieces of another front."""
+        share = front.dropout.share
+        return cls(front.table, front.scale, front.position, front.norm, share, narrow=front.narrow)
+
+    @property
+    def fields(self) -> int:
+        return 2
+
+
+class XLNet(Decoder, Permutes):
+    """Scores of the token at any place, from all tokens that were revealed before it, whatever their places.
+
+        scores = model.predict(tokens, where, asked)              # at the places `asked`, [B, M, vocabulary]
+
+    A stream h holds the tokens, a stream g begins with one learnt vector at every place that is asked about; both run
+    through the same blocks, and g takes from h what was revealed before (`TwoStream`). As a Mixer it asks about the
+    next place after each token, so it writes like any decoder, at the price of two streams.
+    """
+
+    class Config(Decoder.Config):
+        kind: Literal["xlnet"] = "xlnet"  # type: ignore[assignment]  # a shape of its own
+        mixer: SomeMixers = (TwoStream.Config(),)
+        wiring: AnyWiring = PostNorm()
+        head_bias: Flag = True
+
+        @model_validator(mode="after")
+        def _two_streams(self) -> Self:
+            if any(mixer.mask.reach.ahead != 0 for mixer in two_streams(self)):
+                raise ValueError(
+                    "who predicts must not look ahead; use masks like causal, window or segments and causal"
+                )
+            return self
+
+        def build(self) -> XLNet:
+            return XLNet(self)
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        must_forget(self.stack)
+        self.front = Segmented.like(self.front)
+        self.mask = unknown(config.width)
+
+    def predict(self, tokens: Tensor, where: Where, asked: Where) -> Tensor:
+        """Scores of the tokens at the places `asked`, [B, M, vocabulary].
+
+        A place is told by its stamps: its `position` in the text, and its `order`: what was revealed before that is
+        known of. Tokens that stand at such a place in the text themselves are revealed there, not before. Its segment,
+        where segments are told apart, is `asked.given.segment`, or 0.
+        """
+        stream, head = self.asked(tokens, where, asked)
+        scores: Tensor = head(stream)
+        return scores
+
+    def asked(self, tokens: Tensor, where: Where, asked: Where) -> tuple[Tensor, nn.Linear]:
+        where = told(tokens, where)
+        stream, _ = self._answered(self.front(tokens, where), where, asked, None)
+        return self._narrowed(stream), self.head
+
+    def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
+        return self.mix(self.front.embed(x, where), told(x, where), state)
+
+    def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
+        stream, state = self._answered(self.front.place(x, where), where, following(where), state)
+        return self.head(self._narrowed(stream)), state
+
+    def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Linear]:
+        return self.asked(tokens, where, following(told(tokens, where)))
+
+    def _answered(self, h: Tensor, where: Where, asked: Where, state: States | None) -> tuple[Tensor, States | None]:
+        """The query stream after all blocks, and what the content stream remembers."""
+        kept: list[States] = []
+        ends = self.stack.ends
+        streams = Streams(ends.enter(h), ends.enter(self.front.dropout(self.mask.expand(*asked.shape, -1))))
+        for depth, block in enumerate(self.stack.layers):
+            log = None if state is None else cast(Log, cast(States, state[depth])[0])
+            nothing = ((),) * len(block.parts[1:])  # is remembered by a feed-forward, if there is one
+
+            def hear(mixer: TwoStream, x: Tensor, log: Log | None = log, nothing: States = nothing) -> Seen:
+                seen, after = remember(log, where, *mixer.entries(x, where))
+                kept.extend([] if after is None else [(after, *nothing)])
+                return seen
+
+            streams = both(block, streams, where, asked, hear)
+        return ends.leave(streams.g), None if state is None else tuple(kept)
+
+    def _narrowed(self, stream: Tensor) -> Tensor:
+        return stream if self.narrow is None else self.narrow(stream)
+
+
+class XLNetReader(Encoder):
+    """The content stream alone, which is read and asked: texts are classified, tokens are tagged.
+
+    A token may bring its segment as a second id, [B, T, 2]. A long text may be read segment by segment:
+
+        stream, memory = reader.read_on(tokens, where, memory, keep=512)
+
+    Every token then sees its own segment, ahead too, and what is kept of those before. That is not a state: tokens of a
+    segment that has been read do not look ahead into the next, so another cut gives another stream.
+    """
+
+    class Config(Encoder.Config):
+        kind: Literal["xlnet_reader"] = "xlnet_reader"  # type: ignore[assignment]  # a shape of its own
+        mixer: SomeMixers = (TwoStream.Config(mask=Whole(), segments=True),)
+        wiring: AnyWiring = PostNorm()
+
+        @model_validator(mode="after")
+        def _two_streams(self) -> Self:
+            two_streams(self)
+            return self
+
+        def build(self) -> XLNetReader:
+            return XLNetReader(self)
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.front = Segmented.like(self.front)
+        self.mask = unknown(config.width)  # of checkpoints: a model that reads does not ask about places
+        self.mask.requires_grad_(False)
+
+    def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
+        return self.mix(self.front.embed(x, where), told(x, where), state)
+
+    def read_on(
+        self, tokens: Tensor, where: Where, memory: Memory | None = None, *, keep: int
+    ) -> tuple[Tensor, Memory]:
+        """The stream of these tokens beside what is remembered, and the last `keep` tokens to remember, detached."""
+        if keep < 0:
+            raise InputError(f"keep is {keep}; the tokens to remember are 0 or more")
+        where = told(tokens, where)
+        x, kept = self.stack.ends.enter(self.front(tokens, where)), list[Seen]()
+        if memory is not None:
+            must_precede(memory, x, where, len(self.stack.layers))
+        for depth, block in enumerate(self.stack.layers):
+            before = None if memory is None else memory[depth]
+
+            def hear(mixer: TwoStream, given: Tensor, before: Seen | None = before) -> Seen:
+                all_of_it, stamps = joined(before, given, where)
+                kept.append(last(stamps, all_of_it, keep))
+                return Seen.of(stamps, *mixer.entries(all_of_it, stamps))
+
+            x = content(block, x, where, hear)[0]
+        return self.stack.ends.leave(x), tuple(kept)
+
+
+class Streams(NamedTuple):
+    """What stands in the text, and what is asked about."""
+
+    h: Tensor  # [B, T, D]
+    g: Tensor  # [B, M, D]
+
+
+def both(block: Block, streams: Streams, where: Where, asked: Where, hear: Hear) -> Streams:
+    """Both streams after a block: the second one takes from the keys of the first."""
+    h, seen = content(block, streams.h, where, hear)
+    return Streams(h, query(block, streams.g, asked, lambda mixer, g: mixer.ask(g, asked, seen)))
+
+
+def content(block: Block, x: Tensor, where: Where, hear: Hear) -> tuple[Tensor, Seen]:
+    """The content stream after a block, and the keys and values that both streams look at."""
+    heard: list[Seen] = []
+
+    def mixed(mixer: TwoStream, given: Tensor) -> Tensor:
+        heard.append(hear(mixer, given))
+        return mixer.known(given, where, heard[0])
+
+    return query(block, x, where, mixed), heard[0]
+
+
+def query(block: Block, x: Tensor, where: Where, ask: Callable[[TwoStream, Tensor], Tensor]) -> Tensor:
+    """A stream after a block whose mixer is asked in this way."""
+    mixer = cast(TwoStream, block.mixer)
+    y: Tensor = block.wiring(x, [lambda given: ask(mixer, given), *(fed(part, where) for part in block.parts[1:])])
+    return y
+
+
+def fed(feedforward: Mixer[Any], where: Where) -> Part:
+    """A feed-forward as a wiring takes it."""
+    return lambda x: feedforward(x, where)[0]
+
+
+def unknown(width: int) -> nn.Parameter:
+    """What stands in the place of a token that is not known."""
+    vector = nn.Parameter(torch.empty(width))
+    nn.init.normal_(vector, std=width**-0.5)
+    return vector
+
+
+def told(tokens: Tensor, where: Where) -> Where:
+    """With the segments that tokens bring as a second field. [B, T] or [B, T, 2]"""
+    return where.give(segment=tokens[..., 1]) if tokens.dim() == 3 and tokens.shape[2] == 2 else where
+
+
+def following(where: Where) -> Where:
+    """The place after each token, in its segment: revealed next, standing next."""
+    after = Where(where.order + where.real, where.position + 1, where.given)
+    span = where.span
+    after.known(Span(span.first + 1, span.last + 1, span.run, span.padded) if span.last >= span.first else span)
+    return after
+
+
+def must_precede(memory: Memory, x: Tensor, where: Where, layers: int) -> None:
+    """Raise unless a memory is that of these rows, in every layer, and of tokens that came before."""
+    if len(memory) != layers:
+        raise InputError(f"a memory of {len(memory)} layers was given, the model has {layers}")
+    for seen in memory:
+        rows, width = seen.parts[0].shape[0], seen.parts[0].shape[2]
+        if (rows, width) != (x.shape[0], x.shape[2]):
+            raise InputError(
+                f"a memory of {rows} rows and width {width} was given beside {x.shape[0]} rows and width {x.shape[2]}; "
+                "give the memory that the segment before left of the same rows"
+            )
+        late = where.real & (where.order <= seen.order.amax(1, keepdim=True)) if seen.order.shape[1] else None
+        if late is not None and bool(late.any()):
+            raise InputError(
+                f"a token of order {int(where.order[late][0])} was already read: what is remembered goes up to "
+                f"{int(seen.order.max())}; stamp a segment as the continuation of those before (Where.run(start=...))"
+            )
+
+
+def joined(before: Seen | None, x: Tensor, where: Where) -> tuple[Tensor, Where]:
+    """What is remembered, in front of these tokens; it counts as segment 0."""
+    if before is None:
+        return x, where
+    order, position = torch.cat((before.order, where.order), 1), torch.cat((before.position, where.position), 1)
+    segment = where.given.segment
+    if segment is not None:
+        segment = torch.cat((torch.zeros_like(before.order), segment), 1)
+    return torch.cat((before.parts[0], x), 1), Where(order, position).give(segment=segment)
+
+
+def last(stamps: Where, x: Tensor, keep: int) -> Seen:
+    """The last tokens of every row, as they are remembered; of a row that has fewer, holes in front of them."""
+    begin, order, position, x = max(0, stamps.shape[1] - keep), stamps.order, stamps.position, x.detach()
+    if stamps.span.padded:
+        column = stamps.real.byte().argsort(dim=1, stable=True)  # padding first
+        order, position = order.gather(1, column), position.gather(1, column)
+        x = x.take_along_dim(column[..., None], 1)
+    return Seen(order[:, begin:], position[:, begin:], x[:, begin:])
+
+
+def two_streams(config: Trunk.Config) -> list[TwoStream.Config]:
+    """The mixers. Raise unless each has two streams, and nothing else stands between a stream and its block."""
+    mixers = config.mixer if isinstance(config.mixer, tuple) else (config.mixer,)
+    strange = sorted({kind_of(type(mixer)) for mixer in mixers if not isinstance(mixer, TwoStream.Config)})
+    if strange:
+        raise ValueError(f"two streams need mixers of kind twostream, not {', '.join(strange)}")
+    if config.cross is not None or config.convolution is not None:
+        raise ValueError("a model of two streams has neither cross nor convolution; leave them out")
+    if config.segments is not None or config.boxes is not None:
+        raise ValueError("segments are compared by the mixers, not embedded; set mixer.segments, leave these out")
+    return [mixer for mixer in mixers if isinstance(mixer, TwoStream.Config)]
+
+
+def must_forget(stack: Stack) -> None:
+    """Raise if a feed-forward remembers something: which of the two streams would it be of?"""
+    if any(block.feedforward.spec() != () for block in stack.layers):
+        raise ConfigError(
+            "the feed-forward of a model of two streams must look at one token alone; use feedforward, gated or experts"
+        )

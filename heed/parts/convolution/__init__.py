@@ -1,0 +1,1 @@
+"""Convolutions along a sequence or over a plane."""

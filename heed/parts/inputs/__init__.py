@@ -1,0 +1,1 @@
+"""What stands before a stack: embeddings of tokens, patches and audio."""

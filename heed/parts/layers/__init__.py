@@ -1,0 +1,1 @@
+"""Layers: norms, dropout, linear layers and embeddings, plain and quantised."""

@@ -1,0 +1,1 @@
+"""What stands behind a stack: heads and losses."""

@@ -1,0 +1,218 @@
+"""Heads: from the stream to what a user wants to know. Scores of tokens, one answer per text, one answer per token."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from ...core.config import Config, Flag, ManyOf, Size, kind_of
+from ...core.errors import ConfigError
+from ...core.stamps import Stamps
+from ..feedforward import Activation, activate
+from ..layers.norms import AnyNorm
+
+Pool: TypeAlias = Literal["first", "last", "mean", "max"]
+
+
+class Scores(nn.Linear):
+    """cap · tanh( (W · scale·x + b) / cap ): scores of tokens, perhaps scaled (T5) and capped (Gemma 2)."""
+
+    def __init__(self, width: int, vocabulary: int, *, bias: bool, scale: float, cap: float | None) -> None:
+        super().__init__(width, vocabulary, bias=bias)
+        self.scale, self.cap = scale, cap
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = super().forward(x * self.scale)
+        return scores if self.cap is None else self.cap * torch.tanh(scores / self.cap)
+
+
+class HeadConfig(Config):
+    """How to build a head. A model has at most one of each kind, and calls it by that."""
+
+    @abstractmethod
+    def build(self, width: int, table: nn.Embedding | None) -> Head:
+        """The head for a stream of this width; `table` holds the embeddings of the tokens, if there are tokens."""
+
+
+class Head(nn.Module):
+    """Reads the stream."""
+
+    @abstractmethod
+    def forward(self, stream: Tensor, where: Stamps) -> Tensor:
+        """The answer. [B, T, D] -> [B, T, ...] or [B, ...]"""
+
+    if TYPE_CHECKING:  # nn.Module's own __call__ is untyped
+
+        def __call__(self, stream: Tensor, where: Stamps) -> Tensor: ...
+
+
+class Masked(Head):
+    """Which token stands here? E·norm( act( W x ) ) + b: the head of masked language models (Devlin et al. 2019)."""
+
+    class Config(HeadConfig):
+        kind: Literal["masked"] = "masked"
+        vocabulary: Size
+        size: Size | None = None  # channels of the transformed stream; None: as many as the embeddings have
+        activation: Activation | None = None  # None: the stream is not transformed
+        norm: AnyNorm | None = None
+        bias: Flag = True
+        tied: Flag = True
+
+        def build(self, width: int, table: nn.Embedding | None) -> Masked:
+            return Masked(self, width, table)
+
+    def __init__(self, config: Config, width: int, table: nn.Embedding | None) -> None:
+        super().__init__()
+        size = config.size or (width if table is None else table.embedding_dim)
+        self.activation = config.activation
+        self.transform = None if config.activation is None else nn.Linear(width, size)
+        self.norm = None if config.norm is None else config.norm.build(size)
+        self.scores = nn.Linear(size, config.vocabulary, bias=config.bias)
+        if config.tied and table is not None:
+            if table.weight.shape != self.scores.weight.shape:
+                raise ConfigError(
+                    f"a masked head for {config.vocabulary} tokens of {size} channels cannot use a table of "
+                    f"{table.num_embeddings} tokens of {table.embedding_dim}; make them equal, or set tied = false"
+                )
+            self.scores.weight = table.weight
+
+    def forward(self, stream: Tensor, where: Stamps) -> Tensor:
+        if self.transform is not None and self.activation is not None:
+            stream = activate(self.activation, self.transform(stream))
+        scores: Tensor = self.scores(stream if self.norm is None else self.norm(stream))
+        return scores
+
+
+class Pooled(Head):
+    """One answer per text: W' act( W pool(x) ), where `pool` takes the first or last token, the mean or the maximum."""
+
+    class Config(HeadConfig):
+        kind: Literal["pooled"] = "pooled"
+        pool: Pool = "first"
+        norm: AnyNorm | None = None  # of what was pooled
+        activation: Activation | None = None  # None: what was pooled is not transformed
+        size: Size | None = None  # channels of the transformed vector; None: as many as the stream has
+        labels: Size | None = None  # None: the pooled vector is the answer
+        bias: Flag = True
+
+        def build(self, width: int, table: nn.Embedding | None) -> Pooled:
+            return Pooled(self, width)
+
+    def __init__(self, config: Config, width: int) -> None:
+        super().__init__()
+        self.pool, self.activation = config.pool, config.activation
+        self.norm = None if config.norm is None else config.norm.build(width)
+        size = width if config.activation is None else config.size or width
+        self.transform = None if config.activation is None else nn.Linear(width, size)
+        self.scores = None if config.labels is None else nn.Linear(size, config.labels, bias=config.bias)
+
+    def forward(self, stream: Tensor, where: Stamps) -> Tensor:
+        vector = self.vector(stream, where)
+        scores: Tensor = vector if self.scores is None else self.scores(vector)
+        return scores
+
+    def vector(self, stream: Tensor, where: Stamps) -> Tensor:
+        """What the scores are made of. [B, D]"""
+        vector = pooled(self.pool, stream, where)
+        vector = vector if self.norm is None else self.norm(vector)
+        if self.transform is None or self.activation is None:
+            return vector
+        return activate(self.activation, self.transform(vector))
+
+
+class Tagged(Head):
+    """One answer per token: W x + b."""
+
+    class Config(HeadConfig):
+        kind: Literal["tagged"] = "tagged"
+        labels: Size
+        bias: Flag = True
+
+        def build(self, width: int, table: nn.Embedding | None) -> Tagged:
+            return Tagged(self, width)
+
+    def __init__(self, config: Config, width: int) -> None:
+        super().__init__()
+        self.scores = nn.Linear(width, config.labels, bias=config.bias)
+
+    def forward(self, stream: Tensor, where: Stamps) -> Tensor:
+        scores: Tensor = self.scores(stream)
+        return scores
+
+
+class Spans(Head):
+    """Where does the answer begin, and where does it end? Two scores per token (Devlin et al. 2019, sec. 4.2)."""
+
+    class Config(HeadConfig):
+        kind: Literal["spans"] = "spans"
+        bias: Flag = True
+
+        def build(self, width: int, table: nn.Embedding | None) -> Spans:
+            return Spans(self, width)
+
+    def __init__(self, config: Config, width: int) -> None:
+        super().__init__()
+        self.scores = nn.Linear(width, 2, bias=config.bias)
+
+    def forward(self, stream: Tensor, where: Stamps) -> Tensor:
+        scores: Tensor = self.scores(stream)
+        return scores
+
+
+class Replaced(Head):
+    """Was this token put in by a generator? w·act( W x ) + b, one score per token (Clark et al. 2020, ELECTRA)."""
+
+    class Config(HeadConfig):
+        kind: Literal["replaced"] = "replaced"
+        activation: Activation = "gelu"
+
+        def build(self, width: int, table: nn.Embedding | None) -> Replaced:
+            return Replaced(self, width)
+
+    def __init__(self, config: Config, width: int) -> None:
+        super().__init__()
+        self.activation = config.activation
+        self.transform = nn.Linear(width, width)
+        self.scores = nn.Linear(width, 1)
+
+    def forward(self, stream: Tensor, where: Stamps) -> Tensor:
+        scores: Tensor = self.scores(activate(self.activation, self.transform(stream)))
+        return scores.squeeze(-1)
+
+
+def pooled(pool: Pool, stream: Tensor, where: Stamps) -> Tensor:
+    """One vector per text, of its real tokens. [B, T, D] -> [B, D]"""
+    real = where.real[..., None]
+    match pool:
+        case "first":
+            return stream[:, 0]
+        case "last":
+            last = (where.real.sum(1) - 1).clamp(min=0)
+            return stream[torch.arange(len(stream), device=stream.device), last]
+        case "mean":
+            return stream.masked_fill(~real, 0).sum(1) / real.sum(1).clamp(min=1)
+        case "max":
+            return stream.masked_fill(~real, float("-inf")).amax(1)
+
+
+HEADS: tuple[type[HeadConfig], ...] = (
+    Masked.Config,
+    Pooled.Config,
+    Tagged.Config,
+    Spans.Config,
+    Replaced.Config,
+)
+SomeHeads = Annotated[HeadConfig | tuple[HeadConfig, ...], ManyOf(lambda: HEADS)]
+
+
+def heads_of(configs: SomeHeads | None, width: int, table: nn.Embedding | None = None) -> nn.ModuleDict:
+    """The heads of a model, by kind."""
+    several = () if configs is None else configs if isinstance(configs, tuple) else (configs,)
+    heads = {kind_of(type(config)): config.build(width, table) for config in several}
+    if len(heads) < len(several):
+        given = ", ".join(kind_of(type(config)) for config in several)
+        raise ConfigError(f"a model has at most one head of each kind, since it calls them by that; given: {given}")
+    return nn.ModuleDict(heads)

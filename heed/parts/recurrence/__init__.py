@@ -1,0 +1,1 @@
+"""Scans, decays, retention and token shift: what recurrent mixers are made of."""

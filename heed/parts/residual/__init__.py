@@ -1,0 +1,1 @@
+"""Wirings: where norms and residual connections sit; configurations and modules."""

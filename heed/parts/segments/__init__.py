@@ -1,0 +1,1 @@
+"""Sequences cut into segments and chunks, with what is carried from one to the next."""

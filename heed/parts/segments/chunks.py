@@ -1,0 +1,104 @@
+"""Tokens in chunks that form a ring: each chunk looks at itself and at some chunks before and after it.
+
+The chunk before the first one is the last one. How long the ring of a row is depends on that row alone, never on how
+far a batch is padded. Costs O(n·c) for n tokens in chunks of c.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+import torch.nn.functional as F
+from pydantic import model_validator
+from torch import Tensor
+
+from ...core.config import Config, Count, Size
+
+HIDDEN = -1e9  # the score that a reference gives to what is hidden
+
+
+class Chunks(Config):
+    """How a row is cut: into chunks of `length` tokens that look `before` chunks back and `after` ahead.
+
+    A row is filled up with empty places to a multiple of `multiple`, and to at least `filled` places.
+    """
+
+    length: Size = 4
+    before: Count = 1
+    after: Count = 0
+    multiple: Size | None = None  # of `length`; None = one chunk
+    filled: Count = 0
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.multiple is not None and self.multiple % self.length:
+            raise ValueError(f"multiple is {self.multiple}, which {self.length} does not divide; use whole chunks")
+        return self
+
+    def places(self, lengths: Tensor) -> Tensor:
+        """How many places rows of so many tokens have, at least one chunk."""
+        step = self.multiple or self.length
+        return -(-lengths.clamp(min=max(self.filled, 1)) // step) * step
+
+    def neighbours(self, chunks: int, ring: Tensor) -> Tensor:
+        """Which chunks each one looks at, in rings of so many. A step beyond the whole ring is no step.
+
+        [S] -> [S, chunks, before + 1 + after]
+        """
+        step = torch.arange(-self.before, self.after + 1, device=ring.device)
+        ring = ring[:, None, None]
+        step = torch.where(step.abs() < ring, step, 0)
+        own = torch.arange(chunks, device=ring.device)[:, None]
+        return torch.where(own < ring, (own + step) % ring, own)
+
+
+@dataclass(frozen=True, eq=False)
+class Laid:
+    """How tokens are laid out in rings, and which chunks each chunk looks at."""
+
+    order: Tensor  # [S, L] of the token at each place; -1 = an empty one
+    near: Tensor  # [S, chunks, *]
+    shown: Tensor | None = None  # [S, L] False = a token that asks, but that nobody looks at; None = there are none
+
+
+@dataclass(frozen=True, eq=False)
+class Ring:
+    """What the tokens of rings got from their chunks."""
+
+    y: Tensor  # [S, L, e] zeros for who sees nothing
+    total: Tensor  # [S, L] the logarithm of what the softmax divided by; -inf for who sees nothing
+    weight: Tensor  # [S, chunks, c, k]
+    key: Tensor  # [S, chunks, k] the places that these weights are about
+
+
+def around(
+    query: Tensor, key: Tensor, value: Tensor, laid: Laid, *, causal: bool, itself: bool, dropout: float
+) -> Ring:
+    """Softmax attention of every chunk over its neighbours, scores q·k. [S, L, d] three times.
+
+    A place that is a neighbour twice counts twice. Who may look at itself always sees somebody, unless tokens are not
+    shown: then, as in the reference, who sees nobody looks at all of its neighbourhood alike, rounded as there.
+    """
+    rings, chunks, _ = laid.near.shape
+    length = query.shape[1] // chunks
+    place = (laid.near[..., None] * length + torch.arange(length, device=query.device)).flatten(2)  # [S, chunks, k]
+    ring = torch.arange(rings, device=query.device)[:, None, None]
+    asks, stands = laid.order.view(rings, chunks, length, 1), laid.order[ring, place][:, :, None]
+    there = (asks >= 0) & (stands >= 0)
+    visible = there if laid.shown is None else there & laid.shown[ring, place][:, :, None]
+    if causal:
+        visible = visible & (stands <= asks)
+    if not itself:
+        visible = visible & (stands != asks)
+    score = query.view(rings, chunks, length, -1) @ key[ring, place].mT  # [S, chunks, c, k]
+    blind = ~visible.any(-1, keepdim=True)
+    if itself and laid.shown is not None:
+        score, visible = score.masked_fill(blind, HIDDEN), visible | (blind & there)
+        blind = ~there.any(-1, keepdim=True)
+    total = score.masked_fill(~(visible | blind), -torch.inf).logsumexp(-1)
+    weight = (score - total[..., None]).exp().masked_fill(~visible, 0)
+    dropped = F.dropout(weight, dropout) if dropout else weight
+    y = (dropped @ value[ring, place]).flatten(1, 2)
+    return Ring(y, total.masked_fill(blind[..., 0], -torch.inf).flatten(1), weight, place)

@@ -1,0 +1,222 @@
+"""Other people's checkpoints, ready for use: the model, its tokenizer, and what its files say about how it is used.
+
+A use is imported when a model is found that has it: what writes needs nothing of what looks or hears.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from torch import nn
+
+from ..core.config import Data, read_data
+from ..core.contract import Mixer
+from ..core.errors import ConfigError, InputError, WeightsError
+from ..core.interfaces import Asked, Matches, Reads, Sees, Writes
+from ..text import holds
+from ..weights import AUTHORS, Folder, Opened, open_
+from ..weights.formats.folder import CONFIG
+from .base import Ready, Response
+
+if TYPE_CHECKING:
+    from ..models import Listener
+    from ..text import Tokenizer
+    from .vision import Problem
+
+GENERATION, PREPROCESSOR, PROCESSOR = "generation_config.json", "preprocessor_config.json", "processor_config.json"
+SETTINGS, VOCABULARY = "tokenizer_config.json", "vocab.json"
+
+
+class Bare(Ready):
+    """A model without a file or a head that its use needs: whoever uses it calls `.model` with numbers and stamps."""
+
+    def __init__(self, model: Mixer[Any], lack: str = "a tokenizer") -> None:
+        self.model, self.lack = model.eval(), lack
+
+    @property
+    def what(self) -> str:  # what is missing is known when a folder is opened
+        return f"a checkpoint without {self.lack}; its .model takes {self._takes()}"
+
+    def _takes(self) -> str:
+        from ..models import Listener, Seq2seq
+
+        match self.model:
+            case Sees():
+                return "images: see(images), [images, channels, height, width]"
+            case Matches():
+                return "images and ids: match(images, tokens, Where.run(rows, length))"
+            case Listener():
+                return "sounds: read(sound, Where.run(rows, length))"
+            case Seq2seq(encoder=Listener()):
+                return "sounds and then ids: read(sound, Where.run(rows, length))"
+        return "ids (tokens, Where.run(rows, length))"
+
+    def respond(self, text: str) -> Response:
+        raise self._cannot("answer")
+
+
+def _gguf(path: Path) -> Opened:
+    from ..weights.formats import gguf
+
+    return open_(gguf.read(path))
+
+
+def load(path: Path, read: Callable[[Path], Opened] = _gguf) -> Ready:
+    """The checkpoint of a folder or of a GGUF file, ready for use; `read` reads the latter."""
+    if path.is_file():
+        return _file(path, read)
+    inside = sorted(path.glob("*.gguf"))
+    if not (path / CONFIG).is_file() and len(inside) == 1:
+        return _file(inside[0], read)
+    folder = Folder.open(path)
+    if folder.family in AUTHORS:
+        return Bare(AUTHORS[folder.family](folder))
+    return ready(open_(folder.checkpoint), path, _tokenizer(path))
+
+
+def _file(path: Path, read: Callable[[Path], Opened]) -> Ready:
+    if path.suffix != ".gguf":
+        raise WeightsError(
+            f"{path} is not a checkpoint that heed opens; it opens folders with a config.json, and .gguf files. "
+            f"Others may be converted first: heed convert {path} OUT"
+        )
+    from ..text import foreign
+    from ..weights.formats import gguf
+
+    metadata = gguf.metadata(path)
+    named = any(key.startswith("tokenizer.ggml.") for key in metadata)
+    return ready(read(path), path, foreign.from_gguf(metadata) if named else None)
+
+
+def _tokenizer(folder: Path) -> Tokenizer | None:
+    if not holds(folder):
+        return None
+    from ..text import foreign
+
+    return foreign.read(folder)
+
+
+def ready(opened: Opened, path: Path, tokenizer: Tokenizer | None) -> Ready:
+    """The model in the form that its shape, its heads and the files beside it allow."""
+    model = opened.model
+    if isinstance(model, Sees):
+        return _looking(opened, path)
+    if isinstance(model, Writes):
+        return Bare(model) if tokenizer is None else _writing(opened, path, tokenizer)
+    from ..models import Listener
+
+    if isinstance(model, Listener):
+        return _spelling(model, path)
+    return Bare(model) if tokenizer is None else _reading(opened, path, tokenizer)
+
+
+def _writing(opened: Opened, path: Path, tokenizer: Tokenizer) -> Ready:
+    from .loaded import Continuer, Rewriter, target_of
+
+    model, generation = opened.model, _side(path, GENERATION)
+    reads = isinstance(model, Reads)  # what only writes needs no encoder
+    if not reads:
+        return Continuer(model, tokenizer)
+    from ..models import Listener, Seq2seq
+
+    if isinstance(model, Seq2seq) and isinstance(model.encoder, Listener):
+        from .transcribe import Dictation, Transcriber
+
+        features = {"feature_size": opened.config.get("num_mel_bins"), **_features(path)}
+        told = {name: value for name, value in features.items() if value is not None}
+        return Transcriber(model, tokenizer, Dictation.of(told, generation or opened.config, tokenizer))
+    if isinstance(model, Seq2seq):
+        return Rewriter(model, tokenizer, target_of(opened.config, generation), _longest(model.encoder))
+    return Continuer(model, tokenizer)
+
+
+def _reading(opened: Opened, path: Path, tokenizer: Tokenizer) -> Ready:
+    from ..models import TextTower
+    from .encoder import Reader
+    from .sentences import Sentences
+    from .vision import Matcher, TextEmbedder
+
+    model, config = opened.model, opened.config
+    if isinstance(model, TextTower):
+        return TextEmbedder(model, tokenizer, model.embed, _longest(model))
+    if isinstance(model, Matches):
+        from ..media.images import Preparation
+
+        prepare, longest = Preparation.find(path), _longest(model.get_submodule("text"))
+        return Bare(model, f"a {PREPROCESSOR}") if prepare is None else Matcher(model, tokenizer, prepare, longest)
+    _side(path, GENERATION)  # which must be whole if it is there
+    if isinstance(model, Reads):
+        said = Sentences.of(path)
+        longest = min((limit for limit in (_longest(model), said.longest) if limit), default=None)
+        return Reader(model, tokenizer, _labels(config), said.pooling, longest, _problem(config))
+    return Bare(model, "anything that heed can ask it")
+
+
+def _looking(opened: Opened, path: Path) -> Ready:
+    from ..media.images import Preparation
+    from ..parts.outputs.heads import Pooled
+    from ..weights.families.clip import ClipVision
+    from .vision import Looker, Viewing
+
+    prepare, model = Preparation.find(path), opened.model
+    if prepare is None:
+        return Bare(model, f"a {PREPROCESSOR}")
+    heads = dict(model.heads.items()) if isinstance(model, Asked) else {}
+    head = heads.get("pooled")
+    scored = isinstance(head, Pooled) and head.scores is not None
+    if "distilled" in heads or (scored and not isinstance(opened.family, ClipVision)):  # CLIP's are no classes
+        return Looker(model, prepare, _labels(opened.config), _problem(opened.config))
+    return Viewing(model, prepare)
+
+
+def _spelling(model: Listener, path: Path) -> Ready:
+    if "tagged" not in model.heads:
+        return Bare(model, "a head that labels frames (CTC)")
+    if not (path / VOCABULARY).is_file():
+        return Bare(model, f"a {VOCABULARY}")
+    from .ctc import Speller, Spelling
+
+    return Speller(model, Spelling.of(_features(path), _side(path, VOCABULARY), _side(path, SETTINGS)))
+
+
+def _features(path: Path) -> Data:
+    """How sounds are prepared; newer files have it among other things."""
+    among = _side(path, PROCESSOR).get("feature_extractor")
+    return _side(path, PREPROCESSOR) or (among if isinstance(among, dict) else {})
+
+
+def _side(path: Path, name: str) -> Data:
+    """A file beside the weights that may be missing."""
+    place = path / name
+    if not place.is_file():
+        return {}
+    try:
+        return read_data(place)
+    except ConfigError as error:
+        raise InputError(str(error)) from None
+
+
+def _labels(config: Data) -> list[str]:
+    """The names of the classes, in order."""
+    named = config.get("id2label")
+    if not isinstance(named, dict):
+        return []
+    try:
+        return [str(named[key]) for key in sorted(named, key=int)]
+    except (ValueError, TypeError):
+        return []
+
+
+def _problem(config: Data) -> Problem | None:
+    """What the scores of classes mean, if it is told."""
+    from .vision import Problem
+
+    named = config.get("problem_type")
+    return next((known for known in get_args(Problem) if known == named), None)
+
+
+def _longest(model: nn.Module) -> int | None:
+    position = getattr(getattr(model, "front", None), "position", None)
+    return getattr(position, "longest", None)

@@ -1,0 +1,240 @@
+"""An encoder in use: vectors of texts, words for a mask, classes of texts and of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core.contract import Where
+from ..core.errors import InputError
+from ..core.interfaces import Asked, Reads
+from ..core.state import Seen
+from ..parts.outputs.heads import Pool, Pooled, pooled
+from ..tasks.base import AnyModel
+from ..text import Framed, Tokenizer
+from .base import Guess, Ready, Response
+from .vision import Problem, chance_told, classes_told, guess_data, guesses, several, vector_told
+
+V = TypeVar("V")
+Make: TypeAlias = "Callable[[Seen, Sequence[Framed]], Sequence[V]]"
+BUDGET = 8192  # tokens that are read at once, padding counted
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """How the vector of a text is made of those of its tokens."""
+
+    pool: Pool = "mean"
+    unit: bool = True  # vectors have length one: their product is the cosine
+
+
+class Reader(Ready):
+    """An encoder that somebody else trained."""
+
+    what = "an encoder without such a head"
+
+    def __init__(
+        self,
+        model: AnyModel,
+        tokenizer: Tokenizer,
+        labels: Sequence[str] = (),
+        pooling: Pooling | None = None,
+        longest: int | None = None,
+        problem: Problem | None = None,
+    ) -> None:
+        self.model: AnyModel = model.eval()
+        self.tokenizer, self.labels = tokenizer, tuple(labels)
+        self.pooling, self.longest, self.problem = pooling or Pooling(), longest, problem
+
+    def embed(self, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
+        rule = self.pooling.pool if pool is None else pool
+        if rule not in get_args(Pool):
+            raise InputError(f"pool must be one of {', '.join(get_args(Pool))}, not {rule!r}")
+        vectors = self._each(texts, lambda seen, _: list(pooled(rule, seen.parts[0], seen)), truncate=True)
+        found = torch.stack(vectors) if vectors else torch.zeros(0, 0)
+        return torch.nn.functional.normalize(found, dim=-1) if self._is_unit(unit) else found
+
+    def fill(self, text: str, best: int = 5) -> list[list[Guess]]:
+        head, mask = self._head("masked", "fill"), self.tokenizer.mask
+        if best < 1:
+            raise InputError(f"best must be 1 at least, not {best}: so many tokens are told for each mask")
+        if mask is None:
+            raise InputError("the tokenizer of this checkpoint has no mask token, so there is nothing to fill")
+        framed = self.tokenizer.framed(text, marked=True)
+        places = [place for place, token in enumerate(framed.ids) if token == mask]
+        if not places:
+            raise InputError(f"the text holds no {self.tokenizer.tokens([mask])[0]}; write it where a word is missing")
+
+        def guess(seen: Seen, rows: Sequence[Framed]) -> list[list[list[Guess]]]:
+            p = head(seen.parts[0][:, places], seen).double().softmax(-1)[0]
+            return [[self._tokens(one, best) for one in p]]
+
+        return self._each([framed], guess)[0]
+
+    def classify(self, given: Sequence[str | tuple[str, str]], labels: Sequence[str] = ()) -> list[list[Guess]]:
+        if not self._classifies():
+            raise self._cannot("classify")
+        head = self._head("pooled", "classify")
+        if labels:
+            raise InputError("the classes of this checkpoint are fixed; leave labels out")
+
+        def guess(seen: Seen, rows: Sequence[Framed]) -> list[list[Guess]]:
+            return [guesses(one, self.labels, self.problem) for one in head(seen.parts[0], seen)]
+
+        return self._each(given, guess, truncate=True)
+
+    def tag(self, texts: Sequence[str]) -> list[list[tuple[str, Guess]]]:
+        head = self._head("tagged", "tag")
+
+        def guess(seen: Seen, rows: Sequence[Framed]) -> list[list[tuple[str, Guess]]]:
+            scores = head(seen.parts[0], seen)
+            named = [self.tokenizer.tokens(row.ids) for row in rows]
+            return [
+                [(token, self._tagged(one)) for token, one in zip(tokens, some, strict=False)]
+                for tokens, some in zip(named, scores, strict=True)
+            ]
+
+        return self._each(texts, guess)
+
+    def respond(self, text: str) -> Response:
+        """A text with a mask is filled in; otherwise classes if there is a head for them, else the vector."""
+        heads = self._heads()
+        mask = None if self.tokenizer.mask is None else self.tokenizer.tokens([self.tokenizer.mask])[0]
+        if "masked" in heads and mask is not None and mask in text:
+            filled = self.fill(text)
+            told = "\n\n".join("\n".join(f"{one.p:6.1%}  {one.label}" for one in some) for some in filled)
+            return Response(told, {"masks": [[guess_data(one) for one in some] for some in filled]})
+        if self._classifies() and "masked" not in heads:  # beside that, it tells whether one text follows another
+            return classes_told(self.classify([text])[0])
+        if "tagged" in heads:
+            (tagged,) = self.tag([text])
+            told = "\n".join(f"{token}\t{one.label}\t{chance_told(one).strip()}" for token, one in tagged)
+            return Response(told, {"tokens": [{"token": token, **guess_data(one)} for token, one in tagged]})
+        if "spans" in heads:
+            raise InputError(
+                "this model looks for the answer to a question in a text, which heed does not do by itself; "
+                'model.heads["spans"] scores where it begins and ends, and embed gives vectors'
+            )
+        return vector_told(self.embed([text])[0])
+
+    # --- reading ---
+
+    @torch.no_grad()
+    def _each(self, given: Sequence[object], make: Make[V], *, truncate: bool = False) -> list[V]:
+        """`make` of everything that was read, in batches of similar lengths, in the order given."""
+        framed = [self._framed(one, truncate) for one in several(given, "text")]
+        order = sorted(range(len(framed)), key=lambda place: len(framed[place].ids))
+        found: dict[int, V] = {}
+        begin = 0
+        while begin < len(order):
+            end = begin + 1
+            while end < len(order) and (end - begin + 1) * len(framed[order[end]].ids) <= BUDGET:
+                end += 1
+            places = order[begin:end]
+            rows = [framed[place] for place in places]
+            found |= zip(places, make(self._read(rows), rows), strict=True)
+            begin = end
+        return [found[place] for place in range(len(framed))]
+
+    def _framed(self, given: object, truncate: bool) -> Framed:
+        match given:
+            case Framed():
+                framed, texts = given, list[str]()
+            case str():
+                framed, texts = self.tokenizer.framed(given), [given]
+            case (str() as text, str() as pair):
+                framed, texts = self.tokenizer.framed(text, pair), [text, pair]
+            case _:
+                raise InputError(f"a text or a pair of texts is needed, not {given!r}")
+        if self.longest is None or len(framed.ids) <= self.longest:
+            return framed
+        if not truncate:
+            raise InputError(
+                f"the text has {len(framed.ids)} tokens, the model has places for {self.longest}; cut it into "
+                "shorter ones, sentences for example"
+            )
+        return shortened(framed, self.tokenizer.encode_all(texts), self.longest)
+
+    def _read(self, rows: Sequence[Framed]) -> Seen:
+        if not isinstance(self.model, Reads):
+            raise self._cannot("read")
+        width = max(len(row.ids) for row in rows)
+        tokens = np.zeros((len(rows), width, 2), np.int64)
+        for place, row in enumerate(rows):
+            tokens[place, : len(row.ids), 0] = row.ids
+            tokens[place, : len(row.ids), 1] = row.segments
+        fields = min(2, self._fields())
+        device = self.model.device
+        where = Where.ragged(torch.tensor([len(row.ids) for row in rows], device=device))
+        return self.model.read(torch.from_numpy(tokens[..., :fields]).to(device), where)
+
+    def _fields(self) -> int:
+        return int(getattr(self.model.get_submodule("front"), "fields", 1))
+
+    # --- heads ---
+
+    def _heads(self) -> dict[str, torch.nn.Module]:
+        return dict(self.model.heads.items()) if isinstance(self.model, Asked) else {}
+
+    def _head(self, kind: str, verb: str) -> torch.nn.Module:
+        heads = self._heads()
+        if kind not in heads:
+            raise self._cannot(verb)
+        return heads[kind]
+
+    def _classifies(self) -> bool:
+        """A pooled head without scores gives a vector."""
+        head = self._heads().get("pooled")
+        return isinstance(head, Pooled) and head.scores is not None
+
+    def _is_unit(self, unit: bool | None) -> bool:
+        return self.pooling.unit if unit is None else unit
+
+    def _tokens(self, p: Tensor, best: int) -> list[Guess]:
+        named = p[: self.tokenizer.size]  # a model may score more tokens than there are, for the sake of round sizes
+        top = named.topk(min(best, named.numel()))
+        return [
+            Guess(self.tokenizer.decode([token]) or self.tokenizer.tokens([token])[0], chance)
+            for token, chance in zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        ]
+
+    def _tagged(self, scores: Tensor) -> Guess:
+        return guesses(scores, self.labels, "single_label_classification")[0]
+
+
+def shortened(framed: Framed, texts: Sequence[Sequence[int]], longest: int) -> Framed:
+    """At most so many tokens of a framed text, or of a pair: the longer text loses its end first, the frame stays.
+
+    `texts`: their own tokens, which are in the frame one after the other.
+    """
+    frame = len(framed.ids) - sum(map(len, texts))
+    if frame > longest:
+        raise InputError(f"the model has places for {longest} tokens, and {frame} of them stand around every text")
+    lengths = _fitting([len(text) for text in texts], longest - frame)
+    kept, place = list[int](), 0
+    for text, length in zip(texts, lengths, strict=True):
+        begin = next(
+            (at for at in range(place, place + frame + 1) if framed.ids[at : at + len(text)] == list(text)), None
+        )
+        if begin is None:
+            raise InputError("the tokenizer frames this text otherwise than it encodes it; make the text shorter")
+        kept += [*range(place, begin), *range(begin, begin + length)]
+        place = begin + len(text)
+    kept += range(place, len(framed.ids))
+    return Framed([framed.ids[at] for at in kept], [framed.segments[at] for at in kept])
+
+
+def _fitting(lengths: Sequence[int], room: int) -> list[int]:
+    """Token by token off the longer one until both fit; where half a token is left, the longer one (the second) has it.
+
+    The shorter one keeps all if it has at most half of the room.
+    """
+    if len(lengths) == 1:
+        return [min(lengths[0], room)]
+    short = min(*lengths, room // 2)
+    return [short, room - short] if lengths[0] <= lengths[1] else [room - short, short]

@@ -1,0 +1,252 @@
+"""Models that look at images, in use: vectors and classes of images, and which of some texts says what is on one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from ..core.contract import Where
+from ..core.errors import InputError
+from ..core.interfaces import Asked, Matches, Sees
+from ..core.state import Seen
+from ..media.images import Preparation
+from ..parts.inputs.patches import Patches
+from ..parts.outputs.heads import Pool, Pooled, pooled
+from ..tasks.base import AnyModel
+from ..text import Tokenizer
+from .base import Guess, Ready, Response
+
+if TYPE_CHECKING:
+    from ..media.images import Source
+
+V = TypeVar("V")
+Problem: TypeAlias = Literal["single_label_classification", "multi_label_classification", "regression"]  # a config's
+
+BATCH = 16  # images that are looked at together
+SIDE = 224  # of an image whose size nothing tells
+
+
+@dataclass(frozen=True)
+class Value(Guess):
+    """What a regression says: `p` is the number itself, not how likely it is."""
+
+
+class Viewing(Ready):
+    """A model that looks at images and has no classes for them: it gives vectors."""
+
+    what = "a model that looks at images, without such a head"
+
+    def __init__(self, model: AnyModel, prepare: Preparation) -> None:
+        self.model: AnyModel = model.eval()
+        self.prepare = prepare
+        _must_fit(model.get_submodule("front"), prepare)
+
+    @torch.no_grad()
+    def embed_images(self, images: Sequence[Source], *, unit: bool = True) -> Tensor:
+        """One vector per image: what is pooled of its stream, or the mean of it. [images, channels]"""
+        given = several(images, "path")
+        vectors = torch.cat([self._vectors(seen) for seen in self._seen(given or [_blank(self.prepare)])])
+        vectors = vectors[: len(given)]
+        return nn.functional.normalize(vectors, dim=-1) if unit else vectors
+
+    def respond(self, text: str) -> Response:
+        return vector_told(self.embed_images([text])[0])
+
+    def _seen(self, images: Sequence[Source]) -> Iterable[Seen]:
+        if not isinstance(self.model, Sees):
+            raise self._cannot("look")
+        return map(self.model.see, _batches(self.model, self.prepare, images))
+
+    def _heads(self) -> dict[str, nn.Module]:
+        return dict(self.model.heads.items()) if isinstance(self.model, Asked) else {}
+
+    def _vectors(self, seen: Seen) -> Tensor:
+        head = self._heads().get("pooled")
+        return pooled("mean", seen.parts[0], seen) if head is None else head(seen.parts[0], seen)
+
+
+class Looker(Viewing):
+    """A classifier of images that somebody else trained."""
+
+    what = "a classifier of images"
+
+    def __init__(
+        self, model: AnyModel, prepare: Preparation, labels: Sequence[str] = (), problem: Problem | None = None
+    ) -> None:
+        super().__init__(model, prepare)
+        self.labels, self.problem = tuple(labels), problem
+
+    @torch.no_grad()
+    def classify(self, given: Sequence[Source | tuple[str, str]], labels: Sequence[str] = ()) -> list[list[Guess]]:
+        heads = self._heads()
+        head = heads.get("pooled", heads.get("distilled"))
+        if head is None:
+            raise self._cannot("classify")
+        if labels:
+            raise InputError("the classes of this checkpoint are fixed; leave labels out")
+        found = (head(seen.parts[0], seen) for seen in self._seen(_alone(given)))
+        return [guesses(one, self.labels, self.problem) for scores in found for one in scores]
+
+    def respond(self, text: str) -> Response:
+        return classes_told(self.classify([text])[0], most=5)
+
+    def _vectors(self, seen: Seen) -> Tensor:
+        """What the scores are made of."""
+        head = self._heads().get("pooled")
+        return head.vector(seen.parts[0], seen) if isinstance(head, Pooled) else pooled("mean", seen.parts[0], seen)
+
+
+class TextEmbedder(Ready):
+    """CLIP's text tower in use: texts as vectors of length one. `vectors` makes them of ids, of any length."""
+
+    what = "a text tower, which makes vectors of texts"
+
+    def __init__(
+        self,
+        model: AnyModel,
+        tokenizer: Tokenizer,
+        vectors: Callable[[Tensor, Where], Tensor],
+        longest: int | None = None,
+    ) -> None:
+        self.model: AnyModel = model.eval()
+        self.tokenizer, self.vectors, self.longest = tokenizer, vectors, longest
+
+    @torch.no_grad()
+    def embed(self, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
+        if pool is not None or unit is False:
+            raise InputError("the vectors of this model have one form, of length one; leave pool and unit out")
+        rows = [one.ids for one in self.tokenizer.framed_all(several(texts, "text"))]
+        if self.longest is not None:
+            rows = [[*row[: self.longest - 1], row[-1]] if len(row) > self.longest else row for row in rows]
+        tokens = torch.zeros(len(rows), max(map(len, rows), default=1), dtype=torch.long)
+        for place, row in enumerate(rows):
+            tokens[place, : len(row)] = torch.tensor(row)
+        lengths = torch.tensor([len(row) for row in rows], dtype=torch.long, device=self.model.device)
+        return nn.functional.normalize(self.vectors(tokens.to(self.model.device), Where.ragged(lengths)), dim=-1)
+
+    def respond(self, text: str) -> Response:
+        return vector_told(self.embed([text])[0])
+
+
+class Matcher(TextEmbedder):
+    """CLIP in use: texts and images as vectors of one room, and classes that are named when they are needed."""
+
+    what = "a model of images and texts"
+
+    def __init__(self, model: AnyModel, tokenizer: Tokenizer, prepare: Preparation, longest: int | None = None) -> None:
+        if not isinstance(model, Matches):
+            raise InputError(f"a model of images and texts is needed; {type(model).__name__} is none")
+        super().__init__(model, tokenizer, model.texts, longest)
+        self.prepare, self._matches = prepare, model
+        _must_fit(model.get_submodule("image.front"), prepare)
+
+    @torch.no_grad()
+    def embed_images(self, images: Sequence[Source]) -> Tensor:
+        """One vector of length one per image: [images, channels]."""
+        given = several(images, "path")
+        batches = _batches(self.model, self.prepare, given or [_blank(self.prepare)])
+        return torch.cat(list(map(self._matches.images, batches)))[: len(given)]
+
+    @torch.no_grad()
+    def classify(self, given: Sequence[Source | tuple[str, str]], labels: Sequence[str] = ()) -> list[list[Guess]]:
+        named = several(labels, "text")
+        if not named:
+            raise InputError('name the classes: classify(["photo.jpg"], ["a photo of a cat", "a photo of a dog"])')
+        scores = self._matches.scores(self.embed_images(_alone(given)), self.embed(named))
+        return [guesses(one, named, "single_label_classification") for one in scores]
+
+    def respond(self, text: str) -> Response:
+        """The vector of the image of that name, if there is one, otherwise of the text."""
+        return vector_told(self.embed_images([text])[0]) if _is_file(text) else super().respond(text)
+
+
+# --- what is found ---
+
+
+def guesses(scores: Tensor, labels: Sequence[str], problem: Problem | None = None) -> list[Guess]:
+    """Every class with its chance, the likeliest first; of a regression every value, as it is. [classes]
+
+    One class alone is a regression, if nothing else is said. Classes that nobody named have numbers.
+    """
+    names = labels if len(labels) == len(scores) else [f"LABEL_{number}" for number in range(len(scores))]
+    scores = scores.double()
+    if problem == "regression" or (problem is None and len(scores) == 1):
+        return [Value(name, one) for name, one in zip(names, scores.tolist(), strict=True)]
+    p = scores.sigmoid() if problem == "multi_label_classification" else scores.softmax(-1)
+    return sorted((Guess(name, one) for name, one in zip(names, p.tolist(), strict=True)), key=lambda one: -one.p)
+
+
+def chance_told(guess: Guess) -> str:
+    """For people: a chance in percent, a value as a number."""
+    return f"{guess.p:.4f}" if isinstance(guess, Value) else f"{guess.p:6.1%}"
+
+
+def guess_data(guess: Guess) -> dict[str, str | float]:
+    """For machines: a value is not called p."""
+    return {"label": guess.label, "value" if isinstance(guess, Value) else "p": guess.p}
+
+
+def classes_told(found: Sequence[Guess], most: int | None = None) -> Response:
+    """The classes of one text or image; people are told so many."""
+    told = "\n".join(f"{chance_told(one)}  {one.label}" for one in found[:most])
+    return Response(told, {"classes": [guess_data(one) for one in found]})
+
+
+def vector_told(vector: Tensor) -> Response:
+    """A vector, number by number."""
+    numbers = vector.tolist()
+    return Response(" ".join(f"{number:.4f}" for number in numbers), {"vector": numbers})
+
+
+# --- what is given ---
+
+
+def several(given: Iterable[V], what: str) -> list[V]:
+    """What was given, which must be a list of things, not one of them."""
+    if isinstance(given, str | bytes | Path):
+        raise InputError(f"a list of {what}s is needed, and this is one {what}; write [{what}]")
+    if not isinstance(given, Iterable):
+        raise InputError(f"a list of {what}s is needed, not {type(given).__name__}")
+    return list(given)
+
+
+def _alone(given: Sequence[Source | tuple[str, str]]) -> list[Source]:
+    images = several(given, "path")
+    alone = [one for one in images if not isinstance(one, tuple)]
+    if len(alone) != len(images):
+        raise InputError("the paths of images are needed, not pairs of texts")
+    return alone
+
+
+def _batches(model: AnyModel, prepare: Preparation, images: Sequence[Source]) -> Iterable[Tensor]:
+    """Images as the weights are."""
+    for begin in range(0, len(images), BATCH):
+        yield prepare.batch(images[begin : begin + BATCH]).to(next(model.parameters()))
+
+
+def _blank(prepare: Preparation) -> Tensor:
+    """What is looked at when there is nothing to look at: of no images, too, the vectors have a width."""
+    height, width = prepare.crop or prepare.size or (prepare.shortest or SIDE,) * 2
+    return torch.zeros(height, width, prepare.channels, dtype=torch.uint8)
+
+
+def _must_fit(front: nn.Module, prepare: Preparation) -> None:
+    """Raise unless images are prepared with the channels that the model sees."""
+    if isinstance(front, Patches) and front.config.channels != prepare.channels:
+        raise InputError(
+            f"the model sees images of {front.config.channels} channels (num_channels), preprocessor_config.json makes "
+            f"them of {prepare.channels}; give image_mean and image_std one number for each channel of the model"
+        )
+
+
+def _is_file(text: str) -> bool:
+    """Whether a text is the path of a file; one that no path can be is not."""
+    try:
+        return Path(text).is_file()
+    except OSError:  # too long for a name
+        return False

@@ -1,0 +1,20 @@
+"""A checkpoint, wherever it comes from: a config in the words of its family, and tensors under that family's names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...core.config import Data
+from .safetensors import Tensors
+
+OWN = "heed"  # the model_type of checkpoints in heed's own layout: rounded ones
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What the reader of a folder or file gives."""
+
+    place: Path  # what messages name
+    config: Data  # as a config.json holds it
+    tensors: Tensors

@@ -1,0 +1,270 @@
+"""What an encoder gives: streams and weights at every depth, and the answers of its heads.
+
+References hide padding as keys only: a hidden token still asks the others, and a head may read what it was told (the
+pooler reads column 0, whatever stands there). Where the mixers are plain attention, heed does the same here (`Hiding`),
+and everything is equal at every column. Otherwise real tokens are moved to the front (`Padded`), and what depends on
+padding is not made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ....core.contract import Where
+from ....core.errors import WeightsError
+from ....core.stamps import Stamps
+from ....core.state import Seen
+from ....mixers import Attention
+from ....models import Encoder
+from ....parts.attention.sdpa import Term
+from ....parts.masks import Whole
+from ....parts.outputs.heads import Pooled
+from ....parts.outputs.loss import NO_LABEL
+from ....parts.positions import Relates
+from ....parts.veil import Veil, veiled
+from ...families.base import Family
+from ...families.encoders import OneSided
+from ...formats.folder import INPUTS, Folder
+from ..inputs import Outputs, Padded, sequence
+from .shared import Depths, mean_loss
+
+PAIRS = {  # what a family calls the scores of two sentences, and their labels, where it is trained on both
+    "albert": ("sop_logits", "sentence_order_label"),
+}
+PAIR = ("seq_relationship_logits", "next_sentence_label")
+BLANKED = ("deberta-v2",)  # whose embeddings are zero at padding, and whose padding looks at nobody
+ONE, MANY = "single_label_classification", "multi_label_classification"  # kinds of labels that a text may have
+UNREAD = ("position_ids", "inputs_embeds", "head_mask", "bool_masked_pos")
+
+
+def outputs(model: Encoder, family: Family, folder: Folder, marked: Tensor | None = None) -> Outputs:
+    """`last_hidden_state`, `hidden_states`, `attentions`, what the heads say, and the loss if labels are given."""
+    _must_be_read(folder)
+    tokens = sequence(folder, "input_ids")
+    shown = Padded.showing(folder, "attention_mask", tokens, family.places)
+    stays = folder.family not in BLANKED and _can_hide(model)
+    padded = Padded.of(torch.ones_like(shown.real)) if stays else shown
+    where = padded.where if marked is None else padded.where.give(marked=padded.front(marked))
+    x = model.front(padded.front(_fields(model, folder, tokens)), _placed(family, where, padded, tokens))
+    with hidden_keys(model, shown.real | ~padded.real):  # what was moved needs no hiding
+        depths = Depths.of(model.stack, x, where)
+    stream = depths.streams[-1]
+    made = depths.named(padded) | {"last_hidden_state": padded.back(stream)}
+    return answered(model, folder, made, Seen.of(where, stream), padded, shown.real)
+
+
+def answered(model: Encoder, folder: Folder, made: Outputs, read: Seen, padded: Padded, shown: Tensor) -> Outputs:
+    """With what the heads say of this stream, and the loss if labels are given; `shown` is what the mask shows."""
+    names, stream, where = _names(model, folder), read.parts[0], read
+    for kind, head in model.heads.items():
+        answer = head(stream, where)
+        if isinstance(head, Pooled):
+            if bool(padded.real[:, 0].all()):  # otherwise theirs is about padding
+                made["pooler_output" if head.scores is None else names[kind]] = answer
+        elif kind == "spans":
+            made["start_logits"], made["end_logits"] = padded.back(answer).unbind(-1)
+        else:
+            made[names[kind]] = padded.back(answer)
+    if "pooled" in model.heads and folder.family in BLANKED and _untold(folder, made):
+        return made | _blanked_loss(made["logits"], folder.inputs["labels"])
+    loss = _loss(model, folder, made, shown, padded.real)
+    return made if loss is None else made | {"loss": loss}
+
+
+class Hiding(Relates):
+    """A position code that hides keys as references do: the lowest number there is is added to their scores.
+
+    Hidden tokens ask like all others. In a row that hides everything that number swallows all scores, and all keys
+    weigh the same.
+    """
+
+    def __init__(self, code: Relates, shown: Tensor) -> None:
+        super().__init__()
+        self.code, self.shown = code, shown  # shown: [B, T], by order
+
+    def turn(self, x: Tensor, where: Stamps) -> Tensor:
+        return self.code.turn(x, where)
+
+    def turn_value(self, x: Tensor, where: Stamps) -> Tensor:
+        return self.code.turn_value(x, where)
+
+    def meet(self, query: Tensor, key: Tensor, where: Stamps, seen: Stamps) -> tuple[Tensor, Tensor]:
+        return self.code.meet(query, key, where, seen)
+
+    @property
+    def bias(self) -> Term:
+        return self._added
+
+    def _added(self, query: Tensor, key: Tensor, where: Stamps, seen: Stamps) -> Tensor:
+        hidden = ~self.shown.gather(1, seen.order)[:, None, None]  # [B, 1, 1, N]
+        lowest = torch.zeros_like(hidden, dtype=query.dtype).masked_fill(hidden, torch.finfo(query.dtype).min)
+        return lowest if self.code.bias is None else self.code.bias(query, key, where, seen) + lowest
+
+
+@contextmanager
+def hidden_keys(model: Encoder, shown: Tensor) -> Iterator[None]:
+    """While this lasts, nobody looks at the tokens that are not shown. [B, T]"""
+    mixers = [] if bool(shown.all()) else [part for part in model.stack.modules() if isinstance(part, Attention)]
+    codes = [mixer.position for mixer in mixers]
+    for mixer, code in zip(mixers, codes, strict=True):
+        mixer.position = Hiding(code, shown)
+    try:
+        with veiled(model.stack, shown):
+            yield
+    finally:
+        for mixer, code in zip(mixers, codes, strict=True):
+            mixer.position = code
+
+
+def _can_hide(model: Encoder) -> bool:
+    """Whether tokens meet in attention alone, and there all of them, or in mixers with a veil."""
+    return all(_hides(block.mixer) for block in model.stack.layers)
+
+
+def _hides(mixer: nn.Module) -> bool:
+    veiled = any(isinstance(part, Veil) for part in mixer.modules())
+    return veiled or (isinstance(mixer, Attention) and isinstance(mixer.mask, Whole))
+
+
+def _must_be_read(folder: Folder) -> None:
+    """Raise if an input that heed does not read would change the answer."""
+    given = [name for name in UNREAD if name in folder.inputs]
+    if given:
+        raise WeightsError(
+            f"{folder.path / INPUTS} holds {' and '.join(given)}, which heed does not read for {folder.family}, and "
+            "which changes what the model gives; record inputs and outputs without"
+        )
+
+
+def _placed(family: Family, where: Where, padded: Padded, tokens: Tensor) -> Where:
+    """The stamps that the embeddings are placed by. Where ids are counted, a padding id stands before all others."""
+    if not isinstance(family, OneSided) or family.uncounted is None:
+        return where
+    counted = tokens != family.uncounted
+    return Where(where.order, padded.front((counted.cumsum(1) - 1).masked_fill(~counted, -1)))
+
+
+def _fields(model: Encoder, folder: Folder, tokens: Tensor) -> Tensor:
+    """Every token with the fields that the model knows; those that are not given are 0. [B, T, fields]"""
+    fields = [tokens[..., None]]
+    if model.front.segment is not None:
+        given = "token_type_ids" in folder.inputs
+        fields.append(sequence(folder, "token_type_ids")[..., None] if given else torch.zeros_like(fields[0]))
+    if model.front.box is not None:
+        given = "bbox" in folder.inputs
+        fields.append(sequence(folder, "bbox", 4) if given else torch.zeros_like(fields[0]).expand(-1, -1, 4))
+    try:
+        return torch.cat(fields, -1)
+    except RuntimeError:
+        shapes = ", ".join(str(list(field.shape[:2])) for field in fields)
+        raise WeightsError(f"{folder.path / INPUTS}: ids, segments and boxes have the shapes {shapes}") from None
+
+
+def _names(model: Encoder, folder: Folder) -> dict[str, str]:
+    """What the scores of each head are called: logits, unless the model is trained on two things at once."""
+    names = dict.fromkeys(model.heads, "logits")
+    if "masked" not in model.heads or "pooled" not in model.heads or model.heads["pooled"].scores is None:
+        return names
+    told = " ".join(map(str, folder.config.get("architectures") or ()))
+    pair = PAIRS.get(folder.family, PAIR)[0]
+    if "MaskedLM" in told:
+        return names | {"pooled": pair}
+    if "NextSentence" in told:
+        return names | {"masked": "prediction_logits"}
+    return names | {"masked": "prediction_logits", "pooled": pair}
+
+
+def _loss(model: Encoder, folder: Folder, made: Outputs, shown: Tensor, equal: Tensor) -> Tensor | None:
+    """What is asked, scored and summed, if everything that it needs is there.
+
+    `shown` is what the mask shows; `equal`, where heed gives what the reference gives: no label may lie elsewhere.
+    """
+    given = folder.inputs
+    if "spans" in model.heads:
+        return _span_loss(folder, made, equal)
+    if "labels" not in given:
+        return None
+    labels = given["labels"]
+    if "replaced" in model.heads:
+        _must_have(labels, shown.shape)
+        return F.binary_cross_entropy_with_logits(made["logits"][shown], labels[shown].to(made["logits"]))
+    if "logits" in made and made["logits"].dim() == 2:
+        return _text_loss(folder, made["logits"], labels)
+    scores = "logits" if "logits" in made else "prediction_logits"
+    if scores not in made:
+        return None
+    _must_have(labels, equal.shape)
+    if bool((labels[~equal] != NO_LABEL).any()):
+        return None
+    if scores == "logits":
+        return _mean(made[scores], labels)
+    name, label = PAIRS.get(folder.family, PAIR)
+    if name not in made or label not in given:
+        return None
+    return _mean(made[scores], labels) + _mean(made[name], given[label].flatten())
+
+
+def _text_loss(folder: Folder, scores: Tensor, labels: Tensor) -> Tensor | None:
+    """A text has a value, a class or several classes: as the config says or, if it does not, as the labels look."""
+    guess = ONE if labels.dtype in (torch.long, torch.int) else MANY
+    problem = folder.config.get("problem_type") or ("regression" if scores.shape[-1] == 1 else guess)
+    if problem == ONE:
+        return _mean(scores, labels.flatten())
+    labels = labels[:, None] if scores.shape[-1] == 1 and labels.dim() == 1 else labels
+    _must_have(labels, scores.shape)
+    if problem == "regression":
+        return F.mse_loss(scores, labels.to(scores))
+    return F.binary_cross_entropy_with_logits(scores, labels.to(scores)) if problem == MANY else None
+
+
+def _untold(folder: Folder, made: Outputs) -> bool:
+    """Whether texts have labels of which the config does not say what they are."""
+    asked = "labels" in folder.inputs and "logits" in made and made["logits"].dim() == 2
+    return asked and folder.config.get("problem_type") is None
+
+
+def _blanked_loss(scores: Tensor, labels: Tensor) -> Outputs:
+    """DeBERTa's own rules: one score is a value, and given as such; labels below 0 do not count; shares may be soft."""
+    if scores.shape[-1] == 1:
+        _must_have(labels.flatten(), scores.shape[:1])
+        values = scores.flatten().to(labels.dtype)
+        return {"logits": values, "loss": F.mse_loss(values.to(scores), labels.flatten().to(scores)).to(labels.dtype)}
+    if labels.dim() == 1 or labels.shape[-1] == 1:
+        classes = labels.flatten().long()
+        classes = classes.masked_fill(classes < 0, NO_LABEL)
+        none = bool((classes == NO_LABEL).all())
+        return {"loss": torch.zeros((), dtype=scores.dtype) if none else _mean(scores, classes)}
+    _must_have(labels, scores.shape)
+    return {"loss": -(scores.log_softmax(-1) * labels).sum(-1).mean()}
+
+
+def _mean(scores: Tensor, labels: Tensor) -> Tensor:
+    _must_have(labels, scores.shape[:-1])
+    if labels.is_floating_point():
+        raise WeightsError(
+            f"labels are {labels.dtype}; needed is the number of a class for each of {list(labels.shape)}"
+        )
+    return mean_loss(scores, labels.long())
+
+
+def _must_have(labels: Tensor, shape: torch.Size) -> None:
+    if labels.shape != shape:
+        raise WeightsError(f"labels have the shape {list(labels.shape)}; needed is {list(shape)}")
+
+
+def _span_loss(folder: Folder, made: Outputs, equal: Tensor) -> Tensor | None:
+    """The mean of both ends, over all columns: where heed's are not theirs, there is none."""
+    names = {"start_logits": "start_positions", "end_logits": "end_positions"}
+    if not bool(equal.all()) or any(name not in folder.inputs for name in names.values()):
+        return None
+    tokens = equal.shape[1]
+    ends = (
+        F.cross_entropy(made[scores], folder.inputs[label].flatten().clamp(0, tokens), ignore_index=tokens)
+        for scores, label in names.items()
+    )
+    return sum(ends, torch.zeros(())) / 2

@@ -1,0 +1,117 @@
+"""What the kernel chooses is what `Sample` chooses, over all its options; and the likeliest tokens of a row."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from heed.core.interfaces import Choice
+from heed.decode import Greedy, Pick, Sample
+from heed.decode.sampling import Drawn, Repetition
+from heed.kernels import program
+from heed.kernels.sampling import chosen, likeliest
+
+# More than there is, ties and nothing at all; hot, cold; a share that few tokens have, and one that most must be in.
+PICKS: tuple[Pick, ...] = (
+    Greedy(),
+    Greedy(repetition=1.4),
+    Sample(),
+    Sample(temperature=0.2),
+    Sample(temperature=1e-310),
+    Sample(temperature=50.0, top_p=0.5),
+    Sample(top_k=1),
+    Sample(top_k=5),
+    Sample(top_k=700),
+    Sample(top_k=10**6),
+    Sample(top_p=1e-3),
+    Sample(top_p=0.9),
+    Sample(top_p=0.99999),
+    Sample(top_p=1.0),
+    Sample(min_p=0.2),
+    Sample(min_p=1.0),
+    Sample(temperature=1.3, top_k=40, top_p=0.9, min_p=0.01, repetition=1.2),
+)
+
+
+@pytest.fixture(autouse=True)
+def _of_each_kind(compiled: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "library", lambda: compiled)
+
+
+def _choice(rows: int) -> Choice:
+    return Choice(torch.ones(rows, dtype=torch.bool), enough=1, ends=torch.empty(0, dtype=torch.long))
+
+
+def _scores(vocabulary: int) -> Iterator[Tensor]:
+    draw = torch.Generator().manual_seed(vocabulary)
+    plain = torch.randn(6, vocabulary, generator=draw)
+    yield plain
+    yield 9 * plain
+    yield (2 * plain).round()  # many are equal
+    yield torch.zeros(6, vocabulary)  # all are
+    yield plain.masked_fill(plain < 0.5, -torch.inf)
+    yield 0.01 * plain - 1e4
+
+
+@pytest.mark.parametrize("vocabulary", [1, 3, 17, 130, 5003])
+@pytest.mark.parametrize("how", PICKS, ids=repr)
+def test_the_kernel_chooses_what_the_written_out_form_chooses(how: Pick, vocabulary: int) -> None:
+    for scores in _scores(vocabulary):
+        if bool((scores == -torch.inf).all(1).any()):
+            continue
+        one, other = how.start(6), how.start(6)
+        penalty = Repetition(how.repetition, [[row % vocabulary, (5 * row) % vocabulary] for row in range(6)])
+        for _ in range(3):
+            wanted = one(penalty(scores))
+            told = penalty.told(other.told(_choice(6), 1))
+            seen = None if told.seen is None else told.seen.clone()
+            tokens, logp = chosen(scores, told)
+            other.used(1)
+            assert torch.equal(tokens, wanted)
+            torch.testing.assert_close(logp, scores.log_softmax(1).gather(1, wanted[:, None])[:, 0], rtol=0, atol=4e-6)
+            if seen is not None:
+                assert told.seen is not None
+                assert torch.equal(told.seen, seen.scatter(1, wanted[:, None], True))
+
+
+def test_draws_are_handed_over_in_their_order() -> None:
+    """Blocks are joined, and what was handed over but not used comes again."""
+    whole, part = (Drawn(Sample(), range(3)) for _ in range(2))
+    wanted = torch.cat([whole._uniform() for _ in range(200)], 1)
+    found: list[Tensor] = []
+    for most, used in ((50, 50), (64, 3), (1, 1), (64, 40), (64, 64), (42, 42)):
+        draws = part.told(_choice(3), most).draws
+        assert draws is not None
+        assert draws.shape == (most, 3)
+        found.append(draws[:used].T)
+        part.used(used)
+    assert torch.equal(torch.cat(found, 1), wanted)
+
+
+def test_no_number_has_no_log_p() -> None:
+    scores = torch.randn(4, 20)
+    scores[0, 7], scores[1, 3], scores[2] = torch.nan, torch.inf, -torch.inf
+    for how in (Greedy(), Sample(top_k=3), Sample(top_p=0.5)):
+        tokens, logp = chosen(scores, how.start(4).told(_choice(4), 1))
+        assert logp.isnan().tolist() == [True, True, True, False]
+        assert bool(((tokens >= 0) & (tokens < 20)).all())
+
+
+@pytest.mark.parametrize("vocabulary", [1, 9, 128, 129, 4000])
+@pytest.mark.parametrize("count", [1, 4, 12])
+def test_the_likeliest(vocabulary: int, count: int) -> None:
+    count = min(count, vocabulary)
+    for scores in _scores(vocabulary):
+        if bool((scores == -torch.inf).all(1).any()):
+            continue
+        logp, tokens = likeliest(scores, count)
+        order = scores.sort(dim=1, descending=True, stable=True).indices[:, :count]
+        assert torch.equal(tokens, order)  # the first of equals first
+        torch.testing.assert_close(logp, scores.log_softmax(1).gather(1, order), rtol=0, atol=4e-6)
+    scores[2, 0] = torch.nan
+    logp, _ = likeliest(scores, count)
+    assert logp.isnan().any(1).tolist() == [False, False, True, False, False, False]

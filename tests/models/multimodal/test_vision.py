@@ -1,0 +1,258 @@
+"""Models that see: under the laws, and by what they are made of."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import heed
+from heed.core.contract import Mixer, Where
+from heed.core.errors import ConfigError, InputError
+from heed.core.laws import LAWS, Case, Law
+from heed.core.spec import Spec
+from heed.mixers import Shifted
+from heed.models import Swin, TextTower, Towers, Viewer
+from heed.models.body import Body
+from heed.models.multimodal.swin import Stage
+from heed.models.multimodal.vision import Distilled
+from heed.parts.inputs.patches import Grid, Merging, Patches
+from heed.parts.layers.norms import LayerNorm
+from heed.parts.outputs.heads import Pooled
+from heed.parts.positions import Learned
+from heed.parts.residual.wiring import PreNorm
+from heed.verify.statements import round_trips
+
+WIDTH = 24
+PLAIN = Viewer.Config(
+    width=WIDTH, depth=2, front=Patches.Config(image=(20, 24), patch=(4, 4)), heads=Pooled.Config(labels=5)
+)
+VIEWERS = (
+    PLAIN,
+    PLAIN.model_copy(update={"front": Patches.Config(image=(10, 12), patch=(2, 2), marks=2, channels=1)}),
+    PLAIN.model_copy(update={"front": Patches.Config(image=(24, 24), patch=(4, 3), marks=0, position=False)}),
+    PLAIN.model_copy(
+        update={
+            "front": Patches.Config(image=(24, 24), patch=(4, 4), bias=False, norm=LayerNorm(), patch_norm=LayerNorm()),
+            "wiring": PreNorm(final=False),
+        }
+    ),
+)
+SMALL = Swin.Config(
+    width=12,
+    depths=(2, 1),
+    heads_per_stage=(2, 4),
+    window=3,
+    front=Patches.Config(image=(22, 30), patch=(4, 4), marks=0, position=True, patch_norm=LayerNorm(), filled=True),
+    heads=Pooled.Config(pool="mean", labels=5),
+)
+SWINS = (
+    SMALL,
+    SMALL.model_copy(
+        update={"depths": (2, 3, 1), "heads_per_stage": (1, 2, 4), "window": 2, "bias": False, "ratio": 1.5}
+    ),
+)
+TEXT = TextTower.Config(vocabulary=13, width=WIDTH, depth=2, position=Learned.Config(length=64), end=7, size=10)
+TOWERS = Towers.Config(text=TEXT, image=PLAIN.model_copy(update={"heads": (Pooled.Config(labels=10, bias=False),)}))
+
+
+class Bare(Mixer[Any]):
+    """A body from its bare embeddings on."""
+
+    def __init__(self, body: Body) -> None:
+        super().__init__()
+        self.body, self.reach = body, body.reach
+
+    def spec(self) -> Spec:
+        return self.body.spec()
+
+    def start(self, *given: Any) -> Any:
+        return self.body.start(*given)
+
+    def forward(self, x: Tensor, where: Where, state: Any = None) -> tuple[Tensor, Any]:
+        return self.body.mix(x, where, state)
+
+
+def mixers(stage: Stage) -> list[Shifted]:
+    found = [layer.mixer for layer in stage.stack.layers]
+    return [mixer for mixer in found if isinstance(mixer, Shifted)]
+
+
+def images(*shape: int) -> Tensor:
+    return torch.randn(shape, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+@pytest.mark.parametrize("config", [*VIEWERS, TEXT], ids=range(len(VIEWERS) + 1))
+def test_viewers_and_readers_obey_the_laws(law: Law, config: Viewer.Config | TextTower.Config) -> None:
+    finding = law(Bare(config.build()), Case.make(WIDTH))
+    assert finding.holds, finding
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+@pytest.mark.parametrize("config", SWINS, ids=range(len(SWINS)))
+def test_every_stage_obeys_the_laws(law: Law, config: Swin.Config) -> None:
+    for stage in config.build().levels:
+        width, grid = mixers(stage)[0].query.in_features, mixers(stage)[0].config.grid
+        tokens = min(11, (grid[0] * grid[1] - 3) // 2)
+        if tokens > 1:  # a law wants positions up to 2·tokens + 3
+            finding = law(stage.stack, Case.make(width, tokens=tokens))
+            assert finding.holds, finding
+
+
+@pytest.mark.parametrize("config", [*VIEWERS, *SWINS, TEXT, TOWERS], ids=lambda config: type(config).__qualname__)
+def test_configs_come_back(config: Any) -> None:
+    assert round_trips(config).holds
+    assert isinstance(heed.build(config), Mixer)
+
+
+@pytest.mark.parametrize("config", [*VIEWERS, *SWINS], ids=range(len(VIEWERS) + len(SWINS)))
+@torch.no_grad()
+def test_images_are_independent_of_one_another(config: Viewer.Config | Swin.Config) -> None:
+    model = config.build().double().eval()
+    batch = images(3, config.front.channels, *config.front.image)
+    whole = model.see(batch)
+    tokens = model.front.embed(batch)[1].shape
+    assert torch.allclose(model.see(batch[[2, 0]]).parts[0], whole.parts[0][[2, 0]], rtol=0, atol=1e-12)
+    assert torch.equal(model(batch, Where.run(*tokens))[0], whole.parts[0])
+    assert torch.equal(model.read(batch, Where.run(*tokens)).parts[0], whole.parts[0])
+    assert torch.equal(copy.deepcopy(model).see(batch).parts[0], whole.parts[0])
+    assert model.heads["pooled"](whole.parts[0], whole).shape == (3, 5)
+
+
+def test_a_viewer_is_its_equation() -> None:
+    """Patches cut out by hand, as one matrix; the mark first; then the positions."""
+    viewer = PLAIN.build().double().eval()
+    picture = images(1, 3, 20, 24)
+    weight, bias = viewer.front.cut.weight.reshape(WIDTH, -1), viewer.front.cut.bias
+    assert bias is not None
+    tokens = [viewer.front.marks[0]]
+    tokens += [
+        weight @ picture[0, :, r : r + 4, c : c + 4].flatten() + bias for r in range(0, 20, 4) for c in range(0, 24, 4)
+    ]
+    position = viewer.front.position
+    assert position is not None
+    x, where = viewer.front(picture)
+    assert torch.allclose(x[0], torch.stack(tokens) + position.table, rtol=0, atol=1e-12)
+    assert (where.height, where.width, where.shape) == (5, 6, (1, 31))
+
+
+def cubic(gap: float, sharp: float = -0.75) -> float:
+    """The weight of a pixel so far away (Keys 1981), as torch sharpens it."""
+    gap = abs(gap)
+    if gap <= 1:
+        return (sharp + 2) * gap**3 - (sharp + 3) * gap**2 + 1
+    return sharp * (gap**3 - 5 * gap**2 + 8 * gap - 4) if gap < 2 else 0.0
+
+
+def test_the_table_of_positions_is_stretched_like_a_picture() -> None:
+    """Both ways at once, with the border repeated; the mark keeps its own."""
+    front = Patches.Config(image=(8, 6), patch=(2, 2)).build(1).double()
+    assert front.position is not None
+    with torch.no_grad():
+        placed = front.place(torch.zeros(1, 1 + 7 * 5, 1, dtype=torch.float64), Grid.of(1, 7, 5, marks=1))
+    table = front.position.table.detach()[:, 0]
+    assert placed[0, 0] == table[0]
+    for row in range(7):
+        for column in range(5):
+            r, c = (row + 0.5) * 4 / 7 - 0.5, (column + 0.5) * 3 / 5 - 0.5
+            wanted = sum(
+                cubic(r - i) * cubic(c - j) * float(table[1 + min(max(i, 0), 3) * 3 + min(max(j, 0), 2)])
+                for i in range(-2, 7)
+                for j in range(-2, 6)
+            )
+            assert float(placed[0, 1 + 5 * row + column]) == pytest.approx(wanted, abs=1e-12)
+
+
+def test_merging_takes_two_by_two_and_fills_up() -> None:
+    merge = Merging(2).double()
+    x = images(1, 3 * 5, 2)
+    y, where = merge(x, Grid.of(1, 3, 5))
+    assert (where.height, where.width, y.shape) == (2, 3, (1, 6, 4))
+    plane = F.pad(x.reshape(3, 5, 2), (0, 0, 0, 1, 0, 1))
+    for row in range(2):
+        for column in range(3):
+            r, c = 2 * row, 2 * column
+            four = torch.cat((plane[r, c], plane[r + 1, c], plane[r, c + 1], plane[r + 1, c + 1]))
+            assert torch.allclose(y[0, 3 * row + column], merge.narrow(merge.norm(four)), rtol=0, atol=1e-12)
+
+
+def test_every_second_layer_of_a_stage_is_shifted() -> None:
+    stages = SWINS[1].build().levels
+    shifts = [[mixer.config.shift for mixer in mixers(stage)] for stage in stages]
+    assert shifts == [[0, 1], [0, 1, 0], [0]]
+    grids = [mixers(stage)[0].config.grid for stage in stages]
+    assert grids == [(6, 8), (3, 4), (2, 2)]
+
+
+@torch.no_grad()
+def test_towers_match_what_belongs_together() -> None:
+    towers = TOWERS.build().double().eval()
+    tokens, where = torch.tensor([[1, 2, 7, 3], [4, 7, 7, 7], [7, 0, 0, 0]]), Where.ragged([4, 2, 1])
+    batch = images(2, 3, 20, 24)
+    scores = towers.match(batch, tokens, where)
+    assert scores.shape == (2, 3)
+    text, image = towers.texts(tokens, where), towers.images(batch)
+    assert torch.allclose(text.norm(dim=1), torch.ones(3, dtype=torch.float64))
+    assert torch.allclose(scores, towers.scale.exp() * image @ text.T, rtol=0, atol=1e-12)
+    assert float(towers.scale.exp()) == pytest.approx(1 / 0.07, rel=1e-4)
+    for row, end in enumerate((2, 1, 0)):  # the first end counts, and nothing after it
+        alone = towers.texts(tokens[row : row + 1, : end + 1], Where.run(1, end + 1))
+        assert torch.allclose(alone[0], text[row], rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_the_highest_token_ends_a_text_where_none_is_named() -> None:
+    tower = TEXT.model_copy(update={"end": None}).build().double().eval()
+    tokens = torch.tensor([[1, 12, 3, 4], [5, 6, 9, 12]])
+    stream, _ = tower(tokens, Where.run(2, 4))
+    assert torch.equal(tower.ended(stream, tokens, Where.run(2, 4)), stream[[0, 1], [1, 3]])
+    assert torch.equal(tower.ended(stream, tokens, Where.ragged([4, 3], width=4)), stream[[0, 1], [1, 2]])
+
+
+@torch.no_grad()
+def test_a_taught_mark_has_half_a_say() -> None:
+    config = PLAIN.model_copy(
+        update={"front": Patches.Config(image=(8, 8), patch=(4, 4), marks=2), "heads": (Distilled.Config(labels=3),)}
+    )
+    viewer = config.build().double().eval()
+    seen = viewer.see(images(2, 3, 8, 8))
+    head, stream = viewer.heads["distilled"], seen.parts[0]
+    assert isinstance(head, Distilled)
+    assert torch.allclose(head(stream, seen), (head.own(stream[:, 0]) + head.taught(stream[:, 1])) / 2)
+
+
+def test_they_can_be_trained() -> None:
+    """Every weight of a classifier feels its loss."""
+    for config in (PLAIN, SMALL, SWINS[1]):
+        model = config.build()
+        seen = model.see(torch.randn(2, 3, *config.front.image))
+        F.cross_entropy(model.heads["pooled"](seen.parts[0], seen), torch.tensor([1, 4])).backward()
+        cold = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
+        assert not cold
+    towers = TOWERS.build()
+    scores = towers.match(torch.randn(2, 3, 20, 24), torch.tensor([[1, 7], [2, 7]]), Where.run(2, 2))
+    F.cross_entropy(scores, torch.arange(2)).backward()
+    assert all(p.grad is not None for p in towers.parameters())
+
+
+def test_sizes_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ConfigError, match="depths names 2 stages and heads_per_stage 1"):
+        Swin.Config(width=4, depths=(1, 1), heads_per_stage=(1,), front=SMALL.front)
+    with pytest.raises(ConfigError, match="a plane has no place for marks; set front.marks to 0"):
+        Swin.Config(width=4, depths=(1,), heads_per_stage=(1,), front=PLAIN.front)
+    with pytest.raises(ConfigError, match="the text tower answers in 10 channels, the image tower in \\[5\\]"):
+        Towers.Config(text=TEXT, image=PLAIN)
+    viewer = PLAIN.build()
+    with pytest.raises(InputError, match="images must be numbers of shape .rows, 3, height, width."):
+        viewer.see(torch.zeros(2, 3, 20, 24, dtype=torch.uint8))
+    with pytest.raises(InputError, match="smaller than one patch of 4x4"):
+        viewer.see(torch.zeros(2, 3, 3, 24))
+    with pytest.raises(InputError, match="use see"):
+        viewer(torch.zeros(2, 3, 20, 24), Where.run(2, 30))
+    assert PLAIN.sized(99) == PLAIN
+    assert TOWERS.sized(13).text.vocabulary == 13
