@@ -12,7 +12,6 @@ from heed.mixers import (
     BigBird,
     Branches,
     Clustered,
-    Compressed,
     Convolution,
     Dilated,
     DynamicConv,
@@ -20,23 +19,24 @@ from heed.mixers import (
     GatedRetention,
     GatedUnit,
     Gru,
-    Hashed,
     Infini,
     Involution,
     LightConv,
     LinearAttention,
     Linformer,
     Longformer,
+    Lsh,
     Lstm,
     Mamba,
+    MemoryCompressed,
     Mssa,
     Nystrom,
     Performer,
-    Recurrent,
     Retention,
     Rwkv,
     Separable,
-    Transient,
+    TransformerXLAttention,
+    TransientGlobal,
     Yoso,
 )
 from heed.parts.masks import Atrous, Fixed, Sparse, Strided, Whole, Window
@@ -116,14 +116,14 @@ CONTENDERS: dict[str, Contender] = {
         aim=True,
     ),
     "transient-global": Contender(
-        Transient.Config(heads=HEADS, radius=127, block=64),
-        Transient.Config(heads=FEW, radius=15, block=8),
+        TransientGlobal.Config(heads=HEADS, radius=127, block=64),
+        TransientGlobal.Config(heads=FEW, radius=15, block=8),
         "less than square",
         both_ways=True,
     ),
     "reformer": Contender(
-        Hashed.Config(heads=HEADS, buckets=64, rounds=2),
-        Hashed.Config(heads=FEW, buckets=4, rounds=2),
+        Lsh.Config(heads=HEADS, buckets=64, rounds=2),
+        Lsh.Config(heads=FEW, buckets=4, rounds=2),
         "less than square",
     ),
     "clustered": Contender(
@@ -142,10 +142,12 @@ CONTENDERS: dict[str, Contender] = {
         Yoso.Config(heads=HEADS, bits=8, hashes=16), Yoso.Config(heads=FEW, bits=4, hashes=16), both_ways=True
     ),
     "fnet": Contender(Fourier.Config(), Fourier.Config(), both_ways=True),
-    "memory-compressed": Contender(Compressed.Config(heads=HEADS), Compressed.Config(heads=FEW), "less than square"),
+    "memory-compressed": Contender(
+        MemoryCompressed.Config(heads=HEADS), MemoryCompressed.Config(heads=FEW), "less than square"
+    ),
     "transformer-xl": Contender(
-        Recurrent.Config(heads=HEADS, length=256, memory=256),
-        Recurrent.Config(heads=FEW, length=16, memory=16, stopped=False),
+        TransformerXLAttention.Config(heads=HEADS, length=256, memory=256),
+        TransformerXLAttention.Config(heads=FEW, length=16, memory=16, stopped=False),
         aim=True,
     ),
     "infini": Contender(

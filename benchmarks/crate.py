@@ -19,7 +19,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 
 from benchmarks.measure import Figure, apart
 from benchmarks.report import Row, Target
-from heed.models import Viewer
+from heed.models import VisionEncoder
 from heed.models.architectures.crate import Layer, Size, crate, layerwise
 from heed.show.drawing import Chart, Even, below, chart
 
@@ -83,7 +83,7 @@ def learn(rounds: int = ROUNDS) -> Outcome:
     return Outcome(float(right.double().mean()), before, layerwise(model, digits.unseen))
 
 
-def scores(model: Viewer, images: Tensor) -> Tensor:
+def scores(model: VisionEncoder, images: Tensor) -> Tensor:
     """Of the ten digits. [B, 10]"""
     seen = model.see(images)
     found: Tensor = model.heads["pooled"](seen.parts[0], seen)

@@ -187,7 +187,7 @@ def _mixer(config: type[MixerConfig]) -> Page:
 
 
 def _example(name: str) -> list[str]:
-    beside = {"Cross": "memory", "Nearest": "memory", "Chunked": ""}.get(name)
+    beside = {"Cross": "memory", "KnnCross": "memory", "ChunkedCross": ""}.get(name)
     lines = ["import torch", "", "import heed", f"from heed.mixers import {name}", ""]
     lines.append(f"mixer = {name}.Config().build(width={WIDTH * 2})")
     where = f"heed.Where.run(2, {LENGTH})"

@@ -152,8 +152,8 @@ def _slope(weight: Tensor) -> Tensor:
 def renamed(weights: dict[str, Tensor], depth: int) -> dict[str, Tensor]:
     """heed's weights under the peer's names."""
     found = {
-        "source.weight": weights["encoder.front.table.weight"],
-        "target.weight": weights["decoder.front.table.weight"],
+        "source.weight": weights["encoder.embeddings.table.weight"],
+        "target.weight": weights["decoder.embeddings.table.weight"],
         "generator.weight": weights["decoder.head.weight"],
         "generator.bias": weights["decoder.head.bias"],
     }

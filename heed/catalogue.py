@@ -11,9 +11,9 @@ from .core.config import Config, kind_of
 from .core.contract import MixerConfig
 from .core.spec import words
 from .data import SOURCES
-from .decode import WAYS
+from .decode import STRATEGIES
 from .mixers import MIXERS
-from .models import ARCHITECTURES, MODELS, SENSES
+from .models import ARCHITECTURES, MODELS, MULTIMODAL
 from .parts.feedforward import FEEDFORWARDS
 from .parts.layers.norms import NORMS
 from .parts.masks import MASKS
@@ -58,7 +58,7 @@ def entries() -> Iterator[Entry]:
     yield from _plain("wirings", WIRINGS)
     yield from _plain("heads", HEADS)
     yield from _plain("models", MODELS)
-    yield from _plain("images and sounds", SENSES)
+    yield from _plain("images and sounds", MULTIMODAL)
     yield from _plain("architectures", ARCHITECTURES)
     yield from _plain("edits", EDITS)
     for family in FAMILIES:
@@ -67,7 +67,7 @@ def entries() -> Iterator[Entry]:
     yield from _plain("tokenizers", TOKENIZERS)
     yield from _plain("data", SOURCES)
     yield from _plain("tasks", TASKS)
-    yield from _plain("decoding", WAYS)
+    yield from _plain("decoding", STRATEGIES)
 
 
 def _plain(table: str, configs: Iterable[type[Config]]) -> Iterator[Entry]:

@@ -112,7 +112,7 @@ def _loaded(work: Work) -> Mixer[Any]:
 def _read_per_token(model: nn.Module) -> int:
     """Weights, but for the rows of an embedding that are not looked up."""
     held = {tensor.data_ptr(): tensor for tensor in (*model.parameters(), *model.buffers())}
-    head, table = (_places(model.get_submodule(name)) for name in ("head", "front.table"))
+    head, table = (_places(model.get_submodule(name)) for name in ("head", "embeddings.table"))
     return sum(tensor.nbytes for place, tensor in held.items() if place not in table - head)
 
 

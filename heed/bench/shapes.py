@@ -168,7 +168,7 @@ def write(config: Data, folder: Path, *, weighs: bool) -> None:
             if weight.dim() < 2:
                 weight.add_(torch.randn_like(weight), alpha=0.01)
         if config["model_type"] == "marian":  # whose padding, which begins a target, is zero
-            model.get_parameter("encoder.front.table.weight")[config["pad_token_id"]] = 0
+            model.get_parameter("encoder.embeddings.table.weight")[config["pad_token_id"]] = 0
     weights.write(weights.Opened(family, model, family.names(names), config, {}, chosen), folder)
     _tokenizer(int(config["vocab_size"]), folder)
 

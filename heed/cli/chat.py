@@ -10,10 +10,10 @@ import typer
 from .options import Wish, print_json
 
 if TYPE_CHECKING:
-    from ..tasks import Ready
+    from ..pipelines import Pipeline
 
 
-def talk(ready: Ready, wish: Wish, lines: Iterable[str], system: str | None, *, as_json: bool) -> None:
+def talk(ready: Pipeline, wish: Wish, lines: Iterable[str], system: str | None, *, as_json: bool) -> None:
     """Every line is answered in the light of all before it; an empty line is passed over."""
     from ..pipelines.loaded import Continuer
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from ..tasks import Ask, Task
+    from ..pipelines import GenerationConfig
+    from ..tasks import Task
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Change a setting: a.b=value. May be repeated.")]
@@ -42,12 +43,12 @@ class Wish:
     stop: Annotated[list[str] | None, typer.Option(help="End the answer before this text. May be repeated.")] = None
     prefix: Annotated[str, typer.Option(help="Every answer begins so.")] = ""
 
-    def ask(self, task: Task) -> Ask:
+    def ask(self, task: Task) -> GenerationConfig:
         """Typed; contradictions are errors."""
-        from ..tasks import Ask
+        from ..pipelines import GenerationConfig
 
         rest = _given(limit=self.limit, stop=self.stop or None)
-        return Ask.load({"how": self._how(task.decode.dump()), "prefix": self.prefix, **rest})
+        return GenerationConfig.load({"how": self._how(task.decode.dump()), "prefix": self.prefix, **rest})
 
     def _how(self, usual: dict[str, Any]) -> dict[str, Any]:
         """How tokens are chosen: the task's usual way, with what was asked for instead."""

@@ -16,7 +16,7 @@ from .options import Data, Json, Sets, Wish, file_settings, named_files, print_j
 if TYPE_CHECKING:
     from io import BufferedReader
 
-    from ..tasks import Answers, Ask, Ready, Scores
+    from ..pipelines import GenerationConfig, Pipeline, Scores, TextGeneration
 
 TOGETHER = 64  # lines that are answered together, if so many are there
 CHUNK = 1 << 16  # bytes of the input that are read at once, at most
@@ -92,25 +92,25 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Use a model, yours or anybody's: go on from texts, translate, chat, fill in masks, classify, transcribe files."""
+    from ..pipelines import TextGeneration
     from ..runs import load
-    from ..tasks import Answers
 
     if system is not None and not chat:
         raise typer.BadParameter("--system is what a chat begins with; add --chat")
     ready = load(path)
-    if label and (chat or isinstance(ready, Answers)):
+    if label and (chat or isinstance(ready, TextGeneration)):
         raise typer.BadParameter("--label names classes of images; a model that writes has none")
     if chat:
         from .chat import talk
 
         talk(ready, wish, text or _each_line(), system, as_json=as_json)
-    elif isinstance(ready, Answers):
+    elif isinstance(ready, TextGeneration):
         _write(ready, wish, [text] if text else _lines(), as_json=as_json)
     else:
         _respond(ready, wish, text or _each_line(), label or [], as_json=as_json)
 
 
-def _respond(ready: Ready, wish: Wish, lines: Iterable[str], labels: list[str], *, as_json: bool) -> None:
+def _respond(ready: Pipeline, wish: Wish, lines: Iterable[str], labels: list[str], *, as_json: bool) -> None:
     from ..pipelines.vision import classes_told
 
     given = [field.name for field in fields(wish) if getattr(wish, field.name) not in (None, "", [])]
@@ -122,7 +122,7 @@ def _respond(ready: Ready, wish: Wish, lines: Iterable[str], labels: list[str], 
         print_json({"text": line, **response.data}, indent=None) if as_json else print(response.text, flush=True)
 
 
-def _write(ready: Answers, wish: Wish, batches: Iterable[list[str]], *, as_json: bool) -> None:
+def _write(ready: TextGeneration, wish: Wish, batches: Iterable[list[str]], *, as_json: bool) -> None:
     ask, number = wish.ask(ready.task), 0
     for lines in batches:
         streams = len(lines) == 1 or sys.stdout.isatty()
@@ -164,14 +164,14 @@ def _text(line: bytes, number: int) -> str:
         ) from None
 
 
-def _stream(ready: Answers, line: str, ask: Ask, number: int) -> None:
+def _stream(ready: TextGeneration, line: str, ask: GenerationConfig, number: int) -> None:
     print(ready.lead(line), end="", flush=True)
     for piece in ready.stream(line, ask, first=number):
         print(piece, end="", flush=True)
     print(flush=True)
 
 
-def _answer(ready: Answers, lines: list[str], ask: Ask, first: int, *, as_json: bool) -> None:
+def _answer(ready: TextGeneration, lines: list[str], ask: GenerationConfig, first: int, *, as_json: bool) -> None:
     for line, best in zip(lines, ready.answers(lines, ask, first=first), strict=True):
         if as_json:
             print_json({"text": line, "answers": [asdict(answer) for answer in best]}, indent=None)

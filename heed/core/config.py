@@ -15,16 +15,17 @@ from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeAlias, get_args
+from warnings import warn
 
 import tomli_w
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, Strict, ValidationError
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, Strict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, core_schema
 
 from .atomic import replacing
 from .errors import ConfigError
-from .tables import Table
+from .tables import Named, Table
 
 Data: TypeAlias = "dict[str, Any]"  # what a TOML or JSON file holds
 LARGEST = 1 << 26  # bytes of such a file
@@ -117,7 +118,10 @@ class OneOf:
         for kind in found:
             choices[kind] = core_schema.no_info_plain_validator_function(partial(_own, found, kind))
         each = core_schema.simple_ser_schema("any")  # written as its own class says
-        return core_schema.tagged_union_schema(choices, discriminator="kind", serialization=each)
+        union = core_schema.tagged_union_schema(choices, discriminator="kind", serialization=each)
+        renamed = found.renamed if isinstance(found, Named) else {}
+        current = partial(_current, renamed)
+        return core_schema.no_info_before_validator_function(current, union) if renamed else union
 
 
 class ManyOf(OneOf):
@@ -242,6 +246,28 @@ def _configs_in(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Mappi
 def _own(choices: Mapping[str, type[Config]], kind: str, value: Any) -> Config:
     """What the class of this kind makes of a value."""
     return choices[kind].model_validate(value)
+
+
+def _current(renamed: Mapping[str, str], value: Any) -> Any:
+    """What was written when a kind had another name."""
+    old = value.get("kind") if isinstance(value, dict) else None
+    if not isinstance(old, str) or old not in renamed:
+        return value
+    warn(f"kind {old!r} is called {renamed[old]!r} now; the old name will go", DeprecationWarning, stacklevel=2)
+    return {**value, "kind": renamed[old]}
+
+
+def renamed_keys(**now: str) -> Any:
+    """A validator of a Config: keys of the last release, and what they are called now."""
+
+    def current(cls: type[Config], value: Any) -> Any:
+        old = [key for key in now if isinstance(value, dict) and key in value]
+        for key in old:
+            message = f"{cls.__qualname__}: {key} is called {now[key]} now; the old name will go"
+            warn(message, DeprecationWarning, stacklevel=2)
+        return {now.get(key, key): held for key, held in value.items()} if old else value
+
+    return model_validator(mode="before")(classmethod(current))  # type: ignore[arg-type]  # as its decorator is used
 
 
 def _several(value: Any) -> Any:

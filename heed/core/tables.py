@@ -13,6 +13,7 @@ from importlib import import_module
 from operator import attrgetter
 from types import ModuleType
 from typing import Any, TypeVar, overload
+from warnings import warn
 
 from .collector import at_rest
 
@@ -22,8 +23,9 @@ T_co = TypeVar("T_co", covariant=True)
 class Named(Mapping[str, T_co]):
     """Things of a package by name: `{"gru": "lstm:Gru.Config"}` is `Gru.Config` of its module `lstm`."""
 
-    def __init__(self, package: str, places: Mapping[str, str]) -> None:
+    def __init__(self, package: str, places: Mapping[str, str], renamed: Mapping[str, str] | None = None) -> None:
         self.package, self.places = package, places
+        self.renamed = renamed or {}  # names that things had before, and those that they have now
 
     def __getitem__(self, name: str) -> T_co:
         module, _, path = self.places[name].partition(":")
@@ -50,8 +52,8 @@ class Named(Mapping[str, T_co]):
 class Table(Sequence[T_co]):
     """The same as a tuple, in the order of the names; a thing of several names stands in it once."""
 
-    def __init__(self, package: str, places: Mapping[str, str]) -> None:
-        self.named: Named[T_co] = Named(package, places)
+    def __init__(self, package: str, places: Mapping[str, str], renamed: Mapping[str, str] | None = None) -> None:
+        self.named: Named[T_co] = Named(package, places, renamed)
         firsts = dict[str, str]()
         for name, place in places.items():
             firsts.setdefault(place, name)
@@ -70,20 +72,25 @@ class Table(Sequence[T_co]):
 
     def __add__(self, other: Table[T_co]) -> Table[T_co]:
         """Both tables of a package as one."""
-        return Table(self.named.package, {**self.named.places, **other.named.places})
+        one, two = self.named, other.named
+        return Table(one.package, {**one.places, **two.places}, {**one.renamed, **two.renamed})
 
 
 def later(
-    package: str, holders: Mapping[str, str], *tables: Table[object]
+    package: str, holders: Mapping[str, str], *tables: Table[object], renamed: Mapping[str, str] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """A package's `__getattr__` and `__dir__`: public names and the modules that hold them, and what is in its tables.
 
     A name is imported when it is first asked for. It must not be that of a module of the package: once that is
-    imported, Python gives the module instead.
+    imported, Python gives the module instead. `renamed` maps names of the last release to those of this one, in this
+    package or, as `heed.pipelines:Pipeline`, in another; whoever uses one is warned.
     """
+    old = renamed or {}
     holders = {**holders, **{name: module for table in tables for name, module in table.named.holders}}
 
     def get(name: str) -> Any:
+        if name in old:
+            return _renamed(package, name, old[name])
         if name not in holders:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         thing = getattr(_imported(package, holders[name]), name)
@@ -91,6 +98,13 @@ def later(
         return thing
 
     return get, lambda: sorted({*vars(sys.modules[package]), *holders})
+
+
+def _renamed(package: str, name: str, now: str) -> Any:
+    module, _, new = now.rpartition(":")
+    home = module or package
+    warn(f"{package}.{name} is called {home}.{new} now; the old name will go", DeprecationWarning, stacklevel=3)
+    return getattr(import_module(home), new)
 
 
 def _imported(package: str, module: str) -> ModuleType:

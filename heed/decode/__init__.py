@@ -8,40 +8,40 @@ from ..core.tables import later
 
 if TYPE_CHECKING:
     from .beam import Beam
-    from .constraints import Allow, Begin, Choices, Never
-    from .generated import Token, Why, Written
-    from .loop import WAYS, AnyWay, generate, stream
-    from .sampling import PICKS, Greedy, Pick, Sample
+    from .constraints import Begin, Choices, Constraint, Never
+    from .generated import Generated, Token, Why
+    from .loop import STRATEGIES, AnyStrategy, generate, stream
+    from .sampling import SAMPLING, Greedy, Sample, SamplingConfig
     from .stop import Stop
 else:
     __getattr__, __dir__ = later(
         __name__,
         {
-            **dict.fromkeys(("Allow", "Begin", "Choices", "Never"), "constraints"),
+            **dict.fromkeys(("Constraint", "Begin", "Choices", "Never"), "constraints"),
             "Beam": "beam",
-            **dict.fromkeys(("WAYS", "AnyWay", "generate", "stream"), "loop"),
-            **dict.fromkeys(("PICKS", "Greedy", "Pick", "Sample"), "sampling"),
+            **dict.fromkeys(("STRATEGIES", "AnyStrategy", "generate", "stream"), "loop"),
+            **dict.fromkeys(("SAMPLING", "Greedy", "SamplingConfig", "Sample"), "sampling"),
             "Stop": "stop",
-            **dict.fromkeys(("Token", "Why", "Written"), "generated"),
+            **dict.fromkeys(("Token", "Why", "Generated"), "generated"),
         },
     )
 
 __all__ = [
-    "PICKS",
-    "WAYS",
-    "Allow",
-    "AnyWay",
+    "SAMPLING",
+    "STRATEGIES",
+    "AnyStrategy",
     "Beam",
     "Begin",
     "Choices",
+    "Constraint",
+    "Generated",
     "Greedy",
     "Never",
-    "Pick",
     "Sample",
+    "SamplingConfig",
     "Stop",
     "Token",
     "Why",
-    "Written",
     "generate",
     "stream",
 ]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..core.config import Config, Flag, Size
 from ..core.errors import InputError
-from .generated import Why, Written
+from .generated import Generated, Why
 from .rows import Rows
 from .rules import Rules
 from .stop import kept
@@ -58,9 +58,9 @@ class Complete:
 
     def __init__(self, how: Beam) -> None:
         self._how = how
-        self._rated: list[tuple[float, Written]] = []
+        self._rated: list[tuple[float, Generated]] = []
 
-    def add(self, written: Written, length: int) -> None:
+    def add(self, written: Generated, length: int) -> None:
         """Set one aside. Two ends, or two stop strings, can give the same answer: the better one counts."""
         rated = [*self._rated, (self._how.rating(written.score, length), written)]
         rated.sort(key=lambda pair: -pair[0])  # stable: of equals the one found first
@@ -75,7 +75,7 @@ class Complete:
             return False
         return self._how.hope(live, length, limit) <= self._rated[self._how.best - 1][0]
 
-    def best(self) -> list[Written]:
+    def best(self) -> list[Generated]:
         """The answers asked for."""
         return [written for _, written in self._rated[: self._how.best]]
 
@@ -98,7 +98,7 @@ class Search:
         self._complete = [Complete(how) for _ in self._prompts]
 
     @torch.no_grad()
-    def run(self) -> list[list[Written]]:
+    def run(self) -> list[list[Generated]]:
         """The best answers to each prompt."""
         scores = self._rows.read()
         self._rules.fit(scores)
@@ -154,11 +154,11 @@ class Search:
             tokens = self._tokens[row, ahead.beam[row, rank]].tolist()
             token, score = int(ahead.token[row, rank]), float(ahead.score[row, rank])
             if token in self._rules.ends:
-                self._add(row, Written(tuple(tokens), score, "end"), length)
+                self._add(row, Generated(tuple(tokens), score, "end"), length)
             else:
                 self._add_cut(row, [*tokens, token], score)
 
-    def _add(self, row: int, written: Written, length: int) -> None:
+    def _add(self, row: int, written: Generated, length: int) -> None:
         self._complete[self._prompts[row]].add(written, length)
 
     def _add_cut(self, row: int, tokens: list[int], score: float) -> None:
@@ -167,7 +167,7 @@ class Search:
         stopped = stop is not None and stop.find(stop.decode(tokens)) is not None
         stay = kept(stop, tokens) if stop is not None and stopped else len(tokens)
         why: Why = "stop" if stopped else "limit"
-        self._add(row, Written(tuple(tokens[:stay]), score, why, tuple(tokens[stay:])), len(tokens))
+        self._add(row, Generated(tuple(tokens[:stay]), score, why, tuple(tokens[stay:])), len(tokens))
 
     def _survive(self, ahead: Candidates, ended: Tensor) -> Tensor:
         """The most likely that did not end live on; gives back which hypotheses they continue. [B, W]"""
@@ -200,7 +200,7 @@ class Search:
             self._prompts = [prompt for prompt, over in zip(self._prompts, done, strict=True) if not over]
         return index.flatten()
 
-    def _answers(self, prompt: int) -> list[Written]:
+    def _answers(self, prompt: int) -> list[Generated]:
         best = self._complete[prompt].best()
         if not best:
             raise InputError(f"prompt {prompt} has no answer: `allow` forbids every token, or all have p = 0")

@@ -12,7 +12,9 @@ from ..core.errors import InputError
 
 # What may come next: these ids, those where a mask over the vocabulary is True, or (None) all of them.
 Next: TypeAlias = "Collection[int] | Tensor | None"
-Allow: TypeAlias = Callable[[int, tuple[int, ...]], Next]  # of the number of the prompt and the tokens written after it
+Constraint: TypeAlias = Callable[
+    [int, tuple[int, ...]], Next
+]  # of the number of the prompt and the tokens written after it
 Trie: TypeAlias = "dict[int, Trie]"
 
 
@@ -41,7 +43,7 @@ class Begin:
     The tokens of a prefix are written and scored like others. `then` is asked about what comes after the prefix.
     """
 
-    def __init__(self, prefixes: Sequence[Sequence[int]], then: Allow | None = None) -> None:
+    def __init__(self, prefixes: Sequence[Sequence[int]], then: Constraint | None = None) -> None:
         self._prefixes, self._then = prefixes, then
 
     def __call__(self, row: int, written: tuple[int, ...]) -> Next:

@@ -19,7 +19,7 @@ class Token(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Written:
+class Generated:
     """One answer to one prompt."""
 
     tokens: tuple[int, ...]  # without the prompt, without the end token, cut before a stop string

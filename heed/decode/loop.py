@@ -15,15 +15,15 @@ from ..core.contract import NOTHING, Given, Mixer
 from ..core.errors import InputError
 from ..core.interfaces import Choice
 from .beam import Beam, Search
-from .constraints import Allow
-from .generated import Token, Why, Written
+from .constraints import Constraint
+from .generated import Generated, Token, Why
 from .rows import Rows
 from .rules import Rules
-from .sampling import PICKS, Greedy, Pick, Repetition
+from .sampling import SAMPLING, Greedy, Repetition, SamplingConfig
 from .stop import Stop, Watch
 
-WAYS: tuple[type[Pick] | type[Beam], ...] = (*PICKS, Beam)
-AnyWay: TypeAlias = Annotated[Pick | Beam, OneOf(lambda: WAYS)]
+STRATEGIES: tuple[type[SamplingConfig] | type[Beam], ...] = (*SAMPLING, Beam)
+AnyStrategy: TypeAlias = Annotated[SamplingConfig | Beam, OneOf(lambda: STRATEGIES)]
 
 GREEDY = Greedy()
 CROWDED = 0.75  # rows that are done are dropped when at most this share of the batch is still being written
@@ -38,11 +38,11 @@ def generate(
     *,
     limit: int,
     end: int | Collection[int] | None,
-    how: Pick | Beam = GREEDY,
+    how: SamplingConfig | Beam = GREEDY,
     given: Given = NOTHING,
     stop: Stop | None = None,
-    allow: Allow | None = None,
-) -> list[list[Written]]:
+    allow: Constraint | None = None,
+) -> list[list[Generated]]:
     """The answers to each prompt, the best first: one, or `how.best` of a beam search.
 
     The prompt of a decoder is the text to go on from, that of an encoder-decoder is the token that begins a target;
@@ -64,10 +64,10 @@ def stream(
     *,
     limit: int,
     end: int | Collection[int] | None,
-    how: Pick | Beam = GREEDY,
+    how: SamplingConfig | Beam = GREEDY,
     given: Given = NOTHING,
     stop: Stop | None = None,
-    allow: Allow | None = None,
+    allow: Constraint | None = None,
 ) -> Iterator[Token]:
     """The tokens of `generate` one by one, each as soon as it is certain whether it stays.
 
@@ -142,11 +142,11 @@ class Line:
         self._logprobs += logprobs if count is None else logprobs[: count + 1]
         self.why = "end" if count is not None else "limit" if len(self.tokens) == self._rules.limit else None
 
-    def written(self) -> Written:
+    def written(self) -> Generated:
         """The whole of it."""
         assert self.why is not None  # a row is written to its end
         stay = self._watch.kept if self._watch is not None and self.why == "stop" else len(self.tokens)
-        return Written(tuple(self.tokens[:stay]), sum(self._logprobs), self.why, tuple(self.tokens[stay:]))
+        return Generated(tuple(self.tokens[:stay]), sum(self._logprobs), self.why, tuple(self.tokens[stay:]))
 
     def _give(self, until: int, *, kept: bool = True) -> list[Token]:
         """Tokens up to this one; the last of the row says why it is the last."""
@@ -161,7 +161,7 @@ class Line:
 class Loop:
     """Greedy decoding and sampling."""
 
-    def __init__(self, rows: Rows, prompts: Sequence[Sequence[int]], how: Pick, rules: Rules) -> None:
+    def __init__(self, rows: Rows, prompts: Sequence[Sequence[int]], how: SamplingConfig, rules: Rules) -> None:
         self._rows, self._rules = rows, rules
         self._choose = how.start(len(prompts))
         self._repetition = Repetition(how.repetition, prompts)
@@ -184,7 +184,7 @@ class Loop:
                 if not self._live:
                     return
 
-    def answers(self) -> list[Written]:
+    def answers(self) -> list[Generated]:
         """The answer to every prompt."""
         for made in self._parts(Pace(MANY, 16 * MANY) if self._rules.stop is None else Pace(FEW, FEW)):
             numbers = zip(self._rows.owner, made.tokens.T.tolist(), made.logprobs.T.tolist(), strict=True)

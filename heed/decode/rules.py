@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..core.errors import InputError
-from .constraints import Allow, restrict
+from .constraints import Constraint, restrict
 from .stop import Stop
 
 
@@ -19,10 +19,10 @@ class Rules:
     limit: int
     ends: frozenset[int]
     stop: Stop | None = None
-    allow: Allow | None = None
+    allow: Constraint | None = None
 
     @classmethod
-    def of(cls, limit: int, end: int | Collection[int] | None, stop: Stop | None, allow: Allow | None) -> Rules:
+    def of(cls, limit: int, end: int | Collection[int] | None, stop: Stop | None, allow: Constraint | None) -> Rules:
         """From what a caller gives."""
         if limit < 1:
             raise InputError(f"limit is {limit}; at least 1 token must be written")

@@ -18,7 +18,7 @@ from ..core.config import Config, Fraction, Positive, Seed, Size
 from ..core.interfaces import Choice
 
 
-class Chooser(ABC):
+class Sampler(ABC):
     """What a pick remembers from step to step."""
 
     @abstractmethod
@@ -38,26 +38,26 @@ class Chooser(ABC):
         """Only these rows go on."""
 
 
-class Pick(Config):
+class SamplingConfig(Config):
     """How the next token is chosen."""
 
     repetition: Positive = 1.0  # scores of tokens seen in prompt or answer: divided if positive, else multiplied
 
     @abstractmethod
-    def start(self, rows: int) -> Chooser:
+    def start(self, rows: int) -> Sampler:
         """For so many rows."""
 
 
-class Greedy(Pick):
+class Greedy(SamplingConfig):
     """The token of the largest score."""
 
     kind: Literal["greedy"] = "greedy"
 
-    def start(self, rows: int) -> Chooser:
-        return Largest()
+    def start(self, rows: int) -> Sampler:
+        return GreedySampler()
 
 
-class Sample(Pick):
+class Sample(SamplingConfig):
     """A draw from softmax(scores / temperature), cut to its likely part.
 
     top_k   the k largest scores
@@ -78,8 +78,8 @@ class Sample(Pick):
 
     FEW: ClassVar[int] = 256  # so many tokens mostly have the share `top_p`; sorting all of them is slow
 
-    def start(self, rows: int) -> Chooser:
-        return Drawn(self, [self.seed + row for row in range(rows)])
+    def start(self, rows: int) -> Sampler:
+        return RandomSampler(self, [self.seed + row for row in range(rows)])
 
     def weigh(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Probabilities up to a factor per row, 0 for what is cut, and the tokens that have them. Each [R, C]
@@ -119,7 +119,7 @@ class Sample(Pick):
         return largest.masked_fill(late, torch.inf).amin(1, keepdim=True)
 
 
-class Largest(Chooser):
+class GreedySampler(Sampler):
     """The token of the largest score; the first of equals."""
 
     def __call__(self, scores: Tensor) -> Tensor:
@@ -135,7 +135,7 @@ class Largest(Chooser):
         """Nothing is remembered."""
 
 
-class Drawn(Chooser):
+class RandomSampler(Sampler):
     """Draws by the inverse of the distribution function: token i if u falls between the sums before and after it."""
 
     BLOCK = 64  # numbers are drawn so many at a time
@@ -211,4 +211,4 @@ class Repetition:
             self._seen = self._seen[list(rows)]
 
 
-PICKS: tuple[type[Pick], ...] = (Greedy, Sample)
+SAMPLING: tuple[type[SamplingConfig], ...] = (Greedy, Sample)

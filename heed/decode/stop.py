@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..core.errors import InputError
-from .generated import Written
+from .generated import Generated
 
 UNFINISHED = "\ufffd"  # what decoders show for the first bytes of a character whose last bytes are still to come
 
@@ -51,7 +51,7 @@ class Stop:
                 return ready[:start]
         return ready
 
-    def text(self, written: Written) -> str:
+    def text(self, written: Generated) -> str:
         """The text of an answer, cut exactly before the stop string."""
         return self.cut(self.decode((*written.tokens, *written.cut)))
 

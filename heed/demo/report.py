@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..pipelines import Scores
 from ..show.heatmap import Figure
-from ..tasks import Scores
 from ..verify import Proof
 from .examples import Sample
 

@@ -16,27 +16,27 @@ MIXERS: Table[type[MixerConfig]] = Table(
     {
         "attention": "attention:Attention.Config",
         "bigbird": "bigbird:BigBird.Config",
-        "chunked": "chunked_cross:Chunked.Config",
+        "chunked_cross": "chunked_cross:ChunkedCross.Config",
         "clustered": "clustered:Clustered.Config",
-        "compressed": "memory_compressed:Compressed.Config",
+        "memory_compressed": "memory_compressed:MemoryCompressed.Config",
         "cross": "cross:Cross.Config",
         "dilated": "dilated:Dilated.Config",
         "disentangled": "disentangled:Disentangled.Config",
         "fourier": "fourier:Fourier.Config",
-        "funneled": "funnel:Funneled.Config",
-        "hashed": "lsh:Hashed.Config",
+        "funnel": "funnel:FunnelAttention.Config",
+        "lsh": "lsh:Lsh.Config",
         "infini": "infini:Infini.Config",
-        "latent": "mla:Latent.Config",
+        "mla": "mla:LatentAttention.Config",
         "linformer": "linformer:Linformer.Config",
         "nystrom": "nystrom:Nystrom.Config",
         "performer": "performer:Performer.Config",
-        "recurrent": "transformer_xl:Recurrent.Config",
-        "ringed": "local:Ringed.Config",
+        "transformer_xl": "transformer_xl:TransformerXLAttention.Config",
+        "local": "local:Local.Config",
         "longformer": "longformer:Longformer.Config",
-        "nearest": "knn:Nearest.Config",
-        "shifted": "shifted_window:Shifted.Config",
-        "transient": "transient_global:Transient.Config",
-        "twostream": "two_stream:TwoStream.Config",
+        "knn": "knn:KnnCross.Config",
+        "shifted_window": "shifted_window:ShiftedWindow.Config",
+        "transient_global": "transient_global:TransientGlobal.Config",
+        "two_stream": "two_stream:TwoStream.Config",
         "yoso": "yoso:Yoso.Config",
         "branches": "branches:Branches.Config",
         "convolution": "convolution:Convolution.Config",
@@ -55,9 +55,22 @@ MIXERS: Table[type[MixerConfig]] = Table(
         "lstm": "lstm:Lstm.Config",
         "gru": "lstm:Gru.Config",
     },
+    renamed={
+        "chunked": "chunked_cross",
+        "compressed": "memory_compressed",
+        "funneled": "funnel",
+        "hashed": "lsh",
+        "latent": "mla",
+        "nearest": "knn",
+        "recurrent": "transformer_xl",
+        "ringed": "local",
+        "shifted": "shifted_window",
+        "transient": "transient_global",
+        "twostream": "two_stream",
+    },
 )
 CROSSES: Table[type[MixerConfig]] = Table(  # those that look at a source
-    __name__, {"cross": "cross:Cross.Config", "nearest": "knn:Nearest.Config"}
+    __name__, {"cross": "cross:Cross.Config", "knn": "knn:KnnCross.Config"}, renamed={"nearest": "knn"}
 )
 SomeMixers = Annotated[MixerConfig | tuple[MixerConfig, ...], ManyOf(lambda: MIXERS)]
 MixerConfig.choices = MIXERS  # a mixer may hold any of them (branches)
@@ -66,7 +79,7 @@ if TYPE_CHECKING:
     from .attention import Attention as Attention
     from .bigbird import BigBird as BigBird
     from .branches import Branches as Branches
-    from .chunked_cross import Chunked as Chunked
+    from .chunked_cross import ChunkedCross as ChunkedCross
     from .clustered import Clustered as Clustered
     from .convolution import Convolution as Convolution
     from .convolution import Separable as Separable
@@ -75,36 +88,48 @@ if TYPE_CHECKING:
     from .disentangled import Disentangled as Disentangled
     from .dynamicconv import DynamicConv as DynamicConv
     from .fourier import Fourier as Fourier
-    from .funnel import Funneled as Funneled
+    from .funnel import FunnelAttention as FunnelAttention
     from .gated_retention import GatedRetention as GatedRetention
     from .gated_unit import GatedUnit as GatedUnit
     from .infini import Infini as Infini
     from .involution import Involution as Involution
-    from .knn import Nearest as Nearest
+    from .knn import KnnCross as KnnCross
     from .lightconv import LightConv as LightConv
     from .linear_attention import LinearAttention as LinearAttention
     from .linformer import Linformer as Linformer
-    from .local import Ringed as Ringed
+    from .local import Local as Local
     from .longformer import Longformer as Longformer
-    from .lsh import Hashed as Hashed
+    from .lsh import Lsh as Lsh
     from .lstm import Gru as Gru
     from .lstm import Lstm as Lstm
     from .mamba import Mamba as Mamba
-    from .memory_compressed import Compressed as Compressed
-    from .mla import Latent as Latent
+    from .memory_compressed import MemoryCompressed as MemoryCompressed
+    from .mla import LatentAttention as LatentAttention
     from .mssa import Mssa as Mssa
     from .nystrom import Nystrom as Nystrom
     from .performer import Performer as Performer
     from .retention import Retention as Retention
     from .rwkv import Rwkv as Rwkv
     from .s4 import S4 as S4
-    from .shifted_window import Shifted as Shifted
-    from .transformer_xl import Recurrent as Recurrent
-    from .transient_global import Transient as Transient
+    from .shifted_window import ShiftedWindow as ShiftedWindow
+    from .transformer_xl import TransformerXLAttention as TransformerXLAttention
+    from .transient_global import TransientGlobal as TransientGlobal
     from .two_stream import TwoStream as TwoStream
     from .yoso import Yoso as Yoso
 
-    AnyCross: TypeAlias = Cross.Config | Nearest.Config
+    AnyCross: TypeAlias = Cross.Config | KnnCross.Config
 else:
     AnyCross = Annotated[MixerConfig, OneOf(lambda: CROSSES)]
-    __getattr__, __dir__ = later(__name__, {}, MIXERS)
+    _RENAMED = {
+        "Chunked": "ChunkedCross",
+        "Compressed": "MemoryCompressed",
+        "Funneled": "FunnelAttention",
+        "Hashed": "Lsh",
+        "Latent": "LatentAttention",
+        "Nearest": "KnnCross",
+        "Recurrent": "TransformerXLAttention",
+        "Ringed": "Local",
+        "Shifted": "ShiftedWindow",
+        "Transient": "TransientGlobal",
+    }
+    __getattr__, __dir__ = later(__name__, {}, MIXERS, renamed=_RENAMED)

@@ -20,7 +20,7 @@ from ..parts.layers.norms import RMSNorm
 from ..parts.positions import Rope
 
 
-class Chunked(Headed[Log]):
+class ChunkedCross(Headed[Log]):
     """Every token asks the neighbours of the last chunk that it has seen the end of, and of no other.
 
         y_i = W_o Σ_j softmax_j(q_i·k_j / √d) v_j,   j in the neighbours of chunk u(i) = (i + 1) // C - 1, or nothing
@@ -35,7 +35,7 @@ class Chunked(Headed[Log]):
     class Config(HeadedConfig):
         paper: ClassVar[str] = "Borgeaud et al. 2022, Improving Language Models by Retrieving from Trillions of Tokens"
 
-        kind: Literal["chunked"] = "chunked"
+        kind: Literal["chunked_cross"] = "chunked_cross"
         chunk: Size = 64  # tokens
         neighbours: Size = 2  # per chunk
         length: Size = 128  # tokens of a neighbour: itself, and what follows it in the database
@@ -48,8 +48,8 @@ class Chunked(Headed[Log]):
             """Of a chunk."""
             return self.neighbours * self.length
 
-        def build(self, width: int) -> Chunked:
-            return Chunked(self, width)
+        def build(self, width: int) -> ChunkedCross:
+            return ChunkedCross(self, width)
 
         @classmethod
         def samples(cls) -> tuple[MixerConfig, ...]:
@@ -174,7 +174,7 @@ class Table:
         return weight.masked_fill(~self.served[..., None, None], 0).transpose(1, 2)
 
 
-def must_fit(arrived: Seen, where: Where, config: Chunked.Config, width: int) -> None:
+def must_fit(arrived: Seen, where: Where, config: ChunkedCross.Config, width: int) -> None:
     """Raise unless these are neighbours of chunks whose last tokens are known, of the shape that is declared."""
     x, entries, rows = arrived.parts[0], config.entries, where.shape[0]
     if arrived.shape[0] != rows or x.shape[1:] != (arrived.shape[1], width):

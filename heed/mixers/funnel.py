@@ -21,7 +21,7 @@ Nothing: TypeAlias = "tuple[()]"
 BOTH = 2  # a segment that counts as every other one: that of the first token
 
 
-class Funneled(Headed[Nothing]):
+class FunnelAttention(Headed[Nothing]):
     """Every token asks all tokens, by what they are, how far they stand and whether they are of the same segment.
 
         y_i = W_o Σ_j softmax_j( (q_i + u)·k_j + (q_i + v)·W_r R(p_i - p_j) + (q_i + s)·e_[same segment] ) v_j
@@ -38,12 +38,12 @@ class Funneled(Headed[Nothing]):
     class Config(HeadedConfig):
         paper: ClassVar[str] = "Dai et al. 2020, Funnel-Transformer, arXiv 2006.03236"
 
-        kind: Literal["funneled"] = "funneled"
+        kind: Literal["funnel"] = "funnel"
         separate: Flag = True  # the first token stands apart
         segments: Count = 3  # different ones; 2 is that of the first token. 0: they are not compared
 
-        def build(self, width: int) -> Funneled:
-            return Funneled(self, width)
+        def build(self, width: int) -> FunnelAttention:
+            return FunnelAttention(self, width)
 
         @classmethod
         def samples(cls) -> tuple[MixerConfig, ...]:

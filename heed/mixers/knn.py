@@ -25,7 +25,7 @@ BLOCK = 1024  # source tokens that are searched at once
 SCORES, HELD = 1 << 20, 1 << 22  # scores of a search, and numbers of chosen source tokens, held at once
 
 
-class Nearest(Headed[Log]):
+class KnnCross(Headed[Log]):
     """Every head of every token asks all tokens of another sequence, and hears the k that answer best.
 
         y_i = W_o Σ_{j ∈ top k} softmax_j(q_i·k_j / √d) v_j,   q = W_q x, k = W_k m, v = W_v m
@@ -41,7 +41,7 @@ class Nearest(Headed[Log]):
     class Config(HeadedConfig):
         paper: ClassVar[str] = "Bertsch et al. 2023, Unlimiformer, arXiv 2305.01625"
 
-        kind: Literal["nearest"] = "nearest"
+        kind: Literal["knn"] = "knn"
         nearest: Size = 16  # source tokens that a head looks at
 
         @model_validator(mode="after")
@@ -53,8 +53,8 @@ class Nearest(Headed[Log]):
                 )
             return self
 
-        def build(self, width: int) -> Nearest:
-            return Nearest(self, width)
+        def build(self, width: int) -> KnnCross:
+            return KnnCross(self, width)
 
         @classmethod
         def samples(cls) -> tuple[MixerConfig, ...]:

@@ -16,7 +16,7 @@ from ..parts.veil import Veil
 Nothing: TypeAlias = "tuple[()]"
 
 
-class Ringed(Headed[Nothing]):
+class Local(Headed[Nothing]):
     """Every token asks the tokens of its own chunk and of some chunks before and after it, in a ring.
 
         y_i = W_o Σ_j softmax_j(q_i·k_j / √d) v_j,   ⌊j/c⌋ in { ⌊i/c⌋ - before, ..., ⌊i/c⌋ + after } modulo chunks
@@ -30,12 +30,12 @@ class Ringed(Headed[Nothing]):
     class Config(HeadedConfig):
         paper: ClassVar[str] = "Kitaev et al. 2020, Reformer: The Efficient Transformer, arXiv 2001.04451"
 
-        kind: Literal["ringed"] = "ringed"
+        kind: Literal["local"] = "local"
         chunks: Chunks = Chunks()
         causal: Flag = False  # whether later tokens are hidden; how often a chunk counts still depends on them
 
-        def build(self, width: int) -> Ringed:
-            return Ringed(self, width)
+        def build(self, width: int) -> Local:
+            return Local(self, width)
 
         @classmethod
         def samples(cls) -> tuple[MixerConfig, ...]:

@@ -27,7 +27,7 @@ Memory: TypeAlias = "tuple[Log, Log]"
 TINY = 1e-6  # keeps a query of length zero from being divided by zero
 
 
-class Hashed(Mixer[Memory]):
+class Lsh(Mixer[Memory]):
     """Every token asks the tokens before it that fall into its bucket, in at least one of several rounds of hashing.
 
         y_i = W_o Σ_j softmax_j( q_i·k_j ) v_j,   j in { j < i : h_r(q_i) = h_r(q_j) for some round r }
@@ -48,7 +48,7 @@ class Hashed(Mixer[Memory]):
     class Config(MixerConfig):
         paper: ClassVar[str] = "Kitaev et al. 2020, Reformer: The Efficient Transformer, arXiv 2001.04451"
 
-        kind: Literal["hashed"] = "hashed"
+        kind: Literal["lsh"] = "lsh"
         heads: Size = 4
         head_size: Size | None = None  # width / heads
         buckets: Size | tuple[Size, ...] = 4  # even; several are factors, hashed each by itself
@@ -64,8 +64,8 @@ class Hashed(Mixer[Memory]):
             even(self.buckets)
             return self
 
-        def build(self, width: int) -> Hashed:
-            return Hashed(self, width)
+        def build(self, width: int) -> Lsh:
+            return Lsh(self, width)
 
         @classmethod
         def samples(cls) -> tuple[MixerConfig, ...]:

@@ -25,7 +25,7 @@ BLOCK = 512  # queries of a continued call that are looked at together: their ma
 Logs: TypeAlias = "tuple[Log, Log, Log]"  # the first token, the groups that are whole, the tokens of the open one
 
 
-class Compressed(Headed[Logs]):
+class MemoryCompressed(Headed[Logs]):
     """Every token asks the groups of tokens that are whole by now, each of which has become one key and one value.
 
         y_i = W_o Σ_m softmax_m(q_i·k̂_m / √d) v̂_m,   (m+1)·s - 1 <= i
@@ -40,11 +40,11 @@ class Compressed(Headed[Logs]):
     class Config(HeadedConfig):
         paper: ClassVar[str] = "Liu et al. 2018, Generating Wikipedia by Summarizing Long Sequences, sec. 4.2.3"
 
-        kind: Literal["compressed"] = "compressed"
+        kind: Literal["memory_compressed"] = "memory_compressed"
         stride: Size = 3  # tokens per entry
 
-        def build(self, width: int) -> Compressed:
-            return Compressed(self, width)
+        def build(self, width: int) -> MemoryCompressed:
+            return MemoryCompressed(self, width)
 
         @classmethod
         def samples(cls) -> tuple[MixerConfig, ...]:

@@ -20,7 +20,7 @@ from ..parts.positions import Rope
 CAUSAL = Causal()
 
 
-class Latent(Mixer[Log]):
+class LatentAttention(Mixer[Log]):
     """Keys and values of all heads come from one latent vector per token, and only that is remembered.
 
         c_j = norm(W_c x_j),   r_j = turn_j(W_r x_j),   k_j = [W_k c_j ; r_j],   v_j = W_v c_j
@@ -33,7 +33,7 @@ class Latent(Mixer[Log]):
     class Config(MixerConfig):
         paper: ClassVar[str] = "DeepSeek-AI 2024, DeepSeek-V2, sec. 2.1"
 
-        kind: Literal["latent"] = "latent"
+        kind: Literal["mla"] = "mla"
         heads: Size = 4
         rank: Size = 16  # channels of the latent
         query_rank: Size | None = None  # queries come from a latent of their own; None: straight from the stream
@@ -46,8 +46,8 @@ class Latent(Mixer[Log]):
         scale: Positive | None = None  # (plain + turned)^-1/2
         dropout: Share = 0.0  # of the weights
 
-        def build(self, width: int) -> Latent:
-            return Latent(self, width)
+        def build(self, width: int) -> LatentAttention:
+            return LatentAttention(self, width)
 
         @classmethod
         def samples(cls) -> tuple[MixerConfig, ...]:

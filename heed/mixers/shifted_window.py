@@ -23,7 +23,7 @@ from ..parts.positions.base import must_fit
 Nothing: TypeAlias = "tuple[()]"
 
 
-class Shifted(Headed[Nothing]):
+class ShiftedWindow(Headed[Nothing]):
     """Every token of a plane asks the tokens of its own window.
 
         y_i = W_o Σ_j softmax_j( q_i·k_j / √d + B[row_i - row_j, column_i - column_j] ) v_j,   j in the window of i
@@ -38,7 +38,7 @@ class Shifted(Headed[Nothing]):
     class Config(HeadedConfig):
         paper: ClassVar[str] = "Liu et al. 2021, Swin Transformer, arXiv 2103.14030"
 
-        kind: Literal["shifted"] = "shifted"
+        kind: Literal["shifted_window"] = "shifted_window"
         grid: tuple[Size, Size] = (8, 8)  # rows and columns of the plane, where the stamps do not tell
         window: Size = 4  # cells on a side
         shift: Count = 0
@@ -49,8 +49,8 @@ class Shifted(Headed[Nothing]):
                 raise ValueError(f"a shift of {self.shift} moves a window of {self.window} by itself; use less")
             return self
 
-        def build(self, width: int) -> Shifted:
-            return Shifted(self, width)
+        def build(self, width: int) -> ShiftedWindow:
+            return ShiftedWindow(self, width)
 
         @classmethod
         def samples(cls) -> tuple[MixerConfig, ...]:
@@ -97,7 +97,7 @@ class Tiles:
     shift: int
 
     @classmethod
-    def of(cls, where: Where, config: Shifted.Config) -> Tiles:
+    def of(cls, where: Where, config: ShiftedWindow.Config) -> Tiles:
         height, width = (where.height, where.width) if isinstance(where, Grid) else config.grid
         if min(height, width) <= config.window:
             return cls(height, width, min(height, width), 0)

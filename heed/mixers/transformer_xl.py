@@ -24,7 +24,7 @@ from ..parts.segments.transformer_xl import Recalled
 Begins: TypeAlias = Literal["empty", "zeros", "learned"]
 
 
-class Recurrent(Mixer[Log]):
+class TransformerXLAttention(Mixer[Log]):
     """A token looks at its own segment and at `memory` tokens before that segment, by relative positions.
 
         y_i = W_o Σ_j softmax_j( ( (q_i + u)·k_j + (q_i + v)·W_r R(i - j) ) / √d ) v_j,   b - memory <= j <= i
@@ -41,7 +41,7 @@ class Recurrent(Mixer[Log]):
     class Config(MixerConfig):
         paper: ClassVar[str] = "Dai et al. 2019, Transformer-XL, arXiv 1901.02860"
 
-        kind: Literal["recurrent"] = "recurrent"
+        kind: Literal["transformer_xl"] = "transformer_xl"
         heads: Size = 4
         head_size: Size | None = None  # width / heads
         length: Size = 4  # tokens of a segment
@@ -69,8 +69,8 @@ class Recurrent(Mixer[Log]):
                 )
             return self.head_size or width // self.heads
 
-        def build(self, width: int) -> Recurrent:
-            return Recurrent(self, width)
+        def build(self, width: int) -> TransformerXLAttention:
+            return TransformerXLAttention(self, width)
 
         @classmethod
         def samples(cls) -> tuple[MixerConfig, ...]:

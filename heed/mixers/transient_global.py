@@ -34,7 +34,7 @@ class Distances(Buckets):
         self.far = config.build(heads, size)
 
 
-class Transient(Headed[Nothing]):
+class TransientGlobal(Headed[Nothing]):
     """Every token sees its neighbours and, in the same softmax, one summary of every block of tokens.
 
         y_i = W_o ( Σ_j a_ij v_j + Σ_b a_ib v_b ),   a_ij ∝ exp(q_i·k_j / √d + B[j - i]),
@@ -51,7 +51,7 @@ class Transient(Headed[Nothing]):
     class Config(HeadedConfig):
         paper: ClassVar[str] = "Guo et al. 2022, LongT5, arXiv 2112.07916"
 
-        kind: Literal["transient"] = "transient"
+        kind: Literal["transient_global"] = "transient_global"
         radius: Count = 127  # tokens to either side
         block: Size = 16  # tokens per summary
         position: Buckets.Config = BOTH_WAYS  # of tokens, and of blocks
@@ -64,8 +64,8 @@ class Transient(Headed[Nothing]):
                 raise ValueError("tokens look ahead and back; set both_ways of the position")
             return self
 
-        def build(self, width: int) -> Transient:
-            return Transient(self, width)
+        def build(self, width: int) -> TransientGlobal:
+            return TransientGlobal(self, width)
 
         @classmethod
         def samples(cls) -> tuple[MixerConfig, ...]:

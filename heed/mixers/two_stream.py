@@ -43,7 +43,7 @@ class TwoStream(Headed[Log]):
     class Config(HeadedConfig):
         paper: ClassVar[str] = "Yang et al. 2019, XLNet, arXiv 1906.08237"
 
-        kind: Literal["twostream"] = "twostream"
+        kind: Literal["two_stream"] = "two_stream"
         bias: Flag = False
         mask: AnyMask = Causal()
         position: Relative.Config = Relative.Config(both_ways=True)

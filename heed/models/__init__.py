@@ -1,6 +1,6 @@
 """Blocks, stacks and the three shapes (encoder, decoder, encoder-decoder), and one file per architecture.
 
-`MODELS` is the table of shapes over tokens, `SENSES` that of models of images and sounds; `ARCHITECTURES` is the table
+`MODELS` is the table of shapes over tokens, `MULTIMODAL` that of models of images and sounds; `ARCHITECTURES` is the table
 of plans that give the configuration of a shape from a few numbers. A shape or a plan may stand in the place of a model
 in a recipe. What is not asked for is not imported.
 """
@@ -36,17 +36,18 @@ MODELS: Table[type[Shape]] = Table(
         "yoco": "variants.yoco:Yoco.Config",
     },
 )
-SENSES: Table[type[Shape]] = Table(
+MULTIMODAL: Table[type[Shape]] = Table(
     __name__,
     {
-        "viewer": "multimodal.vision:Viewer.Config",
+        "vision": "multimodal.vision:VisionEncoder.Config",
         "swin": "multimodal.swin:Swin.Config",
-        "towers": "multimodal.clip:Towers.Config",
-        "listener": "multimodal.audio:Listener.Config",
+        "clip": "multimodal.clip:ClipModel.Config",
+        "audio": "multimodal.audio:AudioEncoder.Config",
     },
+    renamed={"viewer": "vision", "towers": "clip", "listener": "audio"},
 )
-TOWERS: Table[type[Shape]] = Table(  # one of two, as some checkpoints hold it
-    __name__, {"text_tower": "multimodal.clip:TextTower.Config"}
+ENCODERS_OF_CLIP: Table[type[Shape]] = Table(  # one of two, as some checkpoints hold it
+    __name__, {"clip_text": "multimodal.clip:ClipTextEncoder.Config"}, renamed={"text_tower": "clip_text"}
 )
 ARCHITECTURES: Table[type[Plan]] = Table(
     __name__,
@@ -89,11 +90,11 @@ if TYPE_CHECKING:
     from .embedded import Embedded as Embedded
     from .embedded import familiar as familiar
     from .encoder import Encoder as Encoder
-    from .multimodal.audio import Listener as Listener
-    from .multimodal.clip import TextTower as TextTower
-    from .multimodal.clip import Towers as Towers
+    from .multimodal.audio import AudioEncoder as AudioEncoder
+    from .multimodal.clip import ClipModel as ClipModel
+    from .multimodal.clip import ClipTextEncoder as ClipTextEncoder
     from .multimodal.swin import Swin as Swin
-    from .multimodal.vision import Viewer as Viewer
+    from .multimodal.vision import VisionEncoder as VisionEncoder
     from .seq2seq import Seq2seq as Seq2seq
     from .stack import Stack as Stack
     from .variants.adaptive import AdaptiveDecoder as AdaptiveDecoder
@@ -111,7 +112,13 @@ else:
     __getattr__, __dir__ = later(
         __name__,
         {"Block": "block", "Stack": "stack", **dict.fromkeys(("AnyModel", "Embedded", "familiar"), "embedded")},
-        *(MODELS, SENSES, TOWERS, ARCHITECTURES),
+        *(MODELS, MULTIMODAL, ENCODERS_OF_CLIP, ARCHITECTURES),
+        renamed={
+            "Listener": "AudioEncoder",
+            "TextTower": "ClipTextEncoder",
+            "Towers": "ClipModel",
+            "Viewer": "VisionEncoder",
+        },
     )
 
 

@@ -13,15 +13,15 @@ from ..core.errors import ConfigError
 from ..core.interfaces import Stepper, Steps, Writes
 from ..core.state import State
 from ..parts.outputs.heads import Scores
+from .backbone import TokenBackbone
 from .block import States
 from .stepping import Script, stepper
-from .trunk import Trunk
 
 
-class Decoder(Trunk, Writes, Steps):
+class Decoder(TokenBackbone, Writes, Steps):
     """A trunk with a head: scores over the vocabulary for the token after each token."""
 
-    class Config(Trunk.Config):
+    class Config(TokenBackbone.Config):
         kind: Literal["decoder"] = "decoder"
         tied: Flag = True  # the head's weights are the embeddings (Press & Wolf 2017)
         head_bias: Flag = False
@@ -47,10 +47,10 @@ class Decoder(Trunk, Writes, Steps):
                     f"the head reads {size} channels, the embeddings have {config.embedded}: they cannot be tied; set "
                     "tied = false"
                 )
-            self.head.weight = self.front.table.weight
+            self.head.weight = self.embeddings.table.weight
 
     def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Linear]:
-        stream, _ = super().mix(self.front.embed(tokens, where), where)
+        stream, _ = super().mix(self.embeddings.embed(tokens, where), where)
         return stream if self.narrow is None else self.narrow(stream), self.head
 
     def after(self, tokens: Tensor, where: Where, state: State, last: Tensor) -> tuple[Tensor, State | None]:
@@ -58,7 +58,7 @@ class Decoder(Trunk, Writes, Steps):
         if type(self).mix is not Decoder.mix:  # whose scores are more than a head's
             scores, kept = self(tokens, where, cast(States, state))
             return scores[rows, last], kept
-        stream, kept = super().mix(self.front.embed(tokens, where), where, cast(States, state))
+        stream, kept = super().mix(self.embeddings.embed(tokens, where), where, cast(States, state))
         wanted = stream[rows, last]
         return self.head(wanted if self.narrow is None else self.narrow(wanted)), kept
 
@@ -71,7 +71,7 @@ class Decoder(Trunk, Writes, Steps):
 
     @property
     def longest(self) -> int | None:
-        return None if self.front.position is None else self.front.position.longest
+        return None if self.embeddings.position is None else self.embeddings.position.longest
 
     @property
     def vocabulary(self) -> int:

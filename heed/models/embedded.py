@@ -41,7 +41,7 @@ def familiar(model: AnyModel, *, rows: int = 2, tokens: int = 7, source: int = 4
     Random numbers of another size drive trained attention to where softmax is flat and digits cancel.
     """
     draw = torch.Generator().manual_seed(0)
-    table = (model.decoder if isinstance(model, Seq2seq) else model).front.table
+    table = (model.decoder if isinstance(model, Seq2seq) else model).embeddings.table
 
     def ids(length: int) -> Tensor:
         return torch.randint(table.num_embeddings, (rows, length), generator=draw).to(model.device)

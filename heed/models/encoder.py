@@ -12,13 +12,13 @@ from ..core.state import Seen
 from ..mixers import Attention, SomeMixers
 from ..parts.masks import Whole
 from ..parts.outputs.heads import SomeHeads, heads_of
-from .trunk import Trunk
+from .backbone import TokenBackbone
 
 
-class Encoder(Trunk, Reads, Asked):
+class Encoder(TokenBackbone, Reads, Asked):
     """A trunk that looks both ways. Its output is the memory that a decoder's cross-attention looks at."""
 
-    class Config(Trunk.Config):
+    class Config(TokenBackbone.Config):
         kind: Literal["encoder"] = "encoder"
         mixer: SomeMixers = (Attention.Config(mask=Whole()),)
         heads: SomeHeads | None = None  # what it can be asked, beside its stream
@@ -28,7 +28,7 @@ class Encoder(Trunk, Reads, Asked):
 
     def __init__(self, config: Config, table: nn.Embedding | None = None) -> None:
         super().__init__(config, table)
-        self.heads = heads_of(config.heads, config.wiring.leaves(config.width), self.front.table)
+        self.heads = heads_of(config.heads, config.wiring.leaves(config.width), self.embeddings.table)
 
     def read(self, tokens: Tensor, where: Where) -> Seen:
         """The stream of these tokens, stamped, to be given to a decoder."""

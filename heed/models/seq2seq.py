@@ -15,12 +15,12 @@ from ..core.state import Seen, State
 from .block import States
 from .decoder import Decoder
 from .encoder import Encoder
-from .multimodal.audio import Listener
+from .multimodal.audio import AudioEncoder
 from .plan import Shape
 from .variants.overlapped import Overlapped
 
-ENCODERS: tuple[type[Shape], ...] = (Encoder.Config, Overlapped.Config, Listener.Config)
-AnyEncoder: TypeAlias = Annotated[Encoder.Config | Listener.Config, OneOf(lambda: ENCODERS)]
+ENCODERS: tuple[type[Shape], ...] = (Encoder.Config, Overlapped.Config, AudioEncoder.Config)
+AnyEncoder: TypeAlias = Annotated[Encoder.Config | AudioEncoder.Config, OneOf(lambda: ENCODERS)]
 
 
 class Seq2seq(Mixer[States], Reads, Writes, Steps):
@@ -66,7 +66,7 @@ class Seq2seq(Mixer[States], Reads, Writes, Steps):
         super().__init__()
         self.config = config
         self.encoder = config.encoder.build()
-        table = self.encoder.front.table if config.shared and isinstance(self.encoder, Encoder) else None
+        table = self.encoder.embeddings.table if config.shared and isinstance(self.encoder, Encoder) else None
         self.decoder = Decoder(config.decoder, table)
         self.reach = self.decoder.reach
 

@@ -20,7 +20,7 @@ from ..kernels.build import library
 from ..kernels.hugepages import gathered
 from ..kernels.kv_slots import Memories
 from ..kernels.program import Program, Running, Unknown
-from ..parts.inputs.tokens import Tokens
+from ..parts.inputs.tokens import TokenEmbeddings
 from ..parts.layers.embeddings import Rounded, as_read
 from ..parts.layers.linears import Grouped, Int8, Packed
 from ..parts.outputs.heads import Scores
@@ -84,7 +84,7 @@ class Walk(Stepper):
         reading = Running(body, len(known), self._memories, self._running.cells)
         self._point(reading)
         if not reading.read(lengths, order, position, known):
-            self._script.front.embed(tokens, where)  # which complains
+            self._script.embeddings.embed(tokens, where)  # which complains
         self._memories.read(where.span, longest)
         last = torch.tensor(lengths).cumsum(0) - 1
         self._running.take(reading.cells)
@@ -141,12 +141,12 @@ class Script(Blocks):
 
     def __init__(self, model: Decoder) -> None:
         super().__init__()
-        self.front, self.position = model.front, model.front.position
+        self.embeddings, self.position = model.embeddings, model.embeddings.position
         self.places = 0  # whose codes are read from a table
         self.cap = model.head.cap if isinstance(model.head, Scores) else None
         if next(model.parameters()).dtype != torch.float32 or model.training:
             raise Unknown("other than float32 at rest")
-        self.stream = stream = self._front(model.front, model.config.width)
+        self.stream = stream = self._front(model.embeddings, model.config.width)
         ends = model.stack.ends
         known(type(ends) is Ends, ends)
         for block in model.stack.layers:
@@ -165,18 +165,18 @@ class Script(Blocks):
         """What is left to do with scores."""
         return scores if self.cap is None else self.cap * torch.tanh(scores / self.cap)
 
-    def _front(self, front: Tokens, width: int) -> int:
-        known(front.narrow is None and front.segment is None and front.box is None, front)
+    def _front(self, embeddings: TokenEmbeddings, width: int) -> int:
+        known(embeddings.narrow is None and embeddings.segment is None and embeddings.box is None, embeddings)
         stream = self.draft.register("stream", width)
-        kind, codes, steps = as_read(front.table)
-        known(front.table.weight.dtype == torch.float32, front.table)
+        kind, codes, steps = as_read(embeddings.table)
+        known(embeddings.table.weight.dtype == torch.float32, embeddings.table)
         at = self.draft.keep(codes), self.draft.keep(steps), None
-        made = Matrix(int(kind), front.table.num_embeddings, front.table.embedding_dim, 0, *at)
-        self.draft.add(Operation.EMBED, stream, real=(front.scale,), matrix=made)
-        if front.position is not None:
-            self._place(front.position, stream)
-        if front.norm is not None:
-            self._norm(front.norm, stream, stream)
+        made = Matrix(int(kind), embeddings.table.num_embeddings, embeddings.table.embedding_dim, 0, *at)
+        self.draft.add(Operation.EMBED, stream, real=(embeddings.scale,), matrix=made)
+        if embeddings.position is not None:
+            self._place(embeddings.position, stream)
+        if embeddings.norm is not None:
+            self._norm(embeddings.norm, stream, stream)
         return stream
 
     def _place(self, code: Adds, stream: int) -> None:

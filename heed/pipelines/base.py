@@ -19,17 +19,17 @@ from ..core.errors import InputError
 from ..core.interfaces import Writes
 from ..data.base import Examples
 from ..decode import (
-    Allow,
-    AnyWay,
+    AnyStrategy,
     Beam,
     Begin,
+    Constraint,
+    Generated,
     Greedy,
     Never,
     Sample,
     Stop,
     Token,
     Why,
-    Written,
     generate,
     stream,
 )
@@ -50,17 +50,17 @@ Message: TypeAlias = Mapping[str, Any]  # role and content
 Notify: TypeAlias = Callable[[int, int], None]  # so many are done, of so many
 
 
-class Ask(Config):
+class GenerationConfig(Config):
     """How answers are to be written."""
 
-    how: AnyWay = Greedy()
+    how: AnyStrategy = Greedy()
     limit: Size | None = None  # tokens of an answer; None: what the task finds enough
     stop: tuple[Text, ...] = ()  # an answer ends before the first of these
     prefix: Text = ""  # every answer begins so
 
 
 @dataclass(frozen=True)
-class Answer:
+class Completion:
     """One answer: its text, the log-probability of its tokens, how many there are, and why it ended."""
 
     text: str
@@ -83,14 +83,14 @@ class Response:
 
 
 @dataclass(frozen=True)
-class Guess:
+class Prediction:
     """One of several answers to choose from, and how likely it is; of a regression, `p` is the number itself."""
 
     label: str
     p: float
 
 
-class Ready(ABC):
+class Pipeline(ABC):
     """A model in use. What it can do is a matter of its kind; asked for anything else, it says so."""
 
     model: AnyModel
@@ -100,15 +100,15 @@ class Ready(ABC):
     def what(self) -> str:
         """What it is, in words."""
 
-    def generate(self, text: str = "", ask: Ask | None = None) -> str:
+    def generate(self, text: str = "", ask: GenerationConfig | None = None) -> str:
         """What the model writes after this text."""
         raise self._cannot("generate")
 
-    def chat(self, messages: Sequence[Message], ask: Ask | None = None) -> str:
+    def chat(self, messages: Sequence[Message], ask: GenerationConfig | None = None) -> str:
         """What the model says next in a conversation: [{"role": "user", "content": "..."}, ...]."""
         raise self._cannot("chat")
 
-    def translate(self, texts: Sequence[str], ask: Ask | None = None) -> list[str]:
+    def translate(self, texts: Sequence[str], ask: GenerationConfig | None = None) -> list[str]:
         """The best target for each source."""
         raise self._cannot("translate")
 
@@ -116,15 +116,15 @@ class Ready(ABC):
         """One vector per text: [texts, channels]."""
         raise self._cannot("embed")
 
-    def fill(self, text: str, best: int = 5) -> list[list[Guess]]:
+    def fill(self, text: str, best: int = 5) -> list[list[Prediction]]:
         """For each mask in the text: the likeliest tokens."""
         raise self._cannot("fill")
 
-    def classify(self, given: Sequence[str | tuple[str, str]], labels: Sequence[str] = ()) -> list[list[Guess]]:
+    def classify(self, given: Sequence[str | tuple[str, str]], labels: Sequence[str] = ()) -> list[list[Prediction]]:
         """For each text, pair of texts or path of an image: all classes, the likeliest first."""
         raise self._cannot("classify")
 
-    def tag(self, texts: Sequence[str]) -> list[list[tuple[str, Guess]]]:
+    def tag(self, texts: Sequence[str]) -> list[list[tuple[str, Prediction]]]:
         """For each text: its tokens, each with its likeliest class."""
         raise self._cannot("tag")
 
@@ -140,7 +140,7 @@ class Ready(ABC):
         return InputError(f"this model cannot {verb}: it is {self.what}")
 
 
-class Answers(Ready):
+class TextGeneration(Pipeline):
     """A model with its tokenizer and its task, which writes answers."""
 
     @property
@@ -154,11 +154,11 @@ class Answers(Ready):
         return (self.tokenizer.need("end"),)
 
     @property
-    def allow(self) -> Allow | None:
+    def allow(self) -> Constraint | None:
         """Which tokens may come next; None = all."""
         return self.spoken()
 
-    def spoken(self, never: Collection[int] = ()) -> Allow | None:
+    def spoken(self, never: Collection[int] = ()) -> Constraint | None:
         """What may be written: a model may score more tokens than its tokenizer has, for the sake of round sizes."""
         size = self.tokenizer.size
         vocabulary = self.model.vocabulary if isinstance(self.model, Writes) else size
@@ -185,7 +185,7 @@ class Answers(Ready):
         """How many tokens an answer to any of these texts may need."""
 
     @abstractmethod
-    def score(self, examples: Examples, ask: Ask | None = None, notify: Notify | None = None) -> Scores:
+    def score(self, examples: Examples, ask: GenerationConfig | None = None, notify: Notify | None = None) -> Scores:
         """How good the model is on these examples."""
 
     @abstractmethod
@@ -193,17 +193,17 @@ class Answers(Ready):
         """What people want to see before an answer."""
 
     def answers(
-        self, texts: Sequence[str], ask: Ask | None = None, *, first: int = 0, notify: Notify | None = None
-    ) -> list[list[Answer]]:
+        self, texts: Sequence[str], ask: GenerationConfig | None = None, *, first: int = 0, notify: Notify | None = None
+    ) -> list[list[Completion]]:
         """The answers to each text, the best first.
 
         A text is answered as it would be alone; samples of text i are drawn with seed + `first` + i.
         """
-        ask = ask or Ask(how=self.task.decode)
+        ask = ask or GenerationConfig(how=self.task.decode)
         order = list(range(len(texts)))
         if not isinstance(ask.how, Sample):  # texts of similar lengths go together; a sample's seed counts the texts
             order.sort(key=lambda place: len(texts[place]))
-        found: dict[int, list[Answer]] = {}
+        found: dict[int, list[Completion]] = {}
         for begin in range(0, len(texts), self.together):
             places = order[begin : begin + self.together]
             written = self._write(generate, [texts[place] for place in places], ask, first + begin)
@@ -212,9 +212,9 @@ class Answers(Ready):
                 notify(len(found), len(texts))
         return [found[place] for place in range(len(texts))]
 
-    def stream(self, text: str, ask: Ask | None = None, *, first: int = 0) -> Iterator[str]:
+    def stream(self, text: str, ask: GenerationConfig | None = None, *, first: int = 0) -> Iterator[str]:
         """The best answer piece by piece; joined, the pieces are the text that `answers` gives."""
-        ask = ask or Ask(how=self.task.decode)
+        ask = ask or GenerationConfig(how=self.task.decode)
         if isinstance(ask.how, Beam):
             yield self.answers([text], ask, first=first)[0][0].text
             return
@@ -245,7 +245,7 @@ class Answers(Ready):
         """The cross-entropy of all labels of a corpus, and how many there are."""
         return cross_entropy_of(self.task, self.model, bucketed(corpus.once(), self.task.cost, BUDGET))
 
-    def _write(self, way: Callable[..., T], texts: Sequence[str], ask: Ask, first: int = 0) -> T:
+    def _write(self, way: Callable[..., T], texts: Sequence[str], ask: GenerationConfig, first: int = 0) -> T:
         """`generate` or `stream`, told all that follows from the texts and the wish."""
         how = ask.how
         if isinstance(how, Sample):
@@ -262,13 +262,13 @@ class Answers(Ready):
             allow=Begin([prefix] * len(texts), self.allow) if prefix else self.allow,
         )
 
-    def _stop(self, ask: Ask) -> Stop | None:
+    def _stop(self, ask: GenerationConfig) -> Stop | None:
         return Stop(ask.stop, self.tokenizer.decode) if ask.stop else None
 
-    def _answer(self, written: Written, ask: Ask) -> Answer:
+    def _answer(self, written: Generated, ask: GenerationConfig) -> Completion:
         stop = self._stop(ask)
         text = self.tokenizer.decode(written.tokens) if stop is None else stop.text(written)
-        return Answer(text, written.score, len(written.tokens), written.why)
+        return Completion(text, written.score, len(written.tokens), written.why)
 
 
 def perplexity(nats: float, tokens: int) -> float:

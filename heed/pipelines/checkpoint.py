@@ -18,10 +18,10 @@ from ..core.interfaces import Asked, Matches, Reads, Sees, Writes
 from ..text import holds
 from ..weights import AUTHORS, Folder, Opened, open_
 from ..weights.formats.folder import CONFIG
-from .base import Ready, Response
+from .base import Pipeline, Response
 
 if TYPE_CHECKING:
-    from ..models import Listener
+    from ..models import AudioEncoder
     from ..text import Tokenizer
     from .vision import Problem
 
@@ -29,7 +29,7 @@ GENERATION, PREPROCESSOR, PROCESSOR = "generation_config.json", "preprocessor_co
 SETTINGS, VOCABULARY = "tokenizer_config.json", "vocab.json"
 
 
-class Bare(Ready):
+class Bare(Pipeline):
     """A model without a file or a head that its use needs: whoever uses it calls `.model` with numbers and stamps."""
 
     def __init__(self, model: Mixer[Any], lack: str = "a tokenizer") -> None:
@@ -40,16 +40,16 @@ class Bare(Ready):
         return f"a checkpoint without {self.lack}; its .model takes {self._takes()}"
 
     def _takes(self) -> str:
-        from ..models import Listener, Seq2seq
+        from ..models import AudioEncoder, Seq2seq
 
         match self.model:
             case Sees():
                 return "images: see(images), [images, channels, height, width]"
             case Matches():
                 return "images and ids: match(images, tokens, Where.run(rows, length))"
-            case Listener():
+            case AudioEncoder():
                 return "sounds: read(sound, Where.run(rows, length))"
-            case Seq2seq(encoder=Listener()):
+            case Seq2seq(encoder=AudioEncoder()):
                 return "sounds and then ids: read(sound, Where.run(rows, length))"
         return "ids (tokens, Where.run(rows, length))"
 
@@ -63,7 +63,7 @@ def _gguf(path: Path) -> Opened:
     return open_(gguf.read(path))
 
 
-def load(path: Path, read: Callable[[Path], Opened] = _gguf) -> Ready:
+def load(path: Path, read: Callable[[Path], Opened] = _gguf) -> Pipeline:
     """The checkpoint of a folder or of a GGUF file, ready for use; `read` reads the latter."""
     if path.is_file():
         return _file(path, read)
@@ -76,7 +76,7 @@ def load(path: Path, read: Callable[[Path], Opened] = _gguf) -> Ready:
     return ready(open_(folder.checkpoint), path, _tokenizer(path))
 
 
-def _file(path: Path, read: Callable[[Path], Opened]) -> Ready:
+def _file(path: Path, read: Callable[[Path], Opened]) -> Pipeline:
     if path.suffix != ".gguf":
         raise WeightsError(
             f"{path} is not a checkpoint that heed opens; it opens folders with a config.json, and .gguf files. "
@@ -98,30 +98,30 @@ def _tokenizer(folder: Path) -> Tokenizer | None:
     return foreign.read(folder)
 
 
-def ready(opened: Opened, path: Path, tokenizer: Tokenizer | None) -> Ready:
+def ready(opened: Opened, path: Path, tokenizer: Tokenizer | None) -> Pipeline:
     """The model in the form that its shape, its heads and the files beside it allow."""
     model = opened.model
     if isinstance(model, Sees):
         return _looking(opened, path)
     if isinstance(model, Writes):
         return Bare(model) if tokenizer is None else _writing(opened, path, tokenizer)
-    from ..models import Listener
+    from ..models import AudioEncoder
 
-    if isinstance(model, Listener):
+    if isinstance(model, AudioEncoder):
         return _spelling(model, path)
     return Bare(model) if tokenizer is None else _reading(opened, path, tokenizer)
 
 
-def _writing(opened: Opened, path: Path, tokenizer: Tokenizer) -> Ready:
+def _writing(opened: Opened, path: Path, tokenizer: Tokenizer) -> Pipeline:
     from .loaded import Continuer, Rewriter, target_of
 
     model, generation = opened.model, _side(path, GENERATION)
     reads = isinstance(model, Reads)  # what only writes needs no encoder
     if not reads:
         return Continuer(model, tokenizer)
-    from ..models import Listener, Seq2seq
+    from ..models import AudioEncoder, Seq2seq
 
-    if isinstance(model, Seq2seq) and isinstance(model.encoder, Listener):
+    if isinstance(model, Seq2seq) and isinstance(model.encoder, AudioEncoder):
         from .transcribe import Dictation, Transcriber
 
         features = {"feature_size": opened.config.get("num_mel_bins"), **_features(path)}
@@ -132,14 +132,14 @@ def _writing(opened: Opened, path: Path, tokenizer: Tokenizer) -> Ready:
     return Continuer(model, tokenizer)
 
 
-def _reading(opened: Opened, path: Path, tokenizer: Tokenizer) -> Ready:
-    from ..models import TextTower
+def _reading(opened: Opened, path: Path, tokenizer: Tokenizer) -> Pipeline:
+    from ..models import ClipTextEncoder
     from .encoder import Reader
     from .sentences import Sentences
     from .vision import Matcher, TextEmbedder
 
     model, config = opened.model, opened.config
-    if isinstance(model, TextTower):
+    if isinstance(model, ClipTextEncoder):
         return TextEmbedder(model, tokenizer, model.embed, _longest(model))
     if isinstance(model, Matches):
         from ..media.images import Preparation
@@ -154,7 +154,7 @@ def _reading(opened: Opened, path: Path, tokenizer: Tokenizer) -> Ready:
     return Bare(model, "anything that heed can ask it")
 
 
-def _looking(opened: Opened, path: Path) -> Ready:
+def _looking(opened: Opened, path: Path) -> Pipeline:
     from ..media.images import Preparation
     from ..parts.outputs.heads import Pooled
     from ..weights.families.clip import ClipVision
@@ -171,7 +171,7 @@ def _looking(opened: Opened, path: Path) -> Ready:
     return Viewing(model, prepare)
 
 
-def _spelling(model: Listener, path: Path) -> Ready:
+def _spelling(model: AudioEncoder, path: Path) -> Pipeline:
     if "tagged" not in model.heads:
         return Bare(model, "a head that labels frames (CTC)")
     if not (path / VOCABULARY).is_file():
@@ -218,5 +218,5 @@ def _problem(config: Data) -> Problem | None:
 
 
 def _longest(model: nn.Module) -> int | None:
-    position = getattr(getattr(model, "front", None), "position", None)
+    position = getattr(getattr(model, "embeddings", None), "position", None)
     return getattr(position, "longest", None)

@@ -13,7 +13,7 @@ from ..core.config import Config, Flag, Size, Text
 from ..core.contract import Where
 from ..core.errors import InputError
 from ..core.interfaces import Asked, Reads
-from ..decode import AnyWay
+from ..decode import AnyStrategy
 from ..media.sounds import RATE, standardised
 from ..tasks.base import AnyModel
 from .speech import GREEDY, TOGETHER, Features, Hearer, Wish
@@ -67,7 +67,7 @@ class Speller(Hearer):
         self.rate, self.window = settings.rate, settings.seconds * settings.rate
         self._reads, self._head = model, model.heads["tagged"]
 
-    def _texts(self, parts: Sequence[Tensor], language: str | None, task: Wish, how: AnyWay) -> Iterator[str]:
+    def _texts(self, parts: Sequence[Tensor], language: str | None, task: Wish, how: AnyStrategy) -> Iterator[str]:
         if language is not None or task != "transcribe" or how != GREEDY:
             raise InputError("this model spells what it hears; leave language, task and how out")
         for begin in range(0, len(parts), TOGETHER):

@@ -17,7 +17,7 @@ from ..core.state import Seen
 from ..parts.outputs.heads import Pool, Pooled, pooled
 from ..tasks.base import AnyModel
 from ..text import Framed, Tokenizer
-from .base import Guess, Ready, Response
+from .base import Pipeline, Prediction, Response
 from .vision import Problem, chance_told, classes_told, guess_data, guesses, several, vector_told
 
 V = TypeVar("V")
@@ -33,7 +33,7 @@ class Pooling:
     unit: bool = True  # vectors have length one: their product is the cosine
 
 
-class Reader(Ready):
+class Reader(Pipeline):
     """An encoder that somebody else trained."""
 
     what = "an encoder without such a head"
@@ -59,7 +59,7 @@ class Reader(Ready):
         found = torch.stack(vectors) if vectors else torch.zeros(0, 0)
         return torch.nn.functional.normalize(found, dim=-1) if self._is_unit(unit) else found
 
-    def fill(self, text: str, best: int = 5) -> list[list[Guess]]:
+    def fill(self, text: str, best: int = 5) -> list[list[Prediction]]:
         head, mask = self._head("masked", "fill"), self.tokenizer.mask
         if best < 1:
             raise InputError(f"best must be 1 at least, not {best}: so many tokens are told for each mask")
@@ -70,28 +70,28 @@ class Reader(Ready):
         if not places:
             raise InputError(f"the text holds no {self.tokenizer.tokens([mask])[0]}; write it where a word is missing")
 
-        def guess(seen: Seen, rows: Sequence[Framed]) -> list[list[list[Guess]]]:
+        def guess(seen: Seen, rows: Sequence[Framed]) -> list[list[list[Prediction]]]:
             p = head(seen.parts[0][:, places], seen).double().softmax(-1)[0]
             return [[self._tokens(one, best) for one in p]]
 
         return self._each([framed], guess)[0]
 
-    def classify(self, given: Sequence[str | tuple[str, str]], labels: Sequence[str] = ()) -> list[list[Guess]]:
+    def classify(self, given: Sequence[str | tuple[str, str]], labels: Sequence[str] = ()) -> list[list[Prediction]]:
         if not self._classifies():
             raise self._cannot("classify")
         head = self._head("pooled", "classify")
         if labels:
             raise InputError("the classes of this checkpoint are fixed; leave labels out")
 
-        def guess(seen: Seen, rows: Sequence[Framed]) -> list[list[Guess]]:
+        def guess(seen: Seen, rows: Sequence[Framed]) -> list[list[Prediction]]:
             return [guesses(one, self.labels, self.problem) for one in head(seen.parts[0], seen)]
 
         return self._each(given, guess, truncate=True)
 
-    def tag(self, texts: Sequence[str]) -> list[list[tuple[str, Guess]]]:
+    def tag(self, texts: Sequence[str]) -> list[list[tuple[str, Prediction]]]:
         head = self._head("tagged", "tag")
 
-        def guess(seen: Seen, rows: Sequence[Framed]) -> list[list[tuple[str, Guess]]]:
+        def guess(seen: Seen, rows: Sequence[Framed]) -> list[list[tuple[str, Prediction]]]:
             scores = head(seen.parts[0], seen)
             named = [self.tokenizer.tokens(row.ids) for row in rows]
             return [
@@ -174,7 +174,7 @@ class Reader(Ready):
         return self.model.read(torch.from_numpy(tokens[..., :fields]).to(device), where)
 
     def _fields(self) -> int:
-        return int(getattr(self.model.get_submodule("front"), "fields", 1))
+        return int(getattr(self.model.get_submodule("embeddings"), "fields", 1))
 
     # --- heads ---
 
@@ -195,15 +195,15 @@ class Reader(Ready):
     def _is_unit(self, unit: bool | None) -> bool:
         return self.pooling.unit if unit is None else unit
 
-    def _tokens(self, p: Tensor, best: int) -> list[Guess]:
+    def _tokens(self, p: Tensor, best: int) -> list[Prediction]:
         named = p[: self.tokenizer.size]  # a model may score more tokens than there are, for the sake of round sizes
         top = named.topk(min(best, named.numel()))
         return [
-            Guess(self.tokenizer.decode([token]) or self.tokenizer.tokens([token])[0], chance)
+            Prediction(self.tokenizer.decode([token]) or self.tokenizer.tokens([token])[0], chance)
             for token, chance in zip(top.indices.tolist(), top.values.tolist(), strict=True)
         ]
 
-    def _tagged(self, scores: Tensor) -> Guess:
+    def _tagged(self, scores: Tensor) -> Prediction:
         return guesses(scores, self.labels, "single_label_classification")[0]
 
 

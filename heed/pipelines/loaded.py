@@ -11,11 +11,11 @@ import torch
 
 from ..core.config import Count, Theirs
 from ..core.errors import ConfigError, InputError
-from ..decode import Allow
+from ..decode import Constraint
 from ..tasks.base import AnyModel, Padded
 from ..tasks.causal import Causal, Writer
 from ..tasks.translate import Translate, Translator
-from .base import Ask, Message
+from .base import GenerationConfig, Message
 
 if TYPE_CHECKING:
     from ..text import Tokenizer
@@ -39,10 +39,10 @@ class Continuer(Writer):
             ids.pop()
         return ids or [self._first()]
 
-    def chat(self, messages: Sequence[Message], ask: Ask | None = None) -> str:
+    def chat(self, messages: Sequence[Message], ask: GenerationConfig | None = None) -> str:
         return "".join(self.chatting(messages, ask))
 
-    def chatting(self, messages: Sequence[Message], ask: Ask | None = None) -> Iterator[str]:
+    def chatting(self, messages: Sequence[Message], ask: GenerationConfig | None = None) -> Iterator[str]:
         """What the model says next in a conversation, piece by piece."""
         if self.tokenizer.chat is None:
             raise InputError("this checkpoint has no chat template, so it was not trained to chat; use generate")
@@ -87,10 +87,10 @@ class Rewriter(Translator):
         return self.tokenizer.ends
 
     @property
-    def allow(self) -> Allow | None:
+    def allow(self) -> Constraint | None:
         return self.spoken(self.target.never)
 
-    def generate(self, text: str = "", ask: Ask | None = None) -> str:
+    def generate(self, text: str = "", ask: GenerationConfig | None = None) -> str:
         """What the model writes when it has read this text."""
         return self.translate([text], ask)[0]
 

@@ -16,10 +16,10 @@ from pydantic import model_validator
 from torch import Tensor
 
 from ..core.config import Flag, Size, Theirs
-from ..decode import AnyWay, Greedy
+from ..decode import AnyStrategy, Greedy
 from ..media.sounds import RATE, RATES, Sound, read
 from ..tasks.base import AnyModel
-from .base import Ready, Response
+from .base import Pipeline, Response
 
 Wish: TypeAlias = Literal["transcribe", "translate"]  # in the language that is spoken, or in English
 
@@ -50,7 +50,7 @@ class Features(Theirs):
         return self
 
 
-class Hearer(Ready):
+class Hearer(Pipeline):
     """A model that hears and writes down."""
 
     model: AnyModel
@@ -58,7 +58,7 @@ class Hearer(Ready):
     window: int  # samples that are heard at once
 
     def transcribe(
-        self, sound: Sound, *, language: str | None = None, task: Wish = "transcribe", how: AnyWay = GREEDY
+        self, sound: Sound, *, language: str | None = None, task: Wish = "transcribe", how: AnyStrategy = GREEDY
     ) -> str:
         """What is said in a sound file, or in mono samples at the model's rate."""
         parts = list(windows(read(sound, self.rate), self.window, self.rate))
@@ -70,7 +70,7 @@ class Hearer(Ready):
         return Response(said, {"text": said})
 
     @abstractmethod
-    def _texts(self, parts: Sequence[Tensor], language: str | None, task: Wish, how: AnyWay) -> Iterator[str]:
+    def _texts(self, parts: Sequence[Tensor], language: str | None, task: Wish, how: AnyStrategy) -> Iterator[str]:
         """The text of each window, to be joined."""
 
     def _fed(self, x: Tensor) -> Tensor:

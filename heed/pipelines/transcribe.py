@@ -14,7 +14,7 @@ from ..core.contract import Given, Where
 from ..core.errors import InputError
 from ..core.interfaces import Reads, Writes
 from ..core.state import Seen
-from ..decode import AnyWay, Never, generate
+from ..decode import AnyStrategy, Never, generate
 from ..media.sounds import LogMel, Sound, read
 from ..parts.inputs.audio import Mels
 from ..tasks.base import AnyModel
@@ -117,22 +117,22 @@ class Transcriber(Hearer):
 
     def _must_fit(self, model: AnyModel) -> None:
         """Raise unless the model hears what the features of a window are."""
-        front, features = model.get_submodule("encoder.front"), self.settings.features
-        if not isinstance(front, Mels):
+        embeddings, features = model.get_submodule("encoder.embeddings"), self.settings.features
+        if not isinstance(embeddings, Mels):
             return
-        bins, frames = front.first.in_channels, self.window // features.step
+        bins, frames = embeddings.first.in_channels, self.window // features.step
         if bins != features.bins:
             raise InputError(
                 f"the model hears {bins} mel bins (num_mel_bins), the features have {features.bins} (feature_size in "
                 "preprocessor_config.json); set the latter to the former"
             )
-        if front.position is not None and frames > 2 * (longest := front.position.longest or frames):
+        if embeddings.position is not None and frames > 2 * (longest := embeddings.position.longest or frames):
             raise InputError(
                 f"a window of {self.settings.seconds} seconds has {frames} frames, the model has places for "
                 f"{2 * longest}; set chunk_length in preprocessor_config.json accordingly"
             )
 
-    def _texts(self, parts: Sequence[Tensor], language: str | None, task: Wish, how: AnyWay) -> Iterator[str]:
+    def _texts(self, parts: Sequence[Tensor], language: str | None, task: Wish, how: AnyStrategy) -> Iterator[str]:
         named = language or self.settings.language
         code = None if named is None else code_of(named)
         self._must_know(code, task)
@@ -173,7 +173,7 @@ class Transcriber(Hearer):
         asked = (dict(settings.languages).get(code or ""), dict(settings.wishes).get(task), settings.bare)
         return [settings.start, *(token for token in asked if token is not None)]
 
-    def _written(self, memory: Seen, prompt: list[int], vocabulary: int, how: AnyWay) -> Iterator[str]:
+    def _written(self, memory: Seen, prompt: list[int], vocabulary: int, how: AnyStrategy) -> Iterator[str]:
         settings = self.settings
         answers = generate(
             self.model,

@@ -15,11 +15,11 @@ from ..core.errors import InputError
 from ..core.interfaces import Asked, Matches, Sees
 from ..core.state import Seen
 from ..media.images import Preparation
-from ..parts.inputs.patches import Patches
+from ..parts.inputs.patches import PatchEmbeddings
 from ..parts.outputs.heads import Pool, Pooled, pooled
 from ..tasks.base import AnyModel
 from ..text import Tokenizer
-from .base import Guess, Ready, Response
+from .base import Pipeline, Prediction, Response
 
 if TYPE_CHECKING:
     from ..media.images import Source
@@ -32,11 +32,11 @@ SIDE = 224  # of an image whose size nothing tells
 
 
 @dataclass(frozen=True)
-class Value(Guess):
+class Value(Prediction):
     """What a regression says: `p` is the number itself, not how likely it is."""
 
 
-class Viewing(Ready):
+class Viewing(Pipeline):
     """A model that looks at images and has no classes for them: it gives vectors."""
 
     what = "a model that looks at images, without such a head"
@@ -44,7 +44,7 @@ class Viewing(Ready):
     def __init__(self, model: AnyModel, prepare: Preparation) -> None:
         self.model: AnyModel = model.eval()
         self.prepare = prepare
-        _must_fit(model.get_submodule("front"), prepare)
+        _must_fit(model.get_submodule("embeddings"), prepare)
 
     @torch.no_grad()
     def embed_images(self, images: Sequence[Source], *, unit: bool = True) -> Tensor:
@@ -82,7 +82,7 @@ class Looker(Viewing):
         self.labels, self.problem = tuple(labels), problem
 
     @torch.no_grad()
-    def classify(self, given: Sequence[Source | tuple[str, str]], labels: Sequence[str] = ()) -> list[list[Guess]]:
+    def classify(self, given: Sequence[Source | tuple[str, str]], labels: Sequence[str] = ()) -> list[list[Prediction]]:
         heads = self._heads()
         head = heads.get("pooled", heads.get("distilled"))
         if head is None:
@@ -101,7 +101,7 @@ class Looker(Viewing):
         return head.vector(seen.parts[0], seen) if isinstance(head, Pooled) else pooled("mean", seen.parts[0], seen)
 
 
-class TextEmbedder(Ready):
+class TextEmbedder(Pipeline):
     """CLIP's text tower in use: texts as vectors of length one. `vectors` makes them of ids, of any length."""
 
     what = "a text tower, which makes vectors of texts"
@@ -143,7 +143,7 @@ class Matcher(TextEmbedder):
             raise InputError(f"a model of images and texts is needed; {type(model).__name__} is none")
         super().__init__(model, tokenizer, model.texts, longest)
         self.prepare, self._matches = prepare, model
-        _must_fit(model.get_submodule("image.front"), prepare)
+        _must_fit(model.get_submodule("image.embeddings"), prepare)
 
     @torch.no_grad()
     def embed_images(self, images: Sequence[Source]) -> Tensor:
@@ -153,7 +153,7 @@ class Matcher(TextEmbedder):
         return torch.cat(list(map(self._matches.images, batches)))[: len(given)]
 
     @torch.no_grad()
-    def classify(self, given: Sequence[Source | tuple[str, str]], labels: Sequence[str] = ()) -> list[list[Guess]]:
+    def classify(self, given: Sequence[Source | tuple[str, str]], labels: Sequence[str] = ()) -> list[list[Prediction]]:
         named = several(labels, "text")
         if not named:
             raise InputError('name the classes: classify(["photo.jpg"], ["a photo of a cat", "a photo of a dog"])')
@@ -168,7 +168,7 @@ class Matcher(TextEmbedder):
 # --- what is found ---
 
 
-def guesses(scores: Tensor, labels: Sequence[str], problem: Problem | None = None) -> list[Guess]:
+def guesses(scores: Tensor, labels: Sequence[str], problem: Problem | None = None) -> list[Prediction]:
     """Every class with its chance, the likeliest first; of a regression every value, as it is. [classes]
 
     One class alone is a regression, if nothing else is said. Classes that nobody named have numbers.
@@ -178,20 +178,20 @@ def guesses(scores: Tensor, labels: Sequence[str], problem: Problem | None = Non
     if problem == "regression" or (problem is None and len(scores) == 1):
         return [Value(name, one) for name, one in zip(names, scores.tolist(), strict=True)]
     p = scores.sigmoid() if problem == "multi_label_classification" else scores.softmax(-1)
-    return sorted((Guess(name, one) for name, one in zip(names, p.tolist(), strict=True)), key=lambda one: -one.p)
+    return sorted((Prediction(name, one) for name, one in zip(names, p.tolist(), strict=True)), key=lambda one: -one.p)
 
 
-def chance_told(guess: Guess) -> str:
+def chance_told(guess: Prediction) -> str:
     """For people: a chance in percent, a value as a number."""
     return f"{guess.p:.4f}" if isinstance(guess, Value) else f"{guess.p:6.1%}"
 
 
-def guess_data(guess: Guess) -> dict[str, str | float]:
+def guess_data(guess: Prediction) -> dict[str, str | float]:
     """For machines: a value is not called p."""
     return {"label": guess.label, "value" if isinstance(guess, Value) else "p": guess.p}
 
 
-def classes_told(found: Sequence[Guess], most: int | None = None) -> Response:
+def classes_told(found: Sequence[Prediction], most: int | None = None) -> Response:
     """The classes of one text or image; people are told so many."""
     told = "\n".join(f"{chance_told(one)}  {one.label}" for one in found[:most])
     return Response(told, {"classes": [guess_data(one) for one in found]})
@@ -235,11 +235,11 @@ def _blank(prepare: Preparation) -> Tensor:
     return torch.zeros(height, width, prepare.channels, dtype=torch.uint8)
 
 
-def _must_fit(front: nn.Module, prepare: Preparation) -> None:
+def _must_fit(embeddings: nn.Module, prepare: Preparation) -> None:
     """Raise unless images are prepared with the channels that the model sees."""
-    if isinstance(front, Patches) and front.config.channels != prepare.channels:
+    if isinstance(embeddings, PatchEmbeddings) and embeddings.config.channels != prepare.channels:
         raise InputError(
-            f"the model sees images of {front.config.channels} channels (num_channels), preprocessor_config.json makes "
+            f"the model sees images of {embeddings.config.channels} channels (num_channels), preprocessor_config.json makes "
             f"them of {prepare.channels}; give image_mean and image_std one number for each channel of the model"
         )
 

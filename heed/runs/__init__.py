@@ -12,7 +12,7 @@ from ..core.tables import later
 if TYPE_CHECKING:
     import torch
 
-    from ..tasks import Ready
+    from ..pipelines import Pipeline
     from ..weights.edits.quantised import Bits
     from .folder import Run as Run
     from .recipe import Recipe as Recipe
@@ -27,7 +27,7 @@ else:
 @at_rest()
 def load(
     path: Path | str, device: torch.device | str | None = None, *, quantise: Bits | Literal["keep"] | None = None
-) -> Ready:
+) -> Pipeline:
     """A model, ready for use: of a run folder, of a checkpoint folder (Hugging Face's or authors'), of a GGUF file.
 
     What it can do depends on it: generate, chat, translate, embed, fill, classify, tag, transcribe. `quantise` rounds
@@ -39,7 +39,7 @@ def load(
     return _loaded(path, device) if quantise is None else _rounded(path, device, quantise)
 
 
-def _rounded(path: Path | str, device: torch.device | str | None, bits: Bits) -> Ready:
+def _rounded(path: Path | str, device: torch.device | str | None, bits: Bits) -> Pipeline:
     from ..weights.edits import Quantised, edit
     from ..weights.edits.quantised import bits_of, is_rounded
 
@@ -51,7 +51,7 @@ def _rounded(path: Path | str, device: torch.device | str | None, bits: Bits) ->
     return ready
 
 
-def _kept(place: Path, device: torch.device | str | None) -> Ready:
+def _kept(place: Path, device: torch.device | str | None) -> Pipeline:
     from ..pipelines.checkpoint import load as load_checkpoint
     from ..weights.formats import gguf_quantised as ggufkept
     from ..weights.formats.folder import CONFIG
@@ -62,7 +62,7 @@ def _kept(place: Path, device: torch.device | str | None) -> Ready:
     return _moved(load_checkpoint(inside, ggufkept.read), device)
 
 
-def _loaded(path: Path | str, device: torch.device | str | None) -> Ready:
+def _loaded(path: Path | str, device: torch.device | str | None) -> Pipeline:
     place = Path(path)
     if not place.exists():
         raise RunError(f"{path} is not a folder or a file; give a run folder, a checkpoint folder or a .gguf file")
@@ -76,7 +76,7 @@ def _loaded(path: Path | str, device: torch.device | str | None) -> Ready:
     return run.recipe.task.ready(run.model().to(device), run.tokenizer)
 
 
-def _moved(ready: Ready, device: torch.device | str | None) -> Ready:
+def _moved(ready: Pipeline, device: torch.device | str | None) -> Pipeline:
     if device is not None:
         ready.model.to(device)
     return ready

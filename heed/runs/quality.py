@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from ..core.contract import Where
 from ..core.errors import InputError
+from ..pipelines import Pipeline
 from ..pipelines.base import perplexity, room
-from ..tasks import Ready
 from ..tasks.causal import Writer
 
 WINDOW = 512  # tokens that are scored together, each from those before it in the window
@@ -60,7 +60,7 @@ def read_text(path: Path) -> str:
     return text
 
 
-def writer(ready: Ready) -> Writer:
+def writer(ready: Pipeline) -> Writer:
     """The model, if it is one that a text can be scored with."""
     if isinstance(ready, Writer):
         return ready
@@ -68,7 +68,7 @@ def writer(ready: Ready) -> Writer:
 
 
 @torch.no_grad()
-def cost(exact: Ready, rounded: Ready, text: str) -> Cost:
+def cost(exact: Pipeline, rounded: Pipeline, text: str) -> Cost:
     """What was lost between two forms of one language model, on the first tokens of a text."""
     before, after = writer(exact), writer(rounded)
     first, ids = before.prompt(""), before.tokenizer.encode(text)[:MOST]

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from ..core.config import nearest, override
 from ..core.errors import InputError, RunError
 from ..data import Example, Examples, Name
+from ..pipelines import GenerationConfig, Scores
 from ..show.voice import Voice
-from ..tasks import Ask, Scores
 from .card import add_scores
 from .folder import Run
 from .recipe import Recipe
@@ -19,7 +19,7 @@ def evaluate(
     *,
     settings: Sequence[str] = (),
     splits: Iterable[str] = (),
-    ask: Ask | None = None,
+    ask: GenerationConfig | None = None,
     first: int | None = None,
     voice: Voice | None = None,
 ) -> dict[str, Scores]:
@@ -36,7 +36,7 @@ def evaluate(
         speaker.say(f"{name}: {some.report()}")
         with speaker.counting(f"scoring {name}", len(some)):
             found[name] = ready.score(some, ask, lambda done, _: speaker.at(done))
-        if first is None and not settings and ask in (None, Ask(how=recipe.task.decode)):
+        if first is None and not settings and ask in (None, GenerationConfig(how=recipe.task.decode)):
             _remember(run, name, found[name], speaker)
     return found
 

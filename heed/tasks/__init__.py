@@ -12,14 +12,6 @@ TASKS: Table[type[Task]] = Table(
 )
 
 if TYPE_CHECKING:
-    from ..pipelines.base import Answer as Answer
-    from ..pipelines.base import Answers as Answers
-    from ..pipelines.base import Ask as Ask
-    from ..pipelines.base import Guess as Guess
-    from ..pipelines.base import Ready as Ready
-    from ..pipelines.base import Response as Response
-    from ..pipelines.base import Scores as Scores
-    from ..pipelines.base import cross_entropy_of as cross_entropy_of
     from .base import Batch as Batch
     from .base import Corpus as Corpus
     from .base import Item as Item
@@ -39,8 +31,14 @@ else:
         {
             **dict.fromkeys(("Batch", "Corpus", "Item", "Task"), "base"),
             **dict.fromkeys(("Feed", "Place", "bucketed"), "feed"),
-            **dict.fromkeys(("Answer", "Answers", "Ask", "Guess", "Ready", "Response", "Scores"), "ready"),
-            "cross_entropy_of": "ready",
         },
         TASKS,
+        renamed={
+            "Answer": "heed.pipelines:Completion",
+            "Answers": "heed.pipelines:TextGeneration",
+            "Ask": "heed.pipelines:GenerationConfig",
+            "Guess": "heed.pipelines:Prediction",
+            "Ready": "heed.pipelines:Pipeline",
+            "Response": "heed.pipelines:Response",
+        },
     )

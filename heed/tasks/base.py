@@ -17,11 +17,11 @@ from ..core.errors import InputError
 from ..core.interfaces import Rehearses, Writes
 from ..core.stamps import Span
 from ..data.base import Examples
-from ..decode import AnyWay, Greedy
+from ..decode import AnyStrategy, Greedy
 from ..parts.outputs.loss import NO_LABEL, Loss, cross_entropy, headed_cross_entropy
 
 if TYPE_CHECKING:
-    from ..pipelines.base import Answers
+    from ..pipelines.base import TextGeneration
     from ..text import Tokenizer
 
 AnyModel: TypeAlias = "Mixer[Any]"
@@ -130,7 +130,7 @@ class Task(Config):
     """What is learnt from what."""
 
     columns: ClassVar[tuple[str, ...]]  # what it needs of every example
-    decode: AnyWay = Greedy()  # how answers are written, unless somebody asks otherwise
+    decode: AnyStrategy = Greedy()  # how answers are written, unless somebody asks otherwise
 
     @abstractmethod
     def corpus(self, examples: Examples, tokenizer: Tokenizer) -> Corpus:
@@ -153,7 +153,7 @@ class Task(Config):
         """Tokens that an item takes in a batch."""
 
     @abstractmethod
-    def ready(self, model: AnyModel, tokenizer: Tokenizer) -> Answers:
+    def ready(self, model: AnyModel, tokenizer: Tokenizer) -> TextGeneration:
         """The model in use."""
 
 

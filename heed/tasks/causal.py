@@ -15,7 +15,7 @@ from ..core.errors import ConfigError, InputError
 from ..core.interfaces import Reads, Writes
 from ..data.base import Examples
 from ..parts.outputs.loss import Loss
-from ..pipelines.base import Answers, Ask, Notify, Scores, perplexity, room
+from ..pipelines.base import GenerationConfig, Notify, Scores, TextGeneration, perplexity, room
 from .base import AnyModel, Batch, Corpus, Ids, Item, Task, next_token_loss, some
 
 if TYPE_CHECKING:
@@ -54,13 +54,13 @@ class Causal(Task):
         return Writer(self, model, tokenizer)
 
 
-class Writer(Answers):
+class Writer(TextGeneration):
     """A language model in use: it goes on from a text."""
 
     what = "a language model"
     task: Causal
 
-    def generate(self, text: str = "", ask: Ask | None = None) -> str:
+    def generate(self, text: str = "", ask: GenerationConfig | None = None) -> str:
         """What the model writes after this text."""
         return self.answers([text], ask)[0][0].text
 
@@ -86,8 +86,8 @@ class Writer(Answers):
             )
         return min(self.task.context, room(self.model) - longest)
 
-    def score(self, examples: Examples, ask: Ask | None = None, notify: Notify | None = None) -> Scores:
-        if ask not in (None, Ask(how=self.task.decode)):
+    def score(self, examples: Examples, ask: GenerationConfig | None = None, notify: Notify | None = None) -> Scores:
+        if ask not in (None, GenerationConfig(how=self.task.decode)):
             raise InputError("the scores of a language model need no answers: leave --beam, --temperature ... out")
         corpus = self.task.corpus(examples, self.tokenizer)
         nats, tokens = self.nats(corpus)

@@ -15,7 +15,7 @@ from ..core.errors import ConfigError
 from ..core.interfaces import Permutes, Writes
 from ..data.base import Examples
 from ..parts.outputs.loss import NO_LABEL, Loss, headed_cross_entropy
-from ..pipelines.base import Ask, Notify, Scores, perplexity
+from ..pipelines.base import GenerationConfig, Notify, Scores, perplexity
 from ..text import Tokenizer
 from .base import AnyModel, Batch, Ids, Item, Padded
 from .causal import Causal, Windows, Writer
@@ -108,7 +108,7 @@ class PermutedWriter(Writer):
     what = "a language model of any order"
     task: Permute
 
-    def score(self, examples: Examples, ask: Ask | None = None, notify: Notify | None = None) -> Scores:
+    def score(self, examples: Examples, ask: GenerationConfig | None = None, notify: Notify | None = None) -> Scores:
         """`loss` and `perplexity` of what is predicted in random orders; `bits_per_byte` of reading, token by token."""
         nats, tokens = self.nats(self.task.corpus(examples, self.tokenizer))
         reading = Causal(context=self.task.context, decode=self.task.decode)

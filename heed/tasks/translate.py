@@ -16,7 +16,7 @@ from ..core.interfaces import Reads, Writes
 from ..core.state import Seen
 from ..data.base import Example, Examples
 from ..parts.outputs.loss import Loss
-from ..pipelines.base import Answers, Ask, Notify, Scores, perplexity, room
+from ..pipelines.base import GenerationConfig, Notify, Scores, TextGeneration, perplexity, room
 from .base import AnyModel, Batch, Corpus, Item, Padded, Task, next_token_loss, some
 
 if TYPE_CHECKING:
@@ -65,13 +65,13 @@ class Translate(Task):
         return Translator(self, model, tokenizer)
 
 
-class Translator(Answers):
+class Translator(TextGeneration):
     """An encoder-decoder in use: it answers a source with a target."""
 
     what = "an encoder-decoder, which answers a source with a target"
     task: Translate
 
-    def translate(self, texts: Sequence[str], ask: Ask | None = None) -> list[str]:
+    def translate(self, texts: Sequence[str], ask: GenerationConfig | None = None) -> list[str]:
         """The best target for each source."""
         return [best[0].text for best in self.answers(texts, ask)]
 
@@ -88,7 +88,7 @@ class Translator(Answers):
     def enough(self, texts: Sequence[str]) -> int:
         return min(self.task.longest, room(self.model))
 
-    def score(self, examples: Examples, ask: Ask | None = None, notify: Notify | None = None) -> Scores:
+    def score(self, examples: Examples, ask: GenerationConfig | None = None, notify: Notify | None = None) -> Scores:
         corpus = self.task.corpus(examples, self.tokenizer)
         nats, tokens = self.nats(corpus)
         pairs = [pair for pair, fits in zip(examples, corpus.fits, strict=True) if fits]

@@ -49,7 +49,7 @@ def read(folder: Path | str) -> Tokenizer:
         )
     what = str(place / files[0])
     with understood(f"{what} cannot be read"):
-        inner, notes, frame = WAYS.get(files, _sentence(files[0]))(place, notes)
+        inner, notes, frame = STRATEGIES.get(files, _sentence(files[0]))(place, notes)
     return notes.finish(inner, frame, what)
 
 
@@ -185,7 +185,7 @@ def _sentence(name: str) -> Build:
 
 
 Build: TypeAlias = Callable[[Path, Notes], Built]
-WAYS: dict[tuple[str, ...], Build] = {  # the others are models of SentencePiece
+STRATEGIES: dict[tuple[str, ...], Build] = {  # the others are models of SentencePiece
     ("tokenizer.json",): _whole,
     ("vocab.json", "merges.txt"): _pairs,
     ("vocab.txt",): _words,

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from ..core.interfaces import Choice
 from ..core.laws import Finding
-from ..decode import Greedy, Pick, Sample
+from ..decode import Greedy, Sample, SamplingConfig
 from ..kernels.sampling import chosen, likeliest
 
 ROWS, DRAWS = 6, 3
-WAYS: tuple[Pick, ...] = (
+STRATEGIES: tuple[SamplingConfig, ...] = (
     Greedy(),
     Sample(),
     Sample(temperature=1e-310),
@@ -29,7 +29,7 @@ def choices() -> list[Finding]:
     """Tokens that are not those of the written-out form; a draw would have to fall within rounding of a border."""
     return [
         Finding("kernels", _wrong(how, scores), 0.0, f"{how!r} from {scores.shape[1]} tokens")
-        for how in WAYS
+        for how in STRATEGIES
         for scores in _scores()
     ]
 
@@ -52,7 +52,7 @@ def _scores() -> Iterator[Tensor]:
         yield from (0.01 * plain, 9 * plain, (2 * plain).round())
 
 
-def _wrong(how: Pick, scores: Tensor) -> float:
+def _wrong(how: SamplingConfig, scores: Tensor) -> float:
     rule = Choice(torch.ones(ROWS, dtype=torch.bool), enough=1, ends=torch.empty(0, dtype=torch.long))
     one, other, wrong = how.start(ROWS), how.start(ROWS), 0.0
     for _ in range(DRAWS):

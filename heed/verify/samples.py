@@ -11,15 +11,15 @@ from ..core.contract import MixerConfig
 from ..mixers import (
     S4,
     Attention,
-    Chunked,
+    ChunkedCross,
     Cross,
-    Funneled,
+    FunnelAttention,
     Infini,
+    KnnCross,
     Mamba,
-    Nearest,
-    Recurrent,
     Retention,
     Rwkv,
+    TransformerXLAttention,
     TwoStream,
 )
 from ..models import (
@@ -95,10 +95,10 @@ def _decoders() -> tuple[Decoder.Config, ...]:
     between = (ChannelMix.Config(), Absent.Config(), FeedForward.Config())  # one remembers, one is not there
     other = (
         plain.model_copy(update={"mixer": hybrid, "depth": 3}),
-        plain.model_copy(update={"feedforward": (Gated.Config(),), "scaled": True, "front_norm": LayerNorm()}),
+        plain.model_copy(update={"feedforward": (Gated.Config(),), "scaled": True, "embedding_norm": LayerNorm()}),
         plain.model_copy(update={"feedforward": (FeedForward.Config(norm=LayerNorm()),), "tied": False}),
         plain.model_copy(update={"cross": Cross.Config(kv_heads=1), "head_bias": True}),
-        plain.model_copy(update={"cross": Nearest.Config(nearest=2)}),
+        plain.model_copy(update={"cross": KnnCross.Config(nearest=2)}),
         plain.model_copy(update={"mixer": fixed, "feedforward": between, "depth": 4, "wiring": Rescaled(every=2)}),
     )
     return (*wired, *normed, *placed, *other, Crate(width=WIDTH, depth=DEPTH).sized(VOCABULARY))
@@ -125,7 +125,7 @@ def _xlnet_readers() -> tuple[Config, ...]:
 
 def _funnels() -> tuple[Config, ...]:
     plain = Funnel.Config(vocabulary=VOCABULARY, width=WIDTH)
-    whole = (Funneled.Config(separate=False, segments=0),)
+    whole = (FunnelAttention.Config(separate=False, segments=0),)
     return (
         *(plain, Funnel.Config(vocabulary=VOCABULARY, width=WIDTH, sizes=(1, 2, 1), truncate=False, pool="max")),
         Funnel.Config(vocabulary=VOCABULARY, width=WIDTH, sizes=(2, 1), repeats=(1, 2), separate=False, mixer=whole),
@@ -137,7 +137,7 @@ FUNNELS: Makers = {Funnel.Config: _funnels}
 
 
 def _retros() -> tuple[Config, ...]:
-    found = Chunked.Config(chunk=4, neighbours=2, length=3)  # as the laws retrieve
+    found = ChunkedCross.Config(chunk=4, neighbours=2, length=3)  # as the laws retrieve
     plain = Retro.Config(vocabulary=VOCABULARY, width=WIDTH, depth=DEPTH, chunked=found)
     deep = NeighbourEncoder.Config(depth=1, wiring=DeepNorm.encoder(1, 3), norm=GatedNorm(), crossed=())
     near = {"mixer": (Attention.Config(mask=Window(back=1)),), "crossed": (1,), "norm": LayerNorm()}
@@ -189,7 +189,7 @@ def _adaptive() -> tuple[Config, ...]:
         *(Adaptive(cutoffs=(5, 9), shrink=2, tied=(False, True)), Adaptive(cutoffs=(5,), shrink=1)),
         *(Adaptive(cutoffs=(4, 8), shrink=1, size=6, tied=(True, False, True)), Adaptive(shrink=1, size=30)),
     )
-    apart = {"tied": False, "head_bias": True, "scaled": True, "mixer": (Recurrent.Config(),)}
+    apart = {"tied": False, "head_bias": True, "scaled": True, "mixer": (TransformerXLAttention.Config(),)}
     return (plain, *(plain.model_copy(update={"adaptive": some} | apart) for some in clusters))
 
 

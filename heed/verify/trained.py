@@ -20,9 +20,9 @@ from ..core.errors import HeedError, InputError
 from ..core.laws import BOUND, LAWS, Finding, Law
 from ..decode import stream
 from ..models import AnyModel, Embedded, Seq2seq, familiar
+from ..pipelines import GenerationConfig, TextGeneration
 from ..runs import Run
 from ..runs.folder import WEIGHTS
-from ..tasks import Answers, Ask
 from ..text import Bpe, Byte, Char
 from ..weights.formats import native as own
 from .base import Check, compared
@@ -45,7 +45,7 @@ class Trained:
         return cls(run, run.model().double().eval())
 
     @cached_property
-    def ready(self) -> Answers:
+    def ready(self) -> TextGeneration:
         return self.run.recipe.task.ready(self.model, self.run.tokenizer)
 
     @cached_property
@@ -147,7 +147,7 @@ def _decoded(trained: Trained, text: str) -> Finding:
 def _batched(trained: Trained) -> list[Finding]:
     """Texts answered together, against each alone: the same words with the same probability."""
     ready, texts = trained.ready, trained.texts
-    ask = Ask(how=ready.task.decode, limit=trained.limit)
+    ask = GenerationConfig(how=ready.task.decode, limit=trained.limit)
     together = ready.answers(texts, ask)
     found = []
     for number, (text, batch) in enumerate(zip(texts, together, strict=True)):

@@ -12,10 +12,9 @@ from pydantic import Strict
 from heed.core.config import Config, OneOf, override, read_data
 from heed.core.errors import ConfigError
 from heed.data import SOURCES
-from heed.decode import WAYS
+from heed.decode import STRATEGIES
 from heed.mixers import MIXERS, Attention
-from heed.models import ARCHITECTURES, MODELS, Decoder, Seq2seq
-from heed.models import transformer
+from heed.models import ARCHITECTURES, MODELS, Decoder, Seq2seq, transformer
 from heed.parts.feedforward import FEEDFORWARDS
 from heed.parts.layers.norms import NORMS
 from heed.parts.masks import MASKS, Causal, Window
@@ -38,7 +37,7 @@ EVERY: tuple[type[Config], ...] = (
     *TOKENIZERS,
     *SOURCES,
     *TASKS,
-    *WAYS,
+    *STRATEGIES,
     *SCHEDULES,
     *AVERAGES,
     Training,

@@ -17,7 +17,7 @@ from heed.core.config import Config, kind_of
 from heed.core.tables import Named, Table, later
 from heed.data import SOURCES
 from heed.mixers import CROSSES, MIXERS
-from heed.models import ARCHITECTURES, MODELS, SENSES, TOWERS
+from heed.models import ARCHITECTURES, ENCODERS_OF_CLIP, MODELS, MULTIMODAL
 from heed.tasks import TASKS
 from heed.weights import AUTHORS, FAMILIES
 from heed.weights.edits import EDITS
@@ -27,8 +27,8 @@ TABLES: dict[str, Table[type[Config]]] = {
     "mixers": MIXERS,
     "crosses": CROSSES,
     "models": MODELS,
-    "senses": SENSES,
-    "towers": TOWERS,
+    "senses": MULTIMODAL,
+    "encoders of clip": ENCODERS_OF_CLIP,
     "architectures": ARCHITECTURES,
     "tasks": TASKS,
     "sources": SOURCES,

@@ -12,8 +12,7 @@ from heed.core.contract import NOTHING, Given, Mixer, Reach, Where
 from heed.core.spec import Entries, Slot, Spec
 from heed.core.state import Cell, Seen
 from heed.mixers import Attention
-from heed.models import Decoder
-from heed.models import transformer
+from heed.models import Decoder, transformer
 from heed.models.architectures.transformer import ANNOTATED, TINY
 from heed.parts.masks import Causal, Window
 from heed.parts.positions import Alibi, Learned, Rope

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from heed.decode import Beam, Written, generate
+from heed.decode import Beam, Generated, generate
 from heed.decode.beam import Complete
 from tests.decode.support import END, SUBJECTS, Script, Subject, counting, decoder, favour
 
@@ -43,7 +43,7 @@ def exhaustive(subject: Subject, limit: int, end: int, begin: Hypothesis = (0.0,
             yield from exhaustive(subject, limit, end, new)
 
 
-def same(found: list[Written], wanted: list[Hypothesis], ends: set[int]) -> None:
+def same(found: list[Generated], wanted: list[Hypothesis], ends: set[int]) -> None:
     assert [w.tokens for w in found] == [tuple(token for token in tokens if token not in ends) for _, tokens in wanted]
     for written, (score, tokens) in zip(found, wanted, strict=True):
         assert written.score == pytest.approx(score, abs=1e-9)
@@ -140,7 +140,7 @@ def test_hope_is_a_bound_and_is_reached(penalty: float) -> None:
     futures = [how.rating(score - loss, n) for n in range(length + 1, limit + 1) for loss in (0.0, 0.5, 2.0)]
     assert hope == pytest.approx(max(futures))
     complete = Complete(how)
-    complete.add(Written((1,), hope - 1e-6, "end"), 1)
+    complete.add(Generated((1,), hope - 1e-6, "end"), 1)
     assert not complete.settled(score, length, limit)
-    complete.add(Written((2,), hope + 1e-6, "end"), 1)
+    complete.add(Generated((2,), hope + 1e-6, "end"), 1)
     assert complete.settled(score, length, limit)

@@ -9,8 +9,8 @@ import torch
 
 from heed.core.contract import Mixer, Where
 from heed.core.errors import CannotStream, ConfigError, InputError
-from heed.decode import Beam, Greedy, Pick, Sample, Token, Written, generate, stream
-from heed.decode.loop import WAYS
+from heed.decode import Beam, Generated, Greedy, Sample, SamplingConfig, Token, generate, stream
+from heed.decode.loop import STRATEGIES
 from heed.mixers import Attention
 from heed.models import Decoder
 from heed.parts.masks import Whole
@@ -31,7 +31,7 @@ from tests.decode.support import (
 
 LIMIT = 14
 COLD = Sample(temperature=1e-9)
-HOWS: tuple[Pick | Beam, ...] = (
+HOWS: tuple[SamplingConfig | Beam, ...] = (
     Greedy(),
     Greedy(repetition=1.3),
     Sample(seed=5),
@@ -42,21 +42,21 @@ HOWS: tuple[Pick | Beam, ...] = (
 subjects = pytest.mark.parametrize("subject", SUBJECTS, ids=lambda make: make.__name__)
 
 
-def close(some: list[Written], others: list[Written]) -> None:
+def close(some: list[Generated], others: list[Generated]) -> None:
     """Equal, but for the rounding of their scores."""
     assert [(w.tokens, w.why, w.cut) for w in some] == [(w.tokens, w.why, w.cut) for w in others]
     for one, other in zip(some, others, strict=True):
         assert one.score == pytest.approx(other.score, abs=1e-9)
 
 
-def alone(how: Pick | Beam, row: int) -> Pick | Beam:
+def alone(how: SamplingConfig | Beam, row: int) -> SamplingConfig | Beam:
     """The same way of choosing for a row that is now the first."""
     return how.model_copy(update={"seed": how.seed + row}) if isinstance(how, Sample) else how
 
 
 @subjects
 @pytest.mark.parametrize("how", HOWS, ids=repr)
-def test_a_prompt_is_answered_as_it_would_be_alone(subject: Callable[[], Subject], how: Pick | Beam) -> None:
+def test_a_prompt_is_answered_as_it_would_be_alone(subject: Callable[[], Subject], how: SamplingConfig | Beam) -> None:
     whole = subject()
     together = generate(whole.model, whole.prompts, how=how, limit=LIMIT, end=END, given=whole.given)
     for row, answers in enumerate(together):
@@ -99,8 +99,8 @@ def test_no_temperature_is_too_cold(temperature: float) -> None:
         assert abs(one.score - greedy.score) < 1e-5  # float32: the kernel that is greedy sums in another order
 
 
-@pytest.mark.parametrize("how", [how for how in HOWS if isinstance(how, Pick)], ids=repr)
-def test_a_stream_has_the_tokens_of_the_answers(how: Pick) -> None:
+@pytest.mark.parametrize("how", [how for how in HOWS if isinstance(how, SamplingConfig)], ids=repr)
+def test_a_stream_has_the_tokens_of_the_answers(how: SamplingConfig) -> None:
     s = hybrid()
     lines: list[list[Token]] = [[] for _ in s.prompts]
     for token in stream(s.model, s.prompts, how=how, limit=LIMIT, end=END):
@@ -181,7 +181,7 @@ def test_more_draws_than_are_made_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("how", [Greedy(), Sample(), Beam()], ids=repr)
-def test_the_model_is_left_as_it_was(how: Pick | Beam) -> None:
+def test_the_model_is_left_as_it_was(how: SamplingConfig | Beam) -> None:
     model = decoder(dropout=0.5)
     quiet = generate(model, PROMPTS, how=how, limit=5, end=END)
     model.train()
@@ -218,7 +218,7 @@ def test_what_was_given_is_still_fit_for_training() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("how", [Greedy(), Sample(top_p=0.9), Beam()], ids=repr)
-def test_other_precisions(dtype: torch.dtype, how: Pick | Beam) -> None:
+def test_other_precisions(dtype: torch.dtype, how: SamplingConfig | Beam) -> None:
     answers = generate(decoder().to(dtype), PROMPTS, how=how, limit=5, end=END)
     assert all(torch.isfinite(torch.tensor(w.score)) for (w,) in answers)
 
@@ -245,7 +245,7 @@ def test_errors_teach(
     prompts: list[list[int]],
     more: dict[str, int],
     message: str,
-    how: Pick | Beam,
+    how: SamplingConfig | Beam,
 ) -> None:
     with pytest.raises(InputError, match=message):
         generate(model(), prompts, how=how, **{"limit": 5, "end": None, **more})  # type: ignore[arg-type]
@@ -260,7 +260,7 @@ def test_beams_cannot_be_streamed_and_a_model_that_looks_ahead_cannot_write() ->
 
 
 def test_ways_are_configurations() -> None:
-    for way in WAYS:
+    for way in STRATEGIES:
         assert way.load(way().dump()) == way()
     with pytest.raises(ConfigError, match="5 beams cannot give the 6 best"):
         Beam(best=6)

@@ -8,11 +8,11 @@ from itertools import pairwise, product
 import pytest
 
 from heed.core.errors import InputError
-from heed.decode import Beam, Begin, Choices, Greedy, Pick, Sample, Stop, Written, generate, stream
+from heed.decode import Beam, Begin, Choices, Generated, Greedy, Sample, SamplingConfig, Stop, generate, stream
 from tests.decode.support import END, PROMPTS, SUBJECTS, VOCABULARY, Script, Subject, decoder, hybrid
 
 PIECES = ("", "He", "llo ", "wor", "ld\nUs", "er: ", "x", "é", "STOP")
-HOWS: tuple[Pick | Beam, ...] = (Greedy(), Sample(seed=1), Beam(beams=3, best=3))
+HOWS: tuple[SamplingConfig | Beam, ...] = (Greedy(), Sample(seed=1), Beam(beams=3, best=3))
 ways = pytest.mark.parametrize("how", HOWS, ids=repr)
 
 
@@ -25,7 +25,7 @@ def speaking(*tokens: int) -> Script:
     return Script(lambda _, order: [9.0 * (token == tokens[order % len(tokens)]) for token in range(len(PIECES))])
 
 
-def answer(model: Script, stop: Stop, how: Pick | Beam = HOWS[0], limit: int = 6) -> Written:
+def answer(model: Script, stop: Stop, how: SamplingConfig | Beam = HOWS[0], limit: int = 6) -> Generated:
     return generate(model, [[0]], how=how, limit=limit, end=0, stop=stop)[0][0]
 
 
@@ -33,7 +33,7 @@ def answer(model: Script, stop: Stop, how: Pick | Beam = HOWS[0], limit: int = 6
 
 
 @pytest.mark.parametrize("how", [Greedy(), Sample(temperature=0.01), Beam(beams=2)], ids=repr)
-def test_a_stop_string_may_straddle_tokens(how: Pick | Beam) -> None:
+def test_a_stop_string_may_straddle_tokens(how: SamplingConfig | Beam) -> None:
     """The token that begins before the stop string goes; the text is cut exactly."""
     stop = Stop(("\nUser:",), text)
     written = answer(speaking(1, 2, 3, 4, 5, 6), stop, how)
@@ -42,7 +42,7 @@ def test_a_stop_string_may_straddle_tokens(how: Pick | Beam) -> None:
 
 
 @pytest.mark.parametrize("how", [Greedy(), Beam(beams=2)], ids=repr)
-def test_a_stop_string_at_the_border_of_a_token_and_within_one(how: Pick | Beam) -> None:
+def test_a_stop_string_at_the_border_of_a_token_and_within_one(how: SamplingConfig | Beam) -> None:
     assert answer(speaking(1, 2, 8, 1), Stop(("STOP",), text), how).tokens == (1, 2)
     within = answer(speaking(1, 2, 4, 1), Stop(("\n", "no"), text), how)
     assert (within.tokens, within.cut) == ((1, 2), (4,))
@@ -51,7 +51,7 @@ def test_a_stop_string_at_the_border_of_a_token_and_within_one(how: Pick | Beam)
 
 
 @pytest.mark.parametrize("how", [Greedy(), Beam(beams=2)], ids=repr)
-def test_what_only_looked_like_a_stop_string_stays(how: Pick | Beam) -> None:
+def test_what_only_looked_like_a_stop_string_stays(how: SamplingConfig | Beam) -> None:
     stop = Stop(("\nUse it",), text)
     limit = answer(speaking(1, 4, 5, 6), stop, how, limit=3)
     assert (limit.tokens, limit.cut, limit.why) == ((1, 4, 5), (), "limit")
@@ -136,7 +136,7 @@ ANSWERS = ((1, 2, 3), (1, 2), (4,), (1, 5, 5, 5))
 
 @ways
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda make: make.__name__)
-def test_the_answer_is_one_of_the_choices(subject: Callable[[], Subject], how: Pick | Beam) -> None:
+def test_the_answer_is_one_of_the_choices(subject: Callable[[], Subject], how: SamplingConfig | Beam) -> None:
     s = subject()
     choices = Choices(ANSWERS, END)
     for answers in generate(s.model, s.prompts, how=how, limit=9, end=END, given=s.given, allow=choices):
@@ -181,7 +181,7 @@ def test_none_allows_everything() -> None:
 
 
 @ways
-def test_an_answer_begins_as_it_must(how: Pick | Beam) -> None:
+def test_an_answer_begins_as_it_must(how: SamplingConfig | Beam) -> None:
     prefixes = ((1, 2, 3), (), (7,), (5, 5, 5, 5), (3,), (6, 1))
     s = hybrid()
     answers = generate(s.model, s.prompts, how=how, limit=6, end=END, allow=Begin(prefixes))
@@ -208,7 +208,7 @@ def test_a_beginning_and_then_a_choice() -> None:
 
 
 @ways
-def test_nothing_allowed_is_an_error(how: Pick | Beam) -> None:
+def test_nothing_allowed_is_an_error(how: SamplingConfig | Beam) -> None:
     with pytest.raises(InputError, match="prompt 1 has no (answer|token for step 2)"):
         generate(decoder(), [[1], [2]], how=how, limit=3, end=END, allow=lambda row, w: () if row and w else (4, 5))
     minus = Script(lambda *_: [0.0, 0.0, -float("inf")])
@@ -217,7 +217,7 @@ def test_nothing_allowed_is_an_error(how: Pick | Beam) -> None:
 
 
 @ways
-def test_only_tokens_of_the_vocabulary_can_be_allowed(how: Pick | Beam) -> None:
+def test_only_tokens_of_the_vocabulary_can_be_allowed(how: SamplingConfig | Beam) -> None:
     with pytest.raises(InputError, match=f"tokens from 1 to 99; the vocabulary is 0 to {VOCABULARY - 1}"):
         generate(decoder(), [[1]], how=how, limit=3, end=END, allow=lambda *_: (1, 99))
 

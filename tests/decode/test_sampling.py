@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from heed.decode import Greedy, Sample, generate
-from heed.decode.sampling import Drawn, Repetition
+from heed.decode.sampling import RandomSampler, Repetition
 from tests.decode.support import Script, favour
 
 SETTINGS = [
@@ -83,7 +83,7 @@ def test_equal_scores_of_one_row_do_not_change_another() -> None:
 def test_the_least_and_the_largest_draw_choose_a_token_that_was_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = torch.tensor([[-torch.inf, 0.1, -torch.inf, 0.3, -torch.inf]])
     for number, token in ((0.0, 1), (1 - 2.0**-53, 3)):
-        draw = Drawn(Sample(), [0])
+        draw = RandomSampler(Sample(), [0])
         monkeypatch.setattr(draw, "_uniform", lambda number=number: torch.tensor([[number]], dtype=torch.float64))
         assert draw(scores).tolist() == [token]
 
@@ -117,7 +117,7 @@ def test_draws_follow_the_probabilities() -> None:
     how = Sample(temperature=1.5, top_k=6)
     scores = torch.randn(1, 9, dtype=torch.float64)
     wanted = probabilities(how, scores)[0]
-    tokens = Drawn(how, range(20_000))(scores.expand(20_000, -1).contiguous())
+    tokens = RandomSampler(how, range(20_000))(scores.expand(20_000, -1).contiguous())
     counts = torch.bincount(tokens, minlength=9)
     kept = wanted > 0
     assert not counts[~kept].any()
@@ -127,7 +127,7 @@ def test_draws_follow_the_probabilities() -> None:
 
 def test_later_draws_follow_the_probabilities_too() -> None:
     how, scores = Sample(), torch.tensor([[0.1, 0.2, 0.3, 0.4]], dtype=torch.float64).log()
-    draw = Drawn(how, [7])
+    draw = RandomSampler(how, [7])
     counts = torch.bincount(torch.cat([draw(scores) for _ in range(4000)]), minlength=4)
     expected = 4000 * scores.exp()[0]
     assert float(((counts - expected) ** 2 / expected).sum()) < 16.3  # 3 degrees of freedom, p = 0.001
@@ -135,7 +135,7 @@ def test_later_draws_follow_the_probabilities_too() -> None:
 
 def test_rows_that_go_on_keep_their_own_draws() -> None:
     scores = torch.zeros(4, 1000, dtype=torch.float64)
-    whole, part = Drawn(Sample(), range(4)), Drawn(Sample(), range(4))
+    whole, part = RandomSampler(Sample(), range(4)), RandomSampler(Sample(), range(4))
     first = [whole(scores) for _ in range(100)]
     for step in range(100):
         if step == 30:

@@ -21,9 +21,9 @@ from heed.data import Dates
 from heed.data.dates import BY_CODE, texts_of
 from heed.demo import Report, align, demo, tell
 from heed.demo.examples import samples
+from heed.pipelines import Scores
 from heed.runs import Run, load
 from heed.show.voice import Voice
-from heed.tasks import Scores
 from heed.tasks.translate import Translator
 from heed.train.checkpoint import Progress
 from heed.train.start import Outcome

@@ -24,7 +24,7 @@ from heed.kernels import (
     selective_scan as spaces,
 )
 from heed.kernels import (
-    wkv as means,
+    wkv_scan as means,
 )
 from heed.mixers import Mamba, Rwkv
 

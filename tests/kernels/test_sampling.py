@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from heed.core.interfaces import Choice
-from heed.decode import Greedy, Pick, Sample
-from heed.decode.sampling import Drawn, Repetition
+from heed.decode import Greedy, Sample, SamplingConfig
+from heed.decode.sampling import RandomSampler, Repetition
 from heed.kernels import program
 from heed.kernels.sampling import chosen, likeliest
 
 # More than there is, ties and nothing at all; hot, cold; a share that few tokens have, and one that most must be in.
-PICKS: tuple[Pick, ...] = (
+SAMPLING: tuple[SamplingConfig, ...] = (
     Greedy(),
     Greedy(repetition=1.4),
     Sample(),
@@ -58,8 +58,8 @@ def _scores(vocabulary: int) -> Iterator[Tensor]:
 
 
 @pytest.mark.parametrize("vocabulary", [1, 3, 17, 130, 5003])
-@pytest.mark.parametrize("how", PICKS, ids=repr)
-def test_the_kernel_chooses_what_the_written_out_form_chooses(how: Pick, vocabulary: int) -> None:
+@pytest.mark.parametrize("how", SAMPLING, ids=repr)
+def test_the_kernel_chooses_what_the_written_out_form_chooses(how: SamplingConfig, vocabulary: int) -> None:
     for scores in _scores(vocabulary):
         if bool((scores == -torch.inf).all(1).any()):
             continue
@@ -80,7 +80,7 @@ def test_the_kernel_chooses_what_the_written_out_form_chooses(how: Pick, vocabul
 
 def test_draws_are_handed_over_in_their_order() -> None:
     """Blocks are joined, and what was handed over but not used comes again."""
-    whole, part = (Drawn(Sample(), range(3)) for _ in range(2))
+    whole, part = (RandomSampler(Sample(), range(3)) for _ in range(2))
     wanted = torch.cat([whole._uniform() for _ in range(200)], 1)
     found: list[Tensor] = []
     for most, used in ((50, 50), (64, 3), (1, 1), (64, 40), (64, 64), (42, 42)):

@@ -13,7 +13,7 @@ from heed.core.errors import ConfigError, InputError
 from heed.core.laws import Case, padding, split
 from heed.core.spec import price, words
 from heed.core.state import Log, Seen, nbytes
-from heed.mixers import Chunked
+from heed.mixers import ChunkedCross
 from heed.parts.look import look
 from heed.parts.positions import Rope
 
@@ -24,9 +24,9 @@ def draw(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
 
 
-def built(**options: object) -> Chunked:
+def built(**options: object) -> ChunkedCross:
     torch.manual_seed(1)
-    return Chunked.Config.load({"chunk": 4, "neighbours": 2, "length": 3, **options}).build(WIDTH).double().eval()
+    return ChunkedCross.Config.load({"chunk": 4, "neighbours": 2, "length": 3, **options}).build(WIDTH).double().eval()
 
 
 def found(chunks: range, length: int = 3, each: int = 2, rows: int = 1) -> Seen:
@@ -104,15 +104,15 @@ def test_only_new_neighbours_are_given_and_the_last_are_remembered() -> None:
 def test_the_laws_find_a_mixer_that_forgets() -> None:
     """They really bring neighbours: one that keeps none breaks the split law, one that shows padding another."""
 
-    class Forgets(Chunked):
+    class Forgets(ChunkedCross):
         def forward(self, x: Tensor, where: Where, state: Log | None = None) -> tuple[Tensor, Log | None]:
             y, state = super().forward(x, where, state)
             return y, None if state is None else Log(*(t[:, :0] for t in state.tensors()), cap=1)
 
-    config = Chunked.Config(chunk=4, neighbours=2, length=3)
+    config = ChunkedCross.Config(chunk=4, neighbours=2, length=3)
     assert not split(Forgets(config, WIDTH), Case.make(WIDTH)).holds
-    assert split(Chunked(config, WIDTH), Case.make(WIDTH)).holds
-    longer = Chunked.Config(chunk=4, neighbours=2, length=3, head_size=4)
+    assert split(ChunkedCross(config, WIDTH), Case.make(WIDTH)).holds
+    longer = ChunkedCross.Config(chunk=4, neighbours=2, length=3, head_size=4)
     assert padding(longer.build(WIDTH), Case.make(WIDTH, rows=4, tokens=23)).holds
     assert split(longer.build(WIDTH), Case.make(WIDTH, rows=2, tokens=23)).holds
 
@@ -175,6 +175,6 @@ def test_neighbours_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InputError, match="at places 0 to 2; one arrived for place 5"):
         mixer(x, here.give(neighbours=Seen(narrow.order, torch.arange(6)[None], draw(1, 6, 24))))
     with pytest.raises(ConfigError, match="chunk is 0"):
-        Chunked.Config(chunk=0)
+        ChunkedCross.Config(chunk=0)
     with pytest.raises(ConfigError, match="channels turn two by two"):
-        Chunked.Config(position=Rope.Config(share=0.5)).build(WIDTH)
+        ChunkedCross.Config(position=Rope.Config(share=0.5)).build(WIDTH)

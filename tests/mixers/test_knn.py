@@ -10,7 +10,7 @@ from heed.core.contract import Given, Where
 from heed.core.errors import ConfigError, InputError
 from heed.core.spec import price
 from heed.core.state import Seen, nbytes
-from heed.mixers import Cross, Nearest
+from heed.mixers import Cross, KnnCross
 from heed.mixers import knn as nearest
 from heed.parts.look import look
 
@@ -23,10 +23,10 @@ def source(rows: int, lengths: list[int], seed: int = 0) -> Seen:
     return Seen.of(Where.ragged(lengths), x)
 
 
-def pair(nearest: int, **options: object) -> tuple[Nearest, Cross]:
+def pair(nearest: int, **options: object) -> tuple[KnnCross, Cross]:
     """The two with the same weights."""
     torch.manual_seed(1)
-    near = Nearest.Config.load({"nearest": nearest, "heads": HEADS, **options}).build(WIDTH).double()
+    near = KnnCross.Config.load({"nearest": nearest, "heads": HEADS, **options}).build(WIDTH).double()
     cross = Cross.Config.load({"heads": HEADS, **options}).build(WIDTH).double()
     cross.load_state_dict(near.state_dict())
     return near, cross
@@ -106,7 +106,7 @@ def test_a_search_block_by_block_finds_what_one_search_finds(monkeypatch: pytest
 
 def test_scores_are_never_held_all_at_once() -> None:
     """200 queries of 4 heads over 30,000 source tokens would be 24 million scores."""
-    mixer = Nearest.Config(nearest=4).build(WIDTH)
+    mixer = KnnCross.Config(nearest=4).build(WIDTH)
     memory = Seen.of(Where.run(1, 30_000), torch.randn(1, 30_000, WIDTH))
     sizes: list[int] = []
 
@@ -122,7 +122,7 @@ def test_scores_are_never_held_all_at_once() -> None:
 
 
 def test_the_source_is_remembered_once_and_not_projected() -> None:
-    mixer = Nearest.Config(nearest=2).build(WIDTH)
+    mixer = KnnCross.Config(nearest=2).build(WIDTH)
     memory = Seen.of(Where.run(2, 5), torch.randn(2, 5, WIDTH))
     state = mixer.start(2, Given(memory=memory))
     assert nbytes(state) == 2 * price(mixer.spec(), 0, 5) == 2 * 5 * (WIDTH * 4 + 16)
@@ -142,19 +142,19 @@ def test_what_is_looked_at_are_the_nearest() -> None:
 
 def test_impossible_options_are_refused() -> None:
     with pytest.raises(ConfigError, match="nearest is 0"):
-        Nearest.Config(nearest=0)
+        KnnCross.Config(nearest=0)
     with pytest.raises(ConfigError, match="searched before they are projected, which clip forbids"):
-        Nearest.Config(clip=1.0)
+        KnnCross.Config(clip=1.0)
     with pytest.raises(InputError, match="needs the encoder's output"):
-        Nearest.Config().build(WIDTH)(torch.zeros(1, 1, WIDTH), Where.run(1, 1))
+        KnnCross.Config().build(WIDTH)(torch.zeros(1, 1, WIDTH), Where.run(1, 1))
     with pytest.raises(InputError, match=r"3 rows of width 24 need a memory of \[3, tokens, 24\], not of \[2, 4, 24\]"):
-        Nearest.Config().build(WIDTH).start(3, Given(memory=source(2, [4, 4])))
+        KnnCross.Config().build(WIDTH).start(3, Given(memory=source(2, [4, 4])))
 
 
 @pytest.mark.parametrize("nearest", [3, 16])
 def test_a_source_of_other_rows_or_another_width_is_refused(nearest: int) -> None:
     """Searched or whole; a single row is not taken for all."""
-    mixer, x = Nearest.Config(nearest=nearest).build(WIDTH), torch.zeros(2, 3, WIDTH)
+    mixer, x = KnnCross.Config(nearest=nearest).build(WIDTH), torch.zeros(2, 3, WIDTH)
     for shape in ((1, 9, WIDTH), (3, 9, WIDTH), (2, 9, WIDTH + 2)):
         memory = Seen.of(Where.run(*shape[:2]), torch.zeros(shape))
         with pytest.raises(InputError, match=rf"not of \[{shape[0]}, 9, {shape[2]}\]"):

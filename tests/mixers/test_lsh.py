@@ -12,7 +12,7 @@ from heed.core.contract import Where
 from heed.core.errors import CannotStream, ConfigError
 from heed.core.laws import LAWS, Case
 from heed.core.spec import price, words
-from heed.mixers import Attention, Hashed, Ringed
+from heed.mixers import Attention, Local, Lsh
 from heed.parts.attention.lsh import BLOCK, Asking, _tiles, drawn, hashed
 from heed.parts.look import look
 from heed.parts.masks import Causal, Segments
@@ -28,7 +28,7 @@ def bucket_of(vector: Tensor, rotation: Tensor) -> int:
     return both.index(max(both))
 
 
-def heads_of(mixer: Hashed, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def heads_of(mixer: Lsh, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys of length one and values of one row. [T, H, d]"""
     query, value = (project(x).view(len(x), 4, 6).detach() for project in (mixer.query, mixer.value))
     return query, query / (query.square().sum(-1, keepdim=True) + 6e-6).sqrt(), value
@@ -45,7 +45,7 @@ def attended(query: Tensor, key: Tensor, value: Tensor, seen: list[int], own: in
 @pytest.mark.parametrize("causal", [True, False])
 def test_it_is_its_equation(tokens: int, *, causal: bool) -> None:
     """Who shares a bucket in some round counts once; 75 tokens are several blocks and tiles."""
-    mixer = Hashed.Config(buckets=6, rounds=2, seed=3, causal=causal).build(WIDTH).double()
+    mixer = Lsh.Config(buckets=6, rounds=2, seed=3, causal=causal).build(WIDTH).double()
     x = torch.randn(1, tokens, WIDTH, dtype=DOUBLE, generator=torch.Generator().manual_seed(tokens))
     y = mixer(x, Where.run(1, tokens))[0]
     query, key, value = heads_of(mixer, x[0])
@@ -62,7 +62,7 @@ def test_it_is_its_equation(tokens: int, *, causal: bool) -> None:
 
 def test_laws_hold_over_many_blocks_and_tiles() -> None:
     """Whole it is sorted and tiled; cut, most calls compare one by one and others sort beside a memory."""
-    mixer = Hashed.Config(buckets=4, rounds=2).build(WIDTH)
+    mixer = Lsh.Config(buckets=4, rounds=2).build(WIDTH)
     for law in LAWS[:4]:
         finding = law(mixer, Case.make(WIDTH, rows=2, tokens=90))
         assert finding.holds, finding
@@ -84,7 +84,7 @@ def test_work_grows_with_the_buckets_not_with_all_pairs() -> None:
 
 
 def test_it_remembers_vectors_and_buckets() -> None:
-    spec = Hashed.Config(rounds=3).build(WIDTH).spec()
+    spec = Lsh.Config(rounds=3).build(WIDTH).spec()
     assert words(spec) == "2·heads·head_size numbers per token; heads·rounds numbers per token"
     assert price(spec, 10) == 10 * (2 * 24 * 4 + 16 + 4 * 3 * 8 + 16)
 
@@ -94,7 +94,7 @@ def test_it_remembers_vectors_and_buckets() -> None:
 def test_chunks_are_those_of_the_sorted_rounds(chunks: Chunks, *, causal: bool) -> None:
     """Rounds one after the other, sorted by bucket, cut, in a ring; a token met twice counts twice."""
     rounds, tokens = 2, 10
-    mixer = Hashed.Config(buckets=4, rounds=rounds, causal=causal, chunks=chunks).build(WIDTH).double()
+    mixer = Lsh.Config(buckets=4, rounds=rounds, causal=causal, chunks=chunks).build(WIDTH).double()
     x = torch.randn(1, tokens, WIDTH, dtype=DOUBLE, generator=torch.Generator().manual_seed(1))
     y = mixer(x, Where.run(1, tokens))[0]
     query, key, value = heads_of(mixer, x[0])
@@ -127,7 +127,7 @@ def test_chunks_are_those_of_the_sorted_rounds(chunks: Chunks, *, causal: bool) 
 
 def test_a_chunked_form_needs_the_whole_even_if_causal() -> None:
     """It depends on later tokens: which chunk a token is in."""
-    mixer = Hashed.Config(chunks=Chunks(length=2), rounds=1).build(WIDTH).double().eval()
+    mixer = Lsh.Config(chunks=Chunks(length=2), rounds=1).build(WIDTH).double().eval()
     with pytest.raises(CannotStream):
         mixer.start(1)
     x = torch.randn(1, 12, WIDTH, dtype=DOUBLE, generator=torch.Generator().manual_seed(0))
@@ -137,7 +137,7 @@ def test_a_chunked_form_needs_the_whole_even_if_causal() -> None:
 
 @pytest.mark.parametrize("chunks", [None, Chunks(length=3)])
 def test_weights_are_what_is_mixed(chunks: Chunks | None) -> None:
-    mixer = Hashed.Config(chunks=chunks).build(WIDTH).double().eval()
+    mixer = Lsh.Config(chunks=chunks).build(WIDTH).double().eval()
     x, where = torch.randn(2, 13, WIDTH, dtype=DOUBLE), Where.ragged([13, 6])
     with look(mixer) as seen:
         y = mixer(x, where)[0]
@@ -149,7 +149,7 @@ def test_weights_are_what_is_mixed(chunks: Chunks | None) -> None:
 
 
 def test_the_order_of_columns_does_not_matter() -> None:
-    mixer = Hashed.Config(chunks=Chunks(length=3)).build(WIDTH).double().eval()
+    mixer = Lsh.Config(chunks=Chunks(length=3)).build(WIDTH).double().eval()
     x, mixed = torch.randn(1, 7, WIDTH, dtype=DOUBLE), torch.tensor([3, 0, 6, 1, 5, 2, 4])
     moved = mixer(x[:, mixed], Where(mixed[None], mixed[None]))[0]
     assert torch.allclose(moved, mixer(x, Where.run(1, 7))[0][:, mixed], rtol=0, atol=1e-12)
@@ -158,8 +158,8 @@ def test_the_order_of_columns_does_not_matter() -> None:
 def test_rotations_are_told_by_the_seed_or_given() -> None:
     x, where = torch.randn(1, 20, WIDTH), Where.run(1, 20)
     torch.manual_seed(0)
-    one = Hashed.Config(buckets=(2, 4)).build(WIDTH)
-    other = Hashed.Config(buckets=(2, 4), seed=1).build(WIDTH)
+    one = Lsh.Config(buckets=(2, 4)).build(WIDTH)
+    other = Lsh.Config(buckets=(2, 4), seed=1).build(WIDTH)
     other.load_state_dict(one.state_dict())
     assert not torch.allclose(one(x, where)[0], other(x, where)[0])
     other.turn(drawn(0, 4, 6, 2, 3))
@@ -171,7 +171,7 @@ def test_rotations_are_told_by_the_seed_or_given() -> None:
 def test_dropout_falls_in_training_only() -> None:
     for chunks in (None, Chunks()):
         mixer, x, where = (
-            Hashed.Config(dropout=0.5, chunks=chunks).build(WIDTH),
+            Lsh.Config(dropout=0.5, chunks=chunks).build(WIDTH),
             torch.randn(1, 9, WIDTH),
             Where.run(1, 9),
         )
@@ -182,7 +182,7 @@ def test_dropout_falls_in_training_only() -> None:
 
 def test_a_ring_without_ends_is_local_attention() -> None:
     """Where the chunks before the first one are hidden, it is the mask that streams."""
-    ring = Ringed.Config(causal=True, chunks=Chunks(length=3, before=1)).build(WIDTH).double().eval()
+    ring = Local.Config(causal=True, chunks=Chunks(length=3, before=1)).build(WIDTH).double().eval()
     local = Attention.Config(mask=Causal() & Segments(length=3, memory=3)).build(WIDTH).double().eval()
     local.load_state_dict(ring.state_dict())
     x, where = torch.randn(2, 11, WIDTH, dtype=DOUBLE), Where.ragged([11, 8])
@@ -191,7 +191,7 @@ def test_a_ring_without_ends_is_local_attention() -> None:
 
 
 def test_a_ring_is_its_equation() -> None:
-    mixer = Ringed.Config(heads=1, chunks=Chunks(length=2, before=1, after=1)).build(6).double().eval()
+    mixer = Local.Config(heads=1, chunks=Chunks(length=2, before=1, after=1)).build(6).double().eval()
     x = torch.randn(1, 7, 6, dtype=DOUBLE)
     with look(mixer) as seen:
         y = mixer(x, Where.run(1, 7))[0]
@@ -205,11 +205,11 @@ def test_a_ring_is_its_equation() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ConfigError, match="buckets come in pairs"):
-        Hashed.Config(buckets=3)
+        Lsh.Config(buckets=3)
     with pytest.raises(ConfigError, match="buckets come in pairs"):
-        Hashed.Config(buckets=(4, 3))
+        Lsh.Config(buckets=(4, 3))
     with pytest.raises(ConfigError, match="width 30 does not divide into 4 heads"):
-        Hashed.Config().build(30)
+        Lsh.Config().build(30)
     with pytest.raises(ConfigError, match="multiple is 5, which 3 does not divide"):
         Chunks(length=3, multiple=5)
     for chunks in ({"length": 0}, {"length": -2}, {"before": -1}, {"after": -1}, {"filled": -1}):
@@ -217,4 +217,4 @@ def test_what_cannot_be_is_refused() -> None:
             Chunks(**chunks)
     for wrong in ({"rounds": 0}, {"buckets": 0}, {"heads": -1}):
         with pytest.raises(ConfigError):
-            Hashed.Config.load(wrong)
+            Lsh.Config.load(wrong)

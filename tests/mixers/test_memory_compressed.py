@@ -13,7 +13,7 @@ from heed.core.errors import ConfigError, InputError
 from heed.core.laws import LAWS, Case
 from heed.core.spec import price, words
 from heed.core.state import Seen, nbytes
-from heed.mixers import Compressed
+from heed.mixers import MemoryCompressed
 from heed.mixers.memory_compressed import _first, _joined
 from heed.parts.look import look
 
@@ -24,14 +24,14 @@ def draw(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 
 
-def built(config: Compressed.Config) -> Compressed:
+def built(config: MemoryCompressed.Config) -> MemoryCompressed:
     torch.manual_seed(1)
     return config.build(WIDTH).double().eval()
 
 
 @pytest.mark.parametrize(("stride", "tokens"), [(3, 10), (2, 5), (4, 3), (1, 4)])
 def test_it_is_its_equation(stride: int, tokens: int) -> None:
-    mixer = built(Compressed.Config(heads=4, kv_heads=2, stride=stride))
+    mixer = built(MemoryCompressed.Config(heads=4, kv_heads=2, stride=stride))
     x = draw(1, tokens, WIDTH)
     y, _ = mixer(x, Where.run(1, tokens))
     q, k, v = (layer(x)[0].detach() for layer in (mixer.query, mixer.key, mixer.value))
@@ -57,9 +57,9 @@ def test_it_is_its_equation(stride: int, tokens: int) -> None:
         assert torch.allclose(y[0, i], wanted, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("config", Compressed.Config.samples(), ids=repr)
+@pytest.mark.parametrize("config", MemoryCompressed.Config.samples(), ids=repr)
 @pytest.mark.parametrize("lengths", [[11, 11], [12, 7], [2, 1], [600, 1100]])
-def test_the_folded_form_is_the_masked_one(config: Compressed.Config, lengths: list[int]) -> None:
+def test_the_folded_form_is_the_masked_one(config: MemoryCompressed.Config, lengths: list[int]) -> None:
     """Values and gradients, for whole rows and ragged ones, and for more queries than are looked at together."""
     mixer, where = built(config), Where.ragged(lengths)
     x = where.blank(draw(2, max(lengths), WIDTH)).requires_grad_()
@@ -80,12 +80,12 @@ def test_the_folded_form_is_the_masked_one(config: Compressed.Config, lengths: l
 @pytest.mark.parametrize("tokens", [1, 2, 3, 23])
 def test_laws_hold_at_any_length(stride: int, tokens: int) -> None:
     for law in LAWS:
-        finding = law(Compressed.Config(stride=stride).build(WIDTH), Case.make(WIDTH, tokens=tokens, seed=stride))
+        finding = law(MemoryCompressed.Config(stride=stride).build(WIDTH), Case.make(WIDTH, tokens=tokens, seed=stride))
         assert finding.holds, finding
 
 
 def test_it_remembers_a_third_and_the_open_group() -> None:
-    mixer = Compressed.Config(kv_heads=1).build(WIDTH)
+    mixer = MemoryCompressed.Config(kv_heads=1).build(WIDTH)
     entry = 2 * 6 * 4 + 16
     assert price(mixer.spec(), 300) == (1 + 100 + 2) * entry
     assert "2·kv_heads·head_size numbers per stride tokens" in words(mixer.spec())
@@ -95,7 +95,7 @@ def test_it_remembers_a_third_and_the_open_group() -> None:
 
 
 def test_decoding_writes_in_place_and_shortens_nothing_twice() -> None:
-    mixer = built(Compressed.Config(stride=3))
+    mixer = built(MemoryCompressed.Config(stride=3))
     made = list[int]()
     mixer.shorten_key.register_forward_hook(lambda module, given, out: made.append(out.shape[1]))
     with torch.no_grad():
@@ -111,7 +111,7 @@ def test_decoding_writes_in_place_and_shortens_nothing_twice() -> None:
 
 
 def test_looking_shows_one_weight_per_entry() -> None:
-    mixer = built(Compressed.Config(stride=3))
+    mixer = built(MemoryCompressed.Config(stride=3))
     with look(mixer) as seen:
         mixer(draw(1, 7, WIDTH), Where.run(1, 7))
     (weights,) = seen["weights"]
@@ -122,7 +122,7 @@ def test_looking_shows_one_weight_per_entry() -> None:
 
 def test_a_text_that_begins_elsewhere_has_only_whole_groups() -> None:
     """Without its first tokens there is no first token, and no group that they would have been part of."""
-    mixer = built(Compressed.Config(stride=3))
+    mixer = built(MemoryCompressed.Config(stride=3))
     x = draw(1, 8, WIDTH)
     with look(mixer) as seen:
         y, _ = mixer(x, Where.run(1, 8, start=4))
@@ -133,7 +133,7 @@ def test_a_text_that_begins_elsewhere_has_only_whole_groups() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ConfigError, match="stride is 0"):
-        Compressed.Config(stride=0)
+        MemoryCompressed.Config(stride=0)
     order = torch.tensor([[0, 1, 3]])
     with pytest.raises(InputError, match="the orders of this call have gaps"):
-        built(Compressed.Config())(draw(1, 3, WIDTH), Where(order, order))
+        built(MemoryCompressed.Config())(draw(1, 3, WIDTH), Where(order, order))

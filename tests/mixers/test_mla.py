@@ -12,20 +12,23 @@ from heed.core.contract import Where
 from heed.core.errors import ConfigError
 from heed.core.spec import price, words
 from heed.core.state import nbytes
-from heed.mixers import Latent
+from heed.mixers import LatentAttention
 from heed.mixers.mla import CAUSAL
 from heed.parts.positions import Rope
 
 WIDTH = 24
-CONFIGS = [*Latent.Config.samples(), Latent.Config(heads=3, rank=40, plain=5, turned=6, value_size=11, query_rank=9)]
+CONFIGS = [
+    *LatentAttention.Config.samples(),
+    LatentAttention.Config(heads=3, rank=40, plain=5, turned=6, value_size=11, query_rank=9),
+]
 
 
 def draw(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 
 
-def built(config: object) -> Latent:
-    assert isinstance(config, Latent.Config)
+def built(config: object) -> LatentAttention:
+    assert isinstance(config, LatentAttention.Config)
     torch.manual_seed(1)
     return config.build(WIDTH).double().eval()
 
@@ -33,7 +36,7 @@ def built(config: object) -> Latent:
 @pytest.mark.parametrize("layout", ["pairs", "halves"])
 def test_latent_attention_is_its_equation(layout: str) -> None:
     rope = Rope.Config.load({"kind": "rope", "layout": layout})
-    mixer = built(Latent.Config(heads=2, rank=5, query_rank=7, plain=3, turned=4, value_size=6, position=rope))
+    mixer = built(LatentAttention.Config(heads=2, rank=5, query_rank=7, plain=3, turned=4, value_size=6, position=rope))
     assert mixer.compress_query is not None
     assert mixer.query_norm is not None
     x, where = draw(1, 6, WIDTH), Where.run(1, 6, start=3)
@@ -84,7 +87,7 @@ def test_the_absorbed_form_is_the_expanded_one(config: object, lengths: list[int
 
 
 def test_the_past_is_never_expanded_for_one_token() -> None:
-    mixer = built(Latent.Config(rank=16, plain=8, turned=4))
+    mixer = built(LatentAttention.Config(rank=16, plain=8, turned=4))
     rows = list[int]()
     mixer.expand.register_forward_hook(lambda module, given, made: rows.append(made.shape[1]))
     with torch.no_grad():
@@ -96,7 +99,7 @@ def test_the_past_is_never_expanded_for_one_token() -> None:
 
 
 def test_it_remembers_the_latent_and_the_shared_key_and_nothing_else() -> None:
-    mixer = Latent.Config(heads=16, rank=16, turned=4, plain=8).build(WIDTH)
+    mixer = LatentAttention.Config(heads=16, rank=16, turned=4, plain=8).build(WIDTH)
     assert words(mixer.spec()) == "(rank + turned) numbers per token"
     with torch.no_grad():
         _, state = mixer(draw(2, 7, WIDTH).float(), Where.run(2, 7), mixer.start(2))
@@ -105,4 +108,4 @@ def test_it_remembers_the_latent_and_the_shared_key_and_nothing_else() -> None:
 
 def test_odd_rotations_are_refused() -> None:
     with pytest.raises(ConfigError, match="channels turn two by two"):
-        Latent.Config(turned=3).build(WIDTH)
+        LatentAttention.Config(turned=3).build(WIDTH)

@@ -48,8 +48,8 @@ def by_hand(mixer: Nystrom, x: Tensor, inverse: Any) -> Tensor:
     middle = inverse(torch.stack([(a @ b.T * mixer.scale).softmax(-1) for a, b in some]))
     heads = []
     for h, (a, b) in enumerate(some):
-        front, back = (q[h] @ b.T * mixer.scale).softmax(-1), (a @ k[h].T * mixer.scale).softmax(-1)
-        heads.append(front @ middle[h] @ back @ v[h] + beside(mixer, v[h], h))
+        embeddings, back = (q[h] @ b.T * mixer.scale).softmax(-1), (a @ k[h].T * mixer.scale).softmax(-1)
+        heads.append(embeddings @ middle[h] @ back @ v[h] + beside(mixer, v[h], h))
     made: Tensor = mixer.out(torch.cat(heads, 1))
     return made
 

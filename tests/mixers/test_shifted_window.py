@@ -17,7 +17,7 @@ from torch import Tensor
 from heed.core.contract import Where
 from heed.core.errors import CannotStream, ConfigError, InputError
 from heed.core.laws import LAWS, Case
-from heed.mixers import Shifted
+from heed.mixers import ShiftedWindow
 from heed.parts.inputs.patches import Grid
 from heed.parts.look import look
 
@@ -25,15 +25,15 @@ WIDTH, HEADS, SIZE = 6, 2, 3
 EXACT = 1e-12
 
 
-def built(grid: tuple[int, int], window: int, shift: int) -> Shifted:
-    mixer = Shifted.Config(heads=HEADS, grid=grid, window=window, shift=shift).build(WIDTH).double().eval()
+def built(grid: tuple[int, int], window: int, shift: int) -> ShiftedWindow:
+    mixer = ShiftedWindow.Config(heads=HEADS, grid=grid, window=window, shift=shift).build(WIDTH).double().eval()
     with torch.no_grad():
         for parameter in mixer.parameters():
             parameter.copy_(torch.randn(parameter.shape, dtype=torch.float64))
     return mixer
 
 
-def neighbours(mixer: Shifted, cell: int) -> Iterator[tuple[int, int]]:
+def neighbours(mixer: ShiftedWindow, cell: int) -> Iterator[tuple[int, int]]:
     """The cells of the window of a cell, those beyond the lower and right border too, as row and column."""
     height, width = mixer.config.grid
     window, shift = mixer.config.window, mixer.config.shift
@@ -47,7 +47,7 @@ def neighbours(mixer: Shifted, cell: int) -> Iterator[tuple[int, int]]:
                 yield row, column
 
 
-def equation(mixer: Shifted, tokens: dict[int, Tensor]) -> dict[int, Tensor]:
+def equation(mixer: ShiftedWindow, tokens: dict[int, Tensor]) -> dict[int, Tensor]:
     """y for every token, by its cell."""
     height, width = mixer.config.grid
     most = mixer.config.window
@@ -146,8 +146,8 @@ def test_a_token_is_influenced_by_its_window_and_nothing_else() -> None:
         assert felt == {r * 6 + c for r, c in neighbours(mixer, cell) if r < 5 and c < 6}
 
 
-@pytest.mark.parametrize("sample", Shifted.Config.samples(), ids=repr)
-def test_laws_hold_on_other_inputs(sample: Shifted.Config) -> None:
+@pytest.mark.parametrize("sample", ShiftedWindow.Config.samples(), ids=repr)
+def test_laws_hold_on_other_inputs(sample: ShiftedWindow.Config) -> None:
     for law in LAWS:
         finding = law(sample.build(24), Case.make(24, rows=2, tokens=9, seed=5))
         assert finding.holds, finding
@@ -177,7 +177,7 @@ def test_weights_are_shown_window_by_window() -> None:
 
 def test_impossible_planes_are_refused() -> None:
     with pytest.raises(ConfigError, match="a shift of 3 moves a window of 3 by itself"):
-        Shifted.Config(window=3, shift=3)
+        ShiftedWindow.Config(window=3, shift=3)
     mixer = built((4, 4), 2, 1)
     with pytest.raises(InputError, match="position 19 is outside 0 to 15, all that a plane of 4x4 cells covers"):
         mixer(torch.zeros(1, 20, WIDTH, dtype=torch.float64), Where.run(1, 20))

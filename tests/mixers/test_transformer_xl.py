@@ -17,7 +17,7 @@ from heed.core.errors import ConfigError
 from heed.core.laws import LAWS, Case
 from heed.core.spec import price, words
 from heed.core.state import nbytes
-from heed.mixers import Attention, Recurrent
+from heed.mixers import Attention, TransformerXLAttention
 from heed.models import Decoder
 from heed.parts.look import look
 from heed.parts.positions import Relative
@@ -41,12 +41,12 @@ def draw(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 
 
-def built(**options: object) -> Recurrent:
+def built(**options: object) -> TransformerXLAttention:
     torch.manual_seed(1)
-    return Recurrent.Config.load(options).build(WIDTH).double().eval()
+    return TransformerXLAttention.Config.load(options).build(WIDTH).double().eval()
 
 
-def equation(mixer: Recurrent, x: Tensor) -> Tensor:
+def equation(mixer: TransformerXLAttention, x: Tensor) -> Tensor:
     """Token by token and head by head, from the paper. [T, D] -> [T, D]"""
     code, size, made = mixer.position, mixer.head_size, []
     width = code.distance.in_features
@@ -171,7 +171,7 @@ class Largest(TorchDispatchMode):
 
 @pytest.mark.parametrize("ragged", [False, True])
 def test_memory_grows_with_the_length_not_with_its_square(ragged: bool) -> None:
-    mixer = Recurrent.Config(length=16, memory=16).build(WIDTH)
+    mixer = TransformerXLAttention.Config(length=16, memory=16).build(WIDTH)
     most = []
     for tokens in (512, 1024, 2048):
         x = torch.randn(1, tokens, WIDTH, requires_grad=True)
@@ -184,14 +184,14 @@ def test_memory_grows_with_the_length_not_with_its_square(ragged: bool) -> None:
 
 
 def test_it_remembers_half_of_what_keys_and_values_take() -> None:
-    mixer = Recurrent.Config(length=5, memory=7).build(WIDTH)
+    mixer = TransformerXLAttention.Config(length=5, memory=7).build(WIDTH)
     assert words(mixer.spec()) == "width numbers per token, for the last (memory + length - 1) tokens"
     assert price(mixer.spec(), 1000) == 11 * (WIDTH * 4 + 16)
     assert price(Attention.Config().build(WIDTH).spec(), 11) == 11 * (2 * WIDTH * 4 + 16)
     with torch.no_grad():
         _, state = mixer(draw(2, 50, WIDTH).float(), Where.run(2, 50), mixer.start(2))
     assert nbytes(state) == 2 * price(mixer.spec(), 50)
-    same = Recurrent.Config(length=5, memory=7, same_length=True).build(WIDTH)
+    same = TransformerXLAttention.Config(length=5, memory=7, same_length=True).build(WIDTH)
     assert price(same.spec(), 1000) == 6 * (WIDTH * 4 + 16)
 
 
@@ -222,7 +222,9 @@ def test_weights_are_shown_over_all_that_is_seen(options: dict[str, object]) -> 
 
 def test_layers_that_share_their_code_share_u_and_v_alone() -> None:
     for shared in (True, False):
-        config = Decoder.Config(vocabulary=9, width=WIDTH, depth=3, mixer=Recurrent.Config(), one_position=shared)
+        config = Decoder.Config(
+            vocabulary=9, width=WIDTH, depth=3, mixer=TransformerXLAttention.Config(), one_position=shared
+        )
         first, _, last = (block.mixer.position for block in config.build().stack.layers)
         assert isinstance(first, Relative)
         assert isinstance(last, Relative)
@@ -231,7 +233,7 @@ def test_layers_that_share_their_code_share_u_and_v_alone() -> None:
 
 
 def test_dropout_falls_in_training_only() -> None:
-    mixer = Recurrent.Config(dropout=0.5).build(WIDTH)
+    mixer = TransformerXLAttention.Config(dropout=0.5).build(WIDTH)
     x, where = torch.randn(1, 9, WIDTH), Where.run(1, 9)
     assert not torch.equal(mixer(x, where)[0], mixer(x, where)[0])
     mixer.eval()
@@ -252,4 +254,4 @@ def test_dropout_falls_in_training_only() -> None:
 )
 def test_impossible_options_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Recurrent.Config.load(options).build(WIDTH)
+        TransformerXLAttention.Config.load(options).build(WIDTH)

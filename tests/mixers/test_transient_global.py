@@ -12,7 +12,7 @@ from torch import Tensor
 from heed.core.contract import Where
 from heed.core.errors import ConfigError
 from heed.core.laws import LAWS, Case
-from heed.mixers import Transient
+from heed.mixers import TransientGlobal
 from heed.models import Encoder
 from heed.parts.look import look
 from heed.parts.positions import Buckets
@@ -21,9 +21,9 @@ WIDTH = 24
 FEW = Buckets.Config(buckets=8, distance=20, both_ways=True)
 
 
-def built(**options: Any) -> Transient:
+def built(**options: Any) -> TransientGlobal:
     torch.manual_seed(0)
-    mixer = Transient.Config(position=FEW, **options).build(WIDTH).double()
+    mixer = TransientGlobal.Config(position=FEW, **options).build(WIDTH).double()
     with torch.no_grad():
         mixer.position.table.normal_()
         mixer.position.far.table.normal_()
@@ -31,7 +31,7 @@ def built(**options: Any) -> Transient:
     return mixer
 
 
-def gain(mixer: Transient) -> Tensor:
+def gain(mixer: TransientGlobal) -> Tensor:
     """Of the norm of summaries."""
     (weight,) = mixer.summary_norm.parameters()
     return weight
@@ -48,7 +48,7 @@ def numbered(length: int, size: int) -> list[int]:
 
 
 @torch.no_grad()
-def by_loops(mixer: Transient, x: Tensor, length: int, radius: int, size: int) -> Tensor:
+def by_loops(mixer: TransientGlobal, x: Tensor, length: int, radius: int, size: int) -> Tensor:
     """The equation for one row, token by token and head by head."""
     block, count = numbered(length, size), length // size
     summary = []
@@ -93,7 +93,7 @@ def test_the_equation(options: dict[str, Any], radius: int, size: int) -> None:
     torch.testing.assert_close(mixer(x.masked_fill(~where.real[..., None], torch.nan), where)[0], y)
 
 
-def dense(mixer: Transient, x: Tensor, radius: int, size: int) -> Tensor:
+def dense(mixer: TransientGlobal, x: Tensor, radius: int, size: int) -> Tensor:
     """The same with all pairs written out, to be differentiated. One row."""
     tokens = x.shape[1]
     block = torch.tensor(numbered(tokens, size))
@@ -159,7 +159,7 @@ def test_weights_are_shown() -> None:
 
 
 def test_layers_may_share_both_tables() -> None:
-    mixer = Transient.Config(radius=2, block=4)
+    mixer = TransientGlobal.Config(radius=2, block=4)
     model = Encoder.Config(vocabulary=11, width=WIDTH, depth=3, mixer=mixer, one_position=True).build()
     first, *others = (block.mixer.position for block in model.stack.layers)
     assert all(other is first for other in others)
@@ -168,10 +168,10 @@ def test_layers_may_share_both_tables() -> None:
 
 def test_configurations_that_cannot_be() -> None:
     with pytest.raises(ConfigError, match="tokens look ahead and back; set both_ways"):
-        Transient.Config(position=Buckets.Config())
+        TransientGlobal.Config(position=Buckets.Config())
     for options in ({"radius": -1}, {"block": 0}):
         with pytest.raises(ConfigError, match=next(iter(options))):
-            Transient.Config(**options)  # type: ignore[arg-type]
+            TransientGlobal.Config(**options)  # type: ignore[arg-type]
 
 
 def test_dropout_falls_in_training_only() -> None:

@@ -13,7 +13,7 @@ from heed.core.contract import MixerConfig, Reach, Where
 from heed.core.laws import LAWS, Case, Law
 from heed.core.spec import price
 from heed.core.state import nbytes
-from heed.mixers import MIXERS, Attention, Infini, Latent, Performer
+from heed.mixers import MIXERS, Attention, Infini, LatentAttention, Performer
 from heed.models import Decoder, Embedded
 from heed.parts.feedforward import Experts, FeedForward, Gated
 from heed.parts.masks import Window
@@ -72,7 +72,7 @@ def test_the_cost_is_the_sum_of_the_parts(mixers: tuple[MixerConfig, ...]) -> No
 
 def test_the_bytes_held_are_those_declared() -> None:
     turned = Attention.Config(kv_heads=2, position=Rope.Config())
-    model = hybrid(WINDOW, turned, Performer.Config(), Latent.Config(), depth=7).build()
+    model = hybrid(WINDOW, turned, Performer.Config(), LatentAttention.Config(), depth=7).build()
     state: Any = model.start(2)
     with torch.no_grad():
         for t in range(9):

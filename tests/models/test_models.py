@@ -17,8 +17,7 @@ from heed.core.errors import CannotStream, ConfigError
 from heed.core.spec import price
 from heed.core.state import nbytes, select
 from heed.mixers import Attention, Cross
-from heed.models import MODELS, Decoder, Encoder, Seq2seq
-from heed.models import transformer
+from heed.models import MODELS, Decoder, Encoder, Seq2seq, transformer
 from heed.models.architectures.transformer import ANNOTATED, BASE, BIG, PAPER, TINY, TORCH
 from heed.parts.masks import Window
 from heed.verify.proof import STATEMENTS, Proof, proofs
@@ -53,7 +52,7 @@ def test_a_model_can_be_copied() -> None:
 def sources(model: Seq2seq) -> Tensor:
     """The embeddings of an encoder's tokens."""
     assert isinstance(model.encoder, Encoder)
-    return model.encoder.front.table.weight
+    return model.encoder.embeddings.table.weight
 
 
 def greedy(model: Seq2seq | Decoder, first: Tensor, given: Given, steps: int) -> Tensor:
@@ -113,15 +112,15 @@ def test_the_papers_sizes(size: Any, million: float) -> None:
 def test_the_paper_shares_one_table_and_the_variants_do_not() -> None:
     paper = transformer(29, size=TINY).build()
     table = sources(paper)
-    assert paper.decoder.front.table.weight is table
+    assert paper.decoder.embeddings.table.weight is table
     assert paper.decoder.head.weight is table
     assert not any(name == "bias" for name, _ in paper.decoder.head.named_parameters())
     for variant in (TORCH, ANNOTATED):
         model = transformer(29, 29, size=TINY, variant=variant).build()
-        assert model.decoder.head.weight is not model.decoder.front.table.weight
-        assert model.decoder.front.table.weight is not sources(model)
+        assert model.decoder.head.weight is not model.decoder.embeddings.table.weight
+        assert model.decoder.embeddings.table.weight is not sources(model)
     two = transformer(29, 31, size=TINY, variant=PAPER).build()
-    assert two.decoder.head.weight is two.decoder.front.table.weight
+    assert two.decoder.head.weight is two.decoder.embeddings.table.weight
     assert sources(two).shape[0] == 29
 
 

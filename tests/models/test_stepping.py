@@ -50,7 +50,7 @@ PLANS = {
         feedforward=Gated.Config(hidden=31),
         norm=RMSNorm(),
     ),
-    "bloom": Decoder.Config(**SIZES, mixer=Attention.Config(position=Alibi.Config()), front_norm=LayerNorm()),
+    "bloom": Decoder.Config(**SIZES, mixer=Attention.Config(position=Alibi.Config()), embedding_norm=LayerNorm()),
     "falcon": Decoder.Config(
         **SIZES, mixer=Attention.Config(kv_heads=1, position=Alibi.Config(scaled=True)), wiring=Normed()
     ),

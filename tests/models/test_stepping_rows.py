@@ -12,7 +12,7 @@ from torch import Tensor
 from heed.core.contract import NOTHING, Given, Where
 from heed.core.interfaces import Choice
 from heed.core.state import leaves, select
-from heed.decode import Beam, Greedy, Pick, Sample, Stop, Token, generate, loop, stream
+from heed.decode import Beam, Greedy, Sample, SamplingConfig, Stop, Token, generate, loop, stream
 from heed.decode.rows import Rows
 from heed.kernels import library
 from heed.mixers import Attention, Cross, Retention
@@ -141,7 +141,9 @@ STOP = Stop(["7,", "1,2"], lambda ids: "".join(f"{i}," for i in ids))
 @pytest.mark.parametrize("stop", [None, STOP], ids=["", "stop"])
 @pytest.mark.parametrize("end", [None, {5, 7}], ids=["", "end"])
 @pytest.mark.parametrize("how", HOWS, ids=repr)
-def test_bursts_write_what_single_steps_write(how: Pick, end: Any, stop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bursts_write_what_single_steps_write(
+    how: SamplingConfig, end: Any, stop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And a row alone, with its own seed; and somebody who reads along."""
     model = _built(PLANS["windows"])
     found = generate(model, ROWS, how=how, limit=150, end=end, stop=stop)

@@ -116,9 +116,9 @@ def test_images_without_a_way_to_prepare_them(tmp_path: Path) -> None:
 
 
 def test_listeners_that_cannot_spell(tmp_path: Path) -> None:
-    front: dict[str, Any] = {"conv_dim": (8, 8), "conv_kernel": (10, 4), "conv_stride": (5, 4)}
+    embeddings: dict[str, Any] = {"conv_dim": (8, 8), "conv_kernel": (10, 4), "conv_stride": (5, 4)}
     around: dict[str, Any] = {"num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2}
-    config = HF.Wav2Vec2Config(**SMALL, vocab_size=9, **front, **around)
+    config = HF.Wav2Vec2Config(**SMALL, vocab_size=9, **embeddings, **around)
     for kind, lack in (("Wav2Vec2ForCTC", "a vocab.json"), ("Wav2Vec2Model", r"a head that labels frames \(CTC\)")):
         saved(getattr(HF, kind)(config), tmp_path / kind)
         with pytest.raises(InputError, match=f"a checkpoint without {lack}; its .model takes sounds"):

@@ -167,10 +167,10 @@ VOCABULARY = {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3, "|": 4, "E": 5, "T": 
 @pytest.fixture
 def listener(tmp_path: Path) -> tuple[Any, Any]:
     """A random one there, and the same here."""
-    front: dict[str, Any] = {"conv_dim": (8, 8), "conv_kernel": (10, 4), "conv_stride": (5, 4)}
+    embeddings: dict[str, Any] = {"conv_dim": (8, 8), "conv_kernel": (10, 4), "conv_stride": (5, 4)}
     sizes: dict[str, Any] = {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
     around: dict[str, Any] = {"num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2}
-    config = transformers.Wav2Vec2Config(hidden_size=16, vocab_size=9, **front, **sizes, **around)
+    config = transformers.Wav2Vec2Config(hidden_size=16, vocab_size=9, **embeddings, **sizes, **around)
     theirs = saved(transformers.Wav2Vec2ForCTC(config), tmp_path / "a")
     return theirs, weights.load(tmp_path / "a").model
 

@@ -19,9 +19,10 @@ from heed.cli.options import Wish, file_settings, named_files
 from heed.core.config import override
 from heed.core.errors import HeedError, InputError, RunError, WeightsError
 from heed.decode import Beam, Greedy, Sample
+from heed.pipelines import GenerationConfig
 from heed.runs import load, score
 from heed.show.voice import Silent
-from heed.tasks import Ask, Translate
+from heed.tasks import Translate
 from heed.tasks.causal import Writer
 from heed.train import train
 from tests.train.support import TINY, language_model, trained
@@ -241,7 +242,7 @@ def test_a_model_with_a_last_position_writes_up_to_it(tmp_path: Path) -> None:
     train(language_model(*places), tmp_path / "run", Silent())
     model = load(tmp_path / "run")
     assert isinstance(model, Writer)
-    ask = Ask(how=Sample(temperature=5.0, seed=1))
+    ask = GenerationConfig(how=Sample(temperature=5.0, seed=1))
     assert len(model.tokenizer.encode(model.generate("x" * 20, ask))) <= 4
     first, _ = model.answers(["x" * 20, "y"], ask)
     assert first[0].text == model.generate("x" * 20, ask)

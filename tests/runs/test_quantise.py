@@ -16,10 +16,10 @@ import heed
 from heed.cli import app
 from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError, WeightsError
+from heed.pipelines import GenerationConfig
 from heed.pipelines.loaded import Continuer
 from heed.runs import Recipe, Run
 from heed.runs.quality import MOST, Cost, cost, size_of
-from heed.tasks import Ask
 from heed.text import Char
 from heed.weights.edits.quantised import BITS, Bits
 from tests.pipelines.test_checkpoint import BERT, WORDS, made
@@ -64,8 +64,10 @@ def test_what_is_written_is_what_is_rounded_as_it_is_read(llama: Path, tmp_path:
     ids, where = torch.arange(18)[None], Where.run(1, 18)
     with torch.no_grad():
         assert torch.equal(one.model(ids, where)[0], two.model(ids, where)[0])
-    assert one.generate("the cat", Ask(limit=8)) == two.generate("the cat", Ask(limit=8))
-    assert two.chat([{"role": "user", "content": "the cat"}], Ask(limit=3)) is not None  # its template came along
+    assert one.generate("the cat", GenerationConfig(limit=8)) == two.generate("the cat", GenerationConfig(limit=8))
+    assert (
+        two.chat([{"role": "user", "content": "the cat"}], GenerationConfig(limit=3)) is not None
+    )  # its template came along
     before, after = ((place / "model.safetensors").stat().st_size for place in (llama, tmp_path / "out"))
     assert after < before * (0.3 if bits == "int4" else 0.4)  # of so small a file, names and steps are a good part
 

@@ -12,7 +12,8 @@ from heed.core.errors import ConfigError, InputError
 from heed.decode import Beam
 from heed.models import Decoder, XLNet, XLNetReader
 from heed.parts.outputs.loss import NO_LABEL
-from heed.tasks import Ask, Batch, Permute
+from heed.pipelines import GenerationConfig
+from heed.tasks import Batch, Permute
 from heed.tasks.permute import targets
 from heed.text import Byte, Tokenizer
 from tests.tasks.test_tasks import Some
@@ -130,10 +131,10 @@ def test_models_that_cannot_are_refused(tokenizer: Tokenizer) -> None:
 
 def test_in_use(tokenizer: Tokenizer) -> None:
     ready = Permute(context=8).ready(model_of(tokenizer).float(), tokenizer)
-    assert ready.generate("hello", Ask(limit=3)) == ready.generate("hello", Ask(limit=3))
+    assert ready.generate("hello", GenerationConfig(limit=3)) == ready.generate("hello", GenerationConfig(limit=3))
     scores = ready.score(TEXTS)
     assert set(scores) == {"loss", "perplexity", "tokens", "bits_per_byte", "bytes", "reading_loss"}
     assert float(scores["perplexity"]) == pytest.approx(float(np.exp(float(scores["loss"]))))
     assert scores["bytes"] == sum(len(text) for (text,) in TEXTS)
     with pytest.raises(InputError, match="need no answers"):
-        ready.score(TEXTS, Ask(how=Beam()))
+        ready.score(TEXTS, GenerationConfig(how=Beam()))

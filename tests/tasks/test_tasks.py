@@ -13,7 +13,8 @@ from heed.core.errors import ConfigError, InputError
 from heed.data import Dates, Example, Examples
 from heed.decode import Beam, Sample
 from heed.models import Decoder, Encoder, Plan, Transformer
-from heed.tasks import Ask, Batch, Causal, Feed, Place, Translate, bucketed
+from heed.pipelines import GenerationConfig
+from heed.tasks import Batch, Causal, Feed, Place, Translate, bucketed
 from heed.tasks.base import Item
 from heed.tasks.translate import agreement
 from heed.text import Byte, Char, Tokenizer
@@ -124,7 +125,7 @@ def test_a_feed_goes_on_from_any_place(endless: bool, tokenizer: Tokenizer) -> N
 def test_scores_of_a_language_model(tokenizer: Tokenizer) -> None:
     """Bits per byte count what the text needs, whatever the tokens are: here, all are equally likely."""
     model = Decoder.Config(width=8, depth=1).sized(tokenizer.size).build()
-    torch.nn.init.zeros_(model.front.table.weight)
+    torch.nn.init.zeros_(model.embeddings.table.weight)
     texts = Some(("x1x2x3y",), ("xxxxé",))
     scores = Causal(context=4).ready(model, tokenizer).score(texts)
     assert scores["loss"] == pytest.approx(log(tokenizer.size), rel=1e-6)
@@ -147,16 +148,16 @@ def test_texts_are_answered_as_they_would_be_alone(how: Beam | Sample, tokenizer
     model = Transformer(width=16, depth=1, heads=2, hidden=8, dropout=0.0).sized(tokenizer.size).build().double()
     ready = Translate(longest=12).ready(model, tokenizer)
     texts = [source for source, _ in PAIRS][:5]
-    together = ready.answers(texts, Ask(how=how))
+    together = ready.answers(texts, GenerationConfig(how=how))
     for number, text in enumerate(texts):
-        assert ready.answers([text], Ask(how=how), first=number)[0][0].text == together[number][0].text
-        assert "".join(ready.stream(text, Ask(how=how), first=number)) == together[number][0].text
+        assert ready.answers([text], GenerationConfig(how=how), first=number)[0][0].text == together[number][0].text
+        assert "".join(ready.stream(text, GenerationConfig(how=how), first=number)) == together[number][0].text
 
 
 def test_prefixes_and_stops(tokenizer: Tokenizer) -> None:
     model = Decoder.Config(width=16, depth=1).sized(tokenizer.size).build().double()
     ready = Causal(context=8).ready(model, tokenizer)
-    ask = Ask(how=Sample(temperature=3.0), limit=30, prefix="x1y")
+    ask = GenerationConfig(how=Sample(temperature=3.0), limit=30, prefix="x1y")
     text = ready.generate("x", ask)
     assert text.startswith("x1y")
     cut = ready.generate("x", ask.model_copy(update={"stop": (text[4:6],)}))

@@ -10,9 +10,9 @@ import pytest
 from safetensors.torch import save_file
 from torch import Tensor
 
+from heed.pipelines import GenerationConfig
 from heed.runs import Recipe, Run, find, load
 from heed.show.voice import Silent
-from heed.tasks import Ask
 from heed.train import checkpoint, train
 from tests.train.support import language_model, metrics, resumed, same_run
 
@@ -40,8 +40,8 @@ def test_a_few_steps_and_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert [path.name for path in checkpoint.found(Run(tmp_path / "cut"))] == ["00000003"]
     assert resumed(tmp_path / "cut").progress.step == 6
     assert same_run(tmp_path / "whole", tmp_path / "cut")
-    assert load(tmp_path / "cut").generate("def ", Ask(limit=4)) == load(tmp_path / "whole").generate(
-        "def ", Ask(limit=4)
+    assert load(tmp_path / "cut").generate("def ", GenerationConfig(limit=4)) == load(tmp_path / "whole").generate(
+        "def ", GenerationConfig(limit=4)
     )
     card = (tmp_path / "whole" / "README.md").read_text()
     assert card.count("| holds |") == 5

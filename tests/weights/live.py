@@ -83,8 +83,8 @@ def decoder_agrees(model: Any, folder: Path, *, tolerance: float, length: int = 
     steps = 6
     generation = {"max_new_tokens": steps, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
     theirs = model.generate(input_ids=left, attention_mask=shown, **generation)[:, length:]
-    front = torch.stack((left[0], torch.roll(left[1], short - length)))
-    written, scores = greedy(ours, front, Where.ragged([length, short]), steps)
+    embeddings = torch.stack((left[0], torch.roll(left[1], short - length)))
+    written, scores = greedy(ours, embeddings, Where.ragged([length, short]), steps)
     sure = scores.sort(-1).values.diff(dim=-1)[..., -1].amin() > 10 * tolerance * scores.abs().max()
     assert not sure or torch.equal(written, theirs), (written, theirs)
 

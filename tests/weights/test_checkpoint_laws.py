@@ -9,7 +9,7 @@ import torch
 
 from heed import weights
 from heed.core.laws import LAWS, Law
-from heed.models import Decoder, Embedded, Encoder, Listener, Seq2seq, familiar
+from heed.models import AudioEncoder, Decoder, Embedded, Encoder, Seq2seq, familiar
 from heed.weights import FAMILIES
 from tests.weights.support import GOLDEN, TOLERANCES
 
@@ -41,5 +41,5 @@ def test_only_models_without_tokens_are_left_out() -> None:
     for case in CASES:
         model = weights.load(GOLDEN / case).model
         tokens = isinstance(model, Encoder | Decoder | Seq2seq)
-        heard = isinstance(model, Seq2seq) and isinstance(model.encoder, Listener)
+        heard = isinstance(model, Seq2seq) and isinstance(model.encoder, AudioEncoder)
         assert (case.partition("/")[0] in OTHERS) == (not tokens or heard), case

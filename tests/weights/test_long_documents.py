@@ -42,8 +42,8 @@ def loaded(case: str) -> Mixer[Any]:
 
 def drawn(model: Any, *shape: int, seed: int = 0) -> Tensor:
     """Ids that the model knows."""
-    front = model.decoder.front if isinstance(model, Seq2seq) else model.front
-    return torch.randint(1, front.table.num_embeddings, shape, generator=torch.Generator().manual_seed(seed))
+    embeddings = model.decoder.embeddings if isinstance(model, Seq2seq) else model.embeddings
+    return torch.randint(1, embeddings.table.num_embeddings, shape, generator=torch.Generator().manual_seed(seed))
 
 
 class Document:
@@ -89,7 +89,7 @@ class Document:
 def longest(model: Any) -> int:
     """Tokens that the model has places for."""
     body = model.decoder if isinstance(model, Seq2seq) else model
-    position = body.front.position
+    position = body.embeddings.position
     return 1 << 30 if position is None or position.longest is None else int(position.longest)
 
 

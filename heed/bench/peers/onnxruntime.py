@@ -113,10 +113,10 @@ def _written_out(model: Any, heads: int) -> Any:
 
         def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
             bias = (1.0 - mask[:, None, None, :].to(torch.float32)) * -10000.0
-            front = self.model.embeddings
+            embeddings = self.model.embeddings
             places = torch.arange(ids.shape[1])[None].expand(ids.shape)
-            added = front.word_embeddings(ids) + front.token_type_embeddings(torch.zeros_like(ids))
-            stream = front.LayerNorm(added + front.position_embeddings(places))
+            added = embeddings.word_embeddings(ids) + embeddings.token_type_embeddings(torch.zeros_like(ids))
+            stream = embeddings.LayerNorm(added + embeddings.position_embeddings(places))
             for layer in self.model.encoder.layer:
                 mixed = _attended(layer.attention.self, stream, bias, heads)
                 out = layer.attention.output

@@ -60,7 +60,7 @@ class Bert(Plan):
             wiring=self.wiring,
             dropout=self.dropout,
             position=Learned.Config(length=self.length),
-            front_norm=norm,
+            embedding_norm=norm,
             segments=self.segments,
             heads=asked,
         )

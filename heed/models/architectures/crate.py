@@ -22,7 +22,7 @@ from ...core import config as tree
 from ...core.config import Number, Positive, Share
 from ...mixers import Mssa
 from ...parts.feedforward import Ista
-from ...parts.inputs.patches import Patches
+from ...parts.inputs.patches import PatchEmbeddings
 from ...parts.layers.norms import LayerNorm
 from ...parts.look import look
 from ...parts.masks import Causal, Whole
@@ -30,7 +30,7 @@ from ...parts.outputs.heads import Pool, Pooled
 from ...parts.positions import Sinusoid
 from ...parts.residual.wiring import Unrolled
 from ..decoder import Decoder
-from ..multimodal.vision import Viewer
+from ..multimodal.vision import VisionEncoder
 from ..plan import Plan
 
 
@@ -58,12 +58,12 @@ def crate(
     channels: int = 3,
     pool: Pool = "first",
     ista: Ista.Config = Ista.Config(),  # noqa: B008  # a frozen value
-) -> Viewer.Config:
+) -> VisionEncoder.Config:
     """The configuration of a classifier of images."""
-    return Viewer.Config(
+    return VisionEncoder.Config(
         width=size.width,
         depth=size.depth,
-        front=Patches.Config(
+        embeddings=PatchEmbeddings.Config(
             image=image, patch=patch, channels=channels, pixel_norm=LayerNorm(), patch_norm=LayerNorm()
         ),
         mixer=Mssa.Config(heads=size.heads, mask=Whole()),
@@ -111,7 +111,7 @@ class Layer(NamedTuple):
 def layerwise(model: nn.Module, *inputs: Any) -> list[Layer]:
     """The coding rate and the sparsity of every layer of a model, called with these inputs."""
     with look(model, "*.mixer.rate", "*.feedforward.sparsity") as seen:
-        model.see(*inputs) if isinstance(model, Viewer) else model(*inputs)
+        model.see(*inputs) if isinstance(model, VisionEncoder) else model(*inputs)
     rates, shares = ([shown for name, shown in seen.items() if name.endswith(end)] for end in ("rate", "sparsity"))
     return [Layer(_mean(rate, sum_last=True), _mean(share)) for rate, share in zip(rates, shares, strict=True)]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from ...core.config import Share, Size
-from ...mixers import Attention, Compressed
+from ...mixers import Attention, MemoryCompressed
 from ...parts.feedforward import FeedForward, SomeFeedForwards
 from ...parts.masks import Causal, Segments
 from ...parts.positions import Sinusoid
@@ -39,7 +39,7 @@ class TransformerDecoder(Plan):
 
     def sized(self, vocabulary: int) -> Decoder.Config:
         near = Attention.Config(heads=self.heads, mask=Causal() & Segments(length=self.local))
-        far = Compressed.Config(heads=self.heads, stride=self.stride)
+        far = MemoryCompressed.Config(heads=self.heads, stride=self.stride)
         return Decoder.Config(
             vocabulary=vocabulary,
             width=self.width,

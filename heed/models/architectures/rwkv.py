@@ -41,7 +41,7 @@ class RWKV(Plan):
             mixer=tuple(Rwkv.Config(hidden=self.hidden, layer=layer, layers=self.depth) for layer in layers),
             feedforward=tuple(ChannelMix.Config(hidden=self.inner, layer=layer, layers=self.depth) for layer in layers),
             norm=self.norm,
-            front_norm=self.norm,
+            embedding_norm=self.norm,
             wiring=self.wiring,
             dropout=self.dropout,
             tied=self.tied,

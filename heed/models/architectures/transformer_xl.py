@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 from ...core.config import Count, Flag, Share, Size
-from ...mixers import Recurrent
+from ...mixers import TransformerXLAttention
 from ...parts.feedforward import FeedForward
 from ...parts.inputs.adaptive import Adaptive
 from ...parts.layers.norms import AnyNorm, LayerNorm
@@ -45,7 +45,7 @@ class TransformerXL(Plan):
     adaptive: Adaptive | None = None  # rare tokens have fewer channels
 
     def sized(self, vocabulary: int) -> Decoder.Config:
-        mixer = Recurrent.Config(
+        mixer = TransformerXLAttention.Config(
             heads=self.heads,
             head_size=self.head_size,
             length=self.length,

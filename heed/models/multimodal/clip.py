@@ -14,24 +14,24 @@ from ...core.contract import NOTHING, Given, Mixer, Where
 from ...core.interfaces import Matches
 from ...core.spec import Spec
 from ...parts.outputs.heads import Pooled
+from ..backbone import TokenBackbone
 from ..block import States
 from ..plan import Shape
-from ..trunk import Trunk
-from .vision import Viewer
+from .vision import VisionEncoder
 
 WARM = 2.6592  # ln(1 / 0.07), where CLIP's training began
 
 
-class TextTower(Trunk):
+class ClipTextEncoder(TokenBackbone):
     """A trunk that looks back, whose answer is the stream at the token that ends a text."""
 
-    class Config(Trunk.Config):
-        kind: Literal["text_tower"] = "text_tower"
+    class Config(TokenBackbone.Config):
+        kind: Literal["clip_text"] = "clip_text"
         end: Count | None = None  # the token that ends a text; None = the highest one it holds (the first CLIPs)
         size: Size | None = None  # channels of the answer; None = those of the stream
 
-        def build(self) -> TextTower:
-            return TextTower(self)
+        def build(self) -> ClipTextEncoder:
+            return ClipTextEncoder(self)
 
     config: Config
 
@@ -58,16 +58,16 @@ class TextTower(Trunk):
         return shared
 
 
-class Towers(Mixer[States], Matches):
+class ClipModel(Mixer[States], Matches):
     """score_ij = e^s · cos( image_i, text_j ). As a Mixer it is its text tower.
 
     scores = towers.match(images, tokens, where)                    # [images, texts]
     """
 
     class Config(Shape):
-        kind: Literal["towers"] = "towers"
-        text: TextTower.Config
-        image: Viewer.Config
+        kind: Literal["clip"] = "clip"
+        text: ClipTextEncoder.Config
+        image: VisionEncoder.Config
         scale: Number = WARM  # s at the beginning; it is learnt
 
         @model_validator(mode="after")
@@ -84,13 +84,13 @@ class Towers(Mixer[States], Matches):
         def sized(self, vocabulary: int) -> Self:
             return self.model_copy(update={"text": self.text.sized(vocabulary)})
 
-        def build(self) -> Towers:
-            return Towers(self)
+        def build(self) -> ClipModel:
+            return ClipModel(self)
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
-        self.text, self.image = TextTower(config.text), Viewer(config.image)
+        self.text, self.image = ClipTextEncoder(config.text), VisionEncoder(config.image)
         self.scale = nn.Parameter(torch.tensor(config.scale))
         self.reach = self.text.reach
 

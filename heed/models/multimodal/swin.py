@@ -8,14 +8,14 @@ from typing import Literal, Self, cast
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from ...core.config import Flag, Positive, Share, Size
+from ...core.config import Flag, Positive, Share, Size, renamed_keys
 from ...core.contract import Mixer, Reach, Where
 from ...core.interfaces import Asked, Reads, Sees
 from ...core.spec import Spec
 from ...core.state import Seen
-from ...mixers import Shifted
+from ...mixers import ShiftedWindow
 from ...parts.feedforward import Activation, FeedForward
-from ...parts.inputs.patches import Grid, Merging, Patches
+from ...parts.inputs.patches import Grid, Merging, PatchEmbeddings
 from ...parts.layers.norms import AnyNorm, LayerNorm
 from ...parts.outputs.heads import SomeHeads, heads_of
 from ...parts.residual.wiring import PreNorm
@@ -50,7 +50,7 @@ class Swin(Mixer[States], Reads, Sees, Asked):
 
     class Config(Shape):
         kind: Literal["swin"] = "swin"
-        front: Patches.Config  # without marks
+        embeddings: PatchEmbeddings.Config  # without marks
         width: Size  # of the first stage
         depths: tuple[Size, ...]
         heads_per_stage: tuple[Size, ...]
@@ -63,6 +63,8 @@ class Swin(Mixer[States], Reads, Sees, Asked):
         weight_dropout: Share = 0.0  # of the weights
         heads: SomeHeads | None = None  # what it can be asked, beside its stream
 
+        _renamed = renamed_keys(front="embeddings")
+
         @model_validator(mode="after")
         def _fits(self) -> Self:
             if not self.depths or len(self.depths) != len(self.heads_per_stage):
@@ -70,8 +72,8 @@ class Swin(Mixer[States], Reads, Sees, Asked):
                     f"depths names {len(self.depths)} stages and heads_per_stage {len(self.heads_per_stage)}; "
                     "name a depth and a number of heads for each"
                 )
-            if self.front.marks:
-                raise ValueError("a plane has no place for marks; set front.marks to 0")
+            if self.embeddings.marks:
+                raise ValueError("a plane has no place for marks; set embeddings.marks to 0")
             return self
 
         def sized(self, vocabulary: int) -> Self:
@@ -84,12 +86,12 @@ class Swin(Mixer[States], Reads, Sees, Asked):
         def stages(self) -> Iterator[Stack.Config]:
             """Every stage: its plane, its width, and windows that every second layer shifts."""
             down, right = (
-                -(-side // patch) if self.front.filled else side // patch
-                for side, patch in zip(self.front.image, self.front.patch, strict=True)
+                -(-side // patch) if self.embeddings.filled else side // patch
+                for side, patch in zip(self.embeddings.image, self.embeddings.patch, strict=True)
             )
             for index, (depth, heads) in enumerate(zip(self.depths, self.heads_per_stage, strict=True)):
                 width = self.width << index
-                still = Shifted.Config(
+                still = ShiftedWindow.Config(
                     heads=heads,
                     grid=(down, right),
                     window=self.window,
@@ -111,7 +113,7 @@ class Swin(Mixer[States], Reads, Sees, Asked):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config, self.reach = config, Reach(None, None)
-        self.front = config.front.build(config.width, config.dropout)
+        self.embeddings = config.embeddings.build(config.width, config.dropout)
         last = len(config.depths) - 1
         self.stages = nn.ModuleList(Stage(stage, merges=index < last) for index, stage in enumerate(config.stages()))
         width = config.width << last
@@ -128,12 +130,12 @@ class Swin(Mixer[States], Reads, Sees, Asked):
 
     def see(self, images: Tensor) -> Seen:
         """The last stage's stream of these images, stamped with its own plane."""
-        x, where = self.front.embed(images)
+        x, where = self.embeddings.embed(images)
         return self._merged(x, where)
 
     def read(self, images: Tensor, where: Where) -> Seen:
         """The same beside stamps, which must be about all patches of the first plane."""
-        bare, grid = self.front.embed(images)
+        bare, grid = self.embeddings.embed(images)
         must_match(where, grid)
         return self._merged(bare, grid)
 
@@ -142,7 +144,7 @@ class Swin(Mixer[States], Reads, Sees, Asked):
         return self.read(x, where).parts[0], None
 
     def _merged(self, x: Tensor, where: Grid) -> Seen:
-        x = self.front.place(x, where)
+        x = self.embeddings.place(x, where)
         for stage in self.levels:
             x, where = stage(x, where)
         return Seen.of(where, self.norm(x))

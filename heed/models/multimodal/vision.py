@@ -6,18 +6,18 @@ from typing import Annotated, Literal, Self
 
 from torch import Tensor, nn
 
-from ...core.config import ManyOf, Size
+from ...core.config import ManyOf, Size, renamed_keys
 from ...core.contract import Where
 from ...core.errors import InputError
 from ...core.interfaces import Asked, Reads, Sees
 from ...core.stamps import Stamps
 from ...core.state import Seen
 from ...mixers import Attention, SomeMixers
-from ...parts.inputs.patches import Patches
+from ...parts.inputs.patches import PatchEmbeddings
 from ...parts.masks import Whole
 from ...parts.outputs.heads import HEADS, Head, HeadConfig, heads_of
+from ..backbone import Backbone
 from ..block import States
-from ..body import Body
 from ..plan import Shape
 from ..stack import Stack
 
@@ -51,36 +51,38 @@ class Distilled(Head):
 SomeViews = Annotated[HeadConfig | tuple[HeadConfig, ...], ManyOf(lambda: (*HEADS, Distilled.Config))]
 
 
-class Viewer(Body, Reads, Sees, Asked):
+class VisionEncoder(Backbone, Reads, Sees, Asked):
     """Patches in, stream out: the body of ViT, DeiT and of CLIP's image tower.
 
     seen = viewer.see(images)                                       # [B, C, H, W] -> a stream with its stamps
     scores = viewer.heads["pooled"](seen.parts[0], seen)
     """
 
-    front: Patches
+    embeddings: PatchEmbeddings
 
     class Config(Stack.Config, Shape):
-        kind: Literal["viewer"] = "viewer"
-        front: Patches.Config
+        kind: Literal["vision"] = "vision"
+        embeddings: PatchEmbeddings.Config
         mixer: SomeMixers = (Attention.Config(mask=Whole()),)
         heads: SomeViews | None = None  # what it can be asked, beside its stream
+
+        _renamed = renamed_keys(front="embeddings")
 
         def sized(self, vocabulary: int) -> Self:
             """An image has no vocabulary."""
             return self
 
-        def build(self) -> Viewer:
-            return Viewer(self)
+        def build(self) -> VisionEncoder:
+            return VisionEncoder(self)
 
     def __init__(self, config: Config) -> None:
-        super().__init__(config, config.front.build(config.width, config.dropout))
+        super().__init__(config, config.embeddings.build(config.width, config.dropout))
         self.config = config
         self.heads = heads_of(config.heads, config.width)
 
     def see(self, images: Tensor) -> Seen:
         """The stream of these images, stamped: marks first, then the patches row by row."""
-        x, where = self.front.embed(images)
+        x, where = self.embeddings.embed(images)
         stream, _ = self.mix(x, where)
         return Seen.of(where, stream)
 
@@ -92,7 +94,7 @@ class Viewer(Body, Reads, Sees, Asked):
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         """The same as a Mixer. Where the patches stand is told by the image."""
-        bare, grid = self.front.embed(x)
+        bare, grid = self.embeddings.embed(x)
         must_match(where, grid)
         return self.mix(bare, grid.beside(where.given), state)
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from ...core.contract import Where
 from ...parts.inputs.adaptive import Adaptive, AdaptiveScores, AdaptiveTable
+from ..backbone import TokenBackbone
 from ..decoder import Decoder
-from ..trunk import Trunk
 
 
 class AdaptiveDecoder(Decoder):
@@ -48,11 +48,11 @@ class AdaptiveDecoder(Decoder):
     def __init__(self, config: Config) -> None:
         table = AdaptiveTable(config.adaptive, config.tokens, config.width)
         # Not Decoder's own: that would first make a matrix of all tokens, which is what this vocabulary avoids.
-        Trunk.__init__(self, config, cast(nn.Embedding, table))  # it is asked for tokens like any table
+        TokenBackbone.__init__(self, config, cast(nn.Embedding, table))  # it is asked for tokens like any table
         self.narrow = None
         self.head = AdaptiveScores(config.adaptive, config.tokens, config.width, bias=config.head_bias)
         self.head.tie(table, weights=config.tied, projections=config.adaptive.tied)
 
     def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Module]:  # type: ignore[override]
-        stream, _ = Trunk.mix(self, self.front.embed(tokens, where), where)
+        stream, _ = TokenBackbone.mix(self, self.embeddings.embed(tokens, where), where)
         return stream, self.head

@@ -57,7 +57,7 @@ class Deep(Decoder, Rehearses):
 
     def rehearse(self, tokens: Tensor, where: Where, progress: float) -> Iterator[Aside]:
         layers, targets = self.stack.layers, self.config.targets
-        x = self.stack.ends.enter(self.front(tokens, where))
+        x = self.stack.ends.enter(self.embeddings(tokens, where))
         idle: list[nn.Linear] = []
         for depth, block in enumerate(layers, 1):
             x, _ = block(x, where)

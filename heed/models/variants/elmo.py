@@ -45,7 +45,7 @@ class Elmo(Decoder, Rehearses):
         self.backward = Stack(config)
 
     def rehearse(self, tokens: Tensor, where: Where, progress: float) -> Iterator[Aside]:
-        x, turn = self.front(tokens, where), Turned.of(where)
+        x, turn = self.embeddings(tokens, where), Turned.of(where)
         before, _ = self.backward(turn(x), turn.where)
         yield Aside(self._narrowed(turn(before)), self.head, -1, 1.0)
         after, _ = self.stack(x, where)
@@ -75,7 +75,7 @@ class ElmoReader(Encoder):
         super().__init__(config)
         self.backward = Stack(config)
         self.share, self.gain = nn.Parameter(torch.zeros(config.depth + 1)), nn.Parameter(torch.ones(()))
-        self.heads = heads_of(config.heads, 2 * config.width, self.front.table)
+        self.heads = heads_of(config.heads, 2 * config.width, self.embeddings.table)
         back, ahead = self.stack.reach
         if ahead != 0:
             raise ConfigError("each direction of an elmo_reader looks back only; use masks like causal or window")
@@ -97,7 +97,7 @@ class ElmoReader(Encoder):
         return ()
 
     def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        x, turn = self.front.place(x, where), Turned.of(where)
+        x, turn = self.embeddings.place(x, where), Turned.of(where)
         pairs = zip(depths(self.stack, x, where), depths(self.backward, turn(x), turn.where), strict=True)
         layers = torch.stack([torch.cat((forward, turn(backward)), -1) for forward, backward in pairs])
         return self.gain * torch.einsum("l,lbtd->btd", self.share.softmax(0), layers), state

@@ -13,7 +13,7 @@ from torch import Tensor
 from ...core.config import Count, Flag, Size
 from ...core.contract import Where
 from ...core.state import Seen
-from ...mixers import Funneled, SomeMixers
+from ...mixers import FunnelAttention, SomeMixers
 from ...parts.residual.wiring import AnyWiring, PostNorm
 from ..block import States
 from ..encoder import Encoder
@@ -38,7 +38,7 @@ class Funnel(Encoder):
 
     class Config(Encoder.Config):
         kind: Literal["funnel"] = "funnel"  # type: ignore[assignment]  # a shape of its own
-        mixer: SomeMixers = (Funneled.Config(),)
+        mixer: SomeMixers = (FunnelAttention.Config(),)
         wiring: AnyWiring = PostNorm()
         sizes: tuple[Size, ...] = (1, 1)  # layers of each block
         repeats: tuple[Size, ...] | None = None  # how often each layer of a block is applied; None = once
@@ -81,7 +81,9 @@ class Funnel(Encoder):
             if (self.skip or 0) > self.layers[0]:
                 raise ValueError(f"skip is {self.skip}, but the first block has {self.layers[0]} layers")
             mixers = self.mixer if isinstance(self.mixer, tuple) else (self.mixer,)
-            if not all(isinstance(mixer, Funneled.Config) and mixer.separate == self.separate for mixer in mixers):
+            if not all(
+                isinstance(mixer, FunnelAttention.Config) and mixer.separate == self.separate for mixer in mixers
+            ):
                 raise ValueError(f"a funnel needs mixers of kind funneled with separate = {self.separate}")
             if self.cross is not None or self.segments is not None or self.boxes is not None:
                 raise ValueError("a funnel compares segments in its mixers; leave cross, segments and boxes out")
@@ -100,18 +102,18 @@ class Funnel(Encoder):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.front = Segmented.like(self.front)
+        self.embeddings = Segmented.like(self.embeddings)
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        return self.mix(self.front.embed(x, where), told(x, where), state)
+        return self.mix(self.embeddings.embed(x, where), told(x, where), state)
 
     def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        return self.levels(self.front.place(x, where), where)[-1].x, state
+        return self.levels(self.embeddings.place(x, where), where)[-1].x, state
 
     def read(self, tokens: Tensor, where: Where) -> Seen:
         """The stream of these tokens; without upper layers, of fewer, and stamped so."""
         where = told(tokens, where)
-        last = self.levels(self.front(tokens, where), where)[-1]
+        last = self.levels(self.embeddings(tokens, where), where)[-1]
         return Seen.of(last.where, last.x)
 
     def levels(self, x: Tensor, where: Where, added: Tensor | None = None) -> list[Level]:

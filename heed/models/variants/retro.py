@@ -15,7 +15,7 @@ from ...core.errors import InputError
 from ...core.spec import Dim, Entries, Slot, Spec
 from ...core.stamps import Stamps
 from ...core.state import Log, Seen, State, allocate, remember
-from ...mixers import Attention, Chunked, SomeMixers
+from ...mixers import Attention, ChunkedCross, SomeMixers
 from ...mixers.chunked_cross import must_fit
 from ...parts.feedforward import Absent, FeedForward, SomeFeedForwards
 from ...parts.layers.norms import AnyNorm, RMSNorm
@@ -45,7 +45,7 @@ class Retro(Decoder):
         kind: Literal["retro"] = "retro"  # type: ignore[assignment]  # a shape of its own
         mixer: SomeMixers = (Attention.Config(position=Rope.Config()),)
         crossed: Annotated[tuple[Count, ...], MinLen(1)] = (0,)  # layers that look at neighbours, counted from 0
-        chunked: Chunked.Config = Chunked.Config()
+        chunked: ChunkedCross.Config = ChunkedCross.Config()
         encoder: NeighbourEncoder.Config = NeighbourEncoder.Config()
         feedforward: SomeFeedForwards = (FeedForward.Config(activation="gelu"),)
         norm: AnyNorm = RMSNorm()
@@ -83,7 +83,7 @@ class Retro(Decoder):
         return (*super().start(rows, given), allocate(self._open, rows, self.device))
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        return self.mix(self.front.embed(x, where), self._embedded(where), state)
+        return self.mix(self.embeddings.embed(x, where), self._embedded(where), state)
 
     def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         """From bare embeddings on, of neighbours too."""
@@ -91,12 +91,12 @@ class Retro(Decoder):
         return self.head(self._narrowed(stream)), state
 
     def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Linear]:
-        stream, _ = self._streamed(self.front.embed(tokens, where), self._embedded(where), None)
+        stream, _ = self._streamed(self.embeddings.embed(tokens, where), self._embedded(where), None)
         return self._narrowed(stream), self.head
 
     def unaided(self, tokens: Tensor, where: Where) -> Tensor:
         """The scores of a model whose layers do not look at neighbours, as if there were none at all."""
-        x = self.stack.ends.enter(self.front(tokens, where))
+        x = self.stack.ends.enter(self.embeddings(tokens, where))
         for block in self.stack.layers:
             x = block.alone(x, where) if isinstance(block, Retrieving) else block(x, where)[0]
         scores: Tensor = self.head(self._narrowed(self.stack.ends.leave(x)))
@@ -109,7 +109,7 @@ class Retro(Decoder):
         return Slot(parts, Entries(each=1, cap=Dim("(chunk - 1)", self.chunk - 1)), self.head.weight.dtype)
 
     def _streamed(self, x: Tensor, where: Where, state: States | None) -> tuple[Tensor, States | None]:
-        x = self.stack.ends.enter(self.front.place(x, where))
+        x = self.stack.ends.enter(self.embeddings.place(x, where))
         layers = self.stack.layers
         after: list[State | None] = []
         *before, open_ = (None,) * (len(layers) + 1) if state is None else state
@@ -145,7 +145,7 @@ class Retro(Decoder):
         order = found.order.masked_fill(hidden, -1).view(-1, many.length)
         places = Stamps(order, found.position.clamp(min=0).view(-1, many.length))
         entries = found.blank(found.parts[0]).reshape(-1, many.length, self.config.embedded)
-        encoded = self.encoder(entries * self.front.scale, places, chunk).view(*found.shape, -1)
+        encoded = self.encoder(entries * self.embeddings.scale, places, chunk).view(*found.shape, -1)
         return where.give(neighbours=Seen(found.order, found.position, encoded)), open_
 
     def _chunks(self, near: Seen, where: Where, number: Tensor) -> Tensor:
@@ -169,7 +169,7 @@ class Retro(Decoder):
         if found is None:
             return where
         ids = found.parts[0].masked_fill((found.position < 0) & (found.parts[0] < 0), 0)
-        bare = self.front.embed(ids, Where(found.order, found.position))
+        bare = self.embeddings.embed(ids, Where(found.order, found.position))
         return where.give(neighbours=Seen(found.order, found.position, bare))
 
     def _narrowed(self, stream: Tensor) -> Tensor:

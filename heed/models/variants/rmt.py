@@ -75,7 +75,7 @@ class RMT(Decoder):
         return self.head(stream if self.narrow is None else self.narrow(stream)), state
 
     def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Linear]:
-        stream, _ = self.remember(self.front.embed(tokens, where), where)
+        stream, _ = self.remember(self.embeddings.embed(tokens, where), where)
         return stream if self.narrow is None else self.narrow(stream), self.head
 
     def remember(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
@@ -91,7 +91,7 @@ class RMT(Decoder):
             index, here = pieces.columns(number)
             first, last = pieces.reached[number]
             given = torch.cat((memory, x[:, first:last]), 1).take_along_dim(index[..., None], 1)
-            y, inner = self.stack(self.front.place(given, here), here, inner)
+            y, inner = self.stack(self.embeddings.place(given, here), here, inner)
             made.append(y)
             over = pieces.over[number]
             if bool(over.any()):
@@ -201,7 +201,7 @@ def _must_fit(model: RMT, config: RMT.Config) -> None:
         raise ConfigError(
             f"the memory leaves a stack of width {config.width} {width} channels wide; use another wiring"
         )
-    position = model.front.position
+    position = model.embeddings.position
     needed = config.segment + 2 * config.memory
     if position is not None and position.longest is not None and position.longest < needed:
         raise ConfigError(

@@ -24,7 +24,7 @@ def unlimited(model: Seq2seq, *, nearest: int, window: int | None = None) -> Seq
 
 def plan(config: Seq2seq.Config, *, nearest: int, window: int | None = None) -> Seq2seq.Config:
     """The configuration of that copy."""
-    from ...mixers import Nearest  # a package that offers this by name need not import what it is made of
+    from ...mixers import KnnCross  # a package that offers this by name need not import what it is made of
     from ...parts.attention.multihead import HeadedConfig
     from ..encoder import Encoder
     from .overlapped import Overlapped
@@ -32,7 +32,7 @@ def plan(config: Seq2seq.Config, *, nearest: int, window: int | None = None) -> 
     cross, encoder = config.decoder.cross, config.encoder
     if cross is None:
         raise ConfigError("the decoder has no cross-attention to exchange")
-    near = Nearest.Config(**{name: getattr(cross, name) for name in HeadedConfig.model_fields}, nearest=nearest)
+    near = KnnCross.Config(**{name: getattr(cross, name) for name in HeadedConfig.model_fields}, nearest=nearest)
     sides: dict[str, object] = {"decoder": config.decoder.model_copy(update={"cross": near})}
     if window is not None:
         if not isinstance(encoder, Encoder.Config):

@@ -16,28 +16,30 @@ from ...core.interfaces import Permutes
 from ...core.stamps import Span
 from ...core.state import Log, Seen, remember
 from ...mixers import SomeMixers, TwoStream
-from ...parts.inputs.tokens import Tokens
+from ...parts.inputs.tokens import TokenEmbeddings
 from ...parts.masks import Whole
 from ...parts.residual.wired import Part
 from ...parts.residual.wiring import AnyWiring, PostNorm
+from ..backbone import TokenBackbone
 from ..block import Block, States
 from ..decoder import Decoder
 from ..encoder import Encoder
 from ..stack import Stack
-from ..trunk import Trunk
 
 Memory: TypeAlias = "tuple[Seen, ...]"  # of each layer, what its mixer was given of the tokens before
 Hear: TypeAlias = Callable[[TwoStream, Tensor], Seen]
 
 
-class Segmented(Tokens):
+class Segmented(TokenEmbeddings):
     """Tokens whose second field, the segment, is not embedded: the mixers compare it."""
 
     @classmethod
-    def like(cls, front: Tokens) -> Segmented:
+    def like(cls, embeddings: TokenEmbeddings) -> Segmented:
         """With the pieces of another front."""
-        share = front.dropout.share
-        return cls(front.table, front.scale, front.position, front.norm, share, narrow=front.narrow)
+        share = embeddings.dropout.share
+        return cls(
+            embeddings.table, embeddings.scale, embeddings.position, embeddings.norm, share, narrow=embeddings.narrow
+        )
 
     @property
     def fields(self) -> int:
@@ -74,7 +76,7 @@ class XLNet(Decoder, Permutes):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         must_forget(self.stack)
-        self.front = Segmented.like(self.front)
+        self.embeddings = Segmented.like(self.embeddings)
         self.mask = unknown(config.width)
 
     def predict(self, tokens: Tensor, where: Where, asked: Where) -> Tensor:
@@ -90,14 +92,14 @@ class XLNet(Decoder, Permutes):
 
     def asked(self, tokens: Tensor, where: Where, asked: Where) -> tuple[Tensor, nn.Linear]:
         where = told(tokens, where)
-        stream, _ = self._answered(self.front(tokens, where), where, asked, None)
+        stream, _ = self._answered(self.embeddings(tokens, where), where, asked, None)
         return self._narrowed(stream), self.head
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        return self.mix(self.front.embed(x, where), told(x, where), state)
+        return self.mix(self.embeddings.embed(x, where), told(x, where), state)
 
     def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        stream, state = self._answered(self.front.place(x, where), where, following(where), state)
+        stream, state = self._answered(self.embeddings.place(x, where), where, following(where), state)
         return self.head(self._narrowed(stream)), state
 
     def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Linear]:
@@ -107,7 +109,7 @@ class XLNet(Decoder, Permutes):
         """The query stream after all blocks, and what the content stream remembers."""
         kept: list[States] = []
         ends = self.stack.ends
-        streams = Streams(ends.enter(h), ends.enter(self.front.dropout(self.mask.expand(*asked.shape, -1))))
+        streams = Streams(ends.enter(h), ends.enter(self.embeddings.dropout(self.mask.expand(*asked.shape, -1))))
         for depth, block in enumerate(self.stack.layers):
             log = None if state is None else cast(Log, cast(States, state[depth])[0])
             nothing = ((),) * len(block.parts[1:])  # is remembered by a feed-forward, if there is one
@@ -150,12 +152,12 @@ class XLNetReader(Encoder):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.front = Segmented.like(self.front)
+        self.embeddings = Segmented.like(self.embeddings)
         self.mask = unknown(config.width)  # of checkpoints: a model that reads does not ask about places
         self.mask.requires_grad_(False)
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        return self.mix(self.front.embed(x, where), told(x, where), state)
+        return self.mix(self.embeddings.embed(x, where), told(x, where), state)
 
     def read_on(
         self, tokens: Tensor, where: Where, memory: Memory | None = None, *, keep: int
@@ -164,7 +166,7 @@ class XLNetReader(Encoder):
         if keep < 0:
             raise InputError(f"keep is {keep}; the tokens to remember are 0 or more")
         where = told(tokens, where)
-        x, kept = self.stack.ends.enter(self.front(tokens, where)), list[Seen]()
+        x, kept = self.stack.ends.enter(self.embeddings(tokens, where)), list[Seen]()
         if memory is not None:
             must_precede(memory, x, where, len(self.stack.layers))
         for depth, block in enumerate(self.stack.layers):
@@ -275,7 +277,7 @@ def last(stamps: Where, x: Tensor, keep: int) -> Seen:
     return Seen(order[:, begin:], position[:, begin:], x[:, begin:])
 
 
-def two_streams(config: Trunk.Config) -> list[TwoStream.Config]:
+def two_streams(config: TokenBackbone.Config) -> list[TwoStream.Config]:
     """The mixers. Raise unless each has two streams, and nothing else stands between a stream and its block."""
     mixers = config.mixer if isinstance(config.mixer, tuple) else (config.mixer,)
     strange = sorted({kind_of(type(mixer)) for mixer in mixers if not isinstance(mixer, TwoStream.Config)})

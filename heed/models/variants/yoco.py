@@ -181,10 +181,10 @@ class Yoco(Decoder):
         return self.head(stream), state
 
     def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Linear]:
-        return self._streamed(self.front.embed(tokens, where), where, None)[0], self.head
+        return self._streamed(self.embeddings.embed(tokens, where), where, None)[0], self.head
 
     def _streamed(self, x: Tensor, where: Where, state: States | None) -> tuple[Tensor, States | None]:
-        x = self.stack.ends.enter(self.front.place(x, where))
+        x = self.stack.ends.enter(self.embeddings.place(x, where))
         layers = self.stack.layers
         *before, log = (None,) * (len(layers) + 1) if state is None else state
         after: list[State | None] = []

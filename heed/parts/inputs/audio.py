@@ -22,7 +22,7 @@ from ..feedforward import Activation, activate
 from ..layers.dropout import Dropout
 from ..layers.norms import AnyNorm
 from ..positions import AnyAdded
-from .tokens import Front
+from .tokens import Embeddings
 
 ConvolutionNorm: TypeAlias = Literal["group", "layer"]
 EPS = 1e-5  # of the norms between convolutions
@@ -32,11 +32,11 @@ class SoundConfig(Config):
     """How to build a front for sounds."""
 
     @abstractmethod
-    def build(self, width: int, dropout: float) -> SoundFront:
+    def build(self, width: int, dropout: float) -> AudioEmbeddings:
         """The front of a stream of this width."""
 
 
-class SoundFront(Front):
+class AudioEmbeddings(Embeddings):
     """From a sound to a stream. A call is told which samples there are; the stream has the stamps of its frames."""
 
     reach: Reach = Reach(0, 0)  # of `place`, in frames
@@ -53,7 +53,7 @@ class SoundFront(Front):
         return self.place(self.embed(sound, where), self.frames(where))
 
 
-class Mels(SoundFront):
+class Mels(AudioEmbeddings):
     """gelu(conv(gelu(conv x))) + position, the second convolution of stride 2 (Radford et al. 2022, Whisper).
 
     The sound is a log-mel spectrogram, [rows, frames, bins]; two of its frames become one of the stream.
@@ -93,7 +93,7 @@ class Mels(SoundFront):
         return placed
 
 
-class Waves(SoundFront):
+class Waves(AudioEmbeddings):
     """x = W norm( convolutions of the samples ), then norm'( x + act(convolution of x) ) (Baevski et al. 2020).
 
     The sound is its samples, [rows, samples]. The second convolution tells a frame where it is by what is around it.

@@ -21,7 +21,7 @@ from ...core.stamps import Span
 from ..layers.dropout import Dropout
 from ..layers.norms import AnyNorm, LayerNorm
 from ..positions import Learned
-from .tokens import Front
+from .tokens import Embeddings
 
 MERGED = 4  # patches that become one: two by two
 
@@ -43,7 +43,7 @@ class Grid(Where):
         return where
 
 
-class Patches(Front):
+class PatchEmbeddings(Embeddings):
     """x = dropout( norm'( [marks; norm( W·norm″(patch) + b )] + position ) ), every piece but W optional.
 
     Dosovitskiy et al. 2021, An Image is Worth 16x16 Words, eq. 1. A mark is a token that stands for no patch: it learns
@@ -70,8 +70,8 @@ class Patches(Front):
             """Rows and columns of whole patches."""
             return self.image[0] // self.patch[0], self.image[1] // self.patch[1]
 
-        def build(self, width: int, dropout: float = 0.0) -> Patches:
-            return Patches(self, width, dropout)
+        def build(self, width: int, dropout: float = 0.0) -> PatchEmbeddings:
+            return PatchEmbeddings(self, width, dropout)
 
     def __init__(self, config: Config, width: int, dropout: float = 0.0) -> None:
         super().__init__()

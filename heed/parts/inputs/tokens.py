@@ -17,7 +17,7 @@ from ..positions import Adds
 Place: TypeAlias = Literal["token", "sum", "norm"]
 
 
-class Front(nn.Module):
+class Embeddings(nn.Module):
     """From what a user has to the stream that mixers work on."""
 
     @abstractmethod
@@ -54,7 +54,7 @@ class Widen(nn.Linear):
         self.after = config.after
 
 
-class Tokens(Front):
+class TokenEmbeddings(Embeddings):
     """x = dropout( norm( scale · E[token] + position ) ), every piece but E optional.
 
     A token may bring further fields, ids that stand beside its own: its segment, and the box it has on a page.

@@ -53,8 +53,8 @@ class Recalled:
         """The way back. [B·S, length, ...] -> [B, T, ...]"""
         flat = y.reshape(-1, self.count * self.length, *y.shape[2:])
         if self.where.span.run:
-            front = self._front(self.where, 0)
-            return _moved(flat, -front, self.where.shape[1])
+            embeddings = self._front(self.where, 0)
+            return _moved(flat, -embeddings, self.where.shape[1])
         place = self._places(self.where, 0).clamp(max=flat.shape[1] - 1)
         return flat[torch.arange(len(flat), device=y.device)[:, None], place]
 
@@ -106,6 +106,6 @@ class Recalled:
         return torch.where(stamps.real & (place >= 0) & (place < size), place, size)
 
 
-def _moved(x: Tensor, front: int, size: int) -> Tensor:
-    """`front` columns of zeros before `x`, or so many less of it, and `size` columns in all. [B, N, ...]"""
-    return F.pad(x, (0, 0) * (x.dim() - 2) + (front, size - front - x.shape[1]))
+def _moved(x: Tensor, embeddings: int, size: int) -> Tensor:
+    """`embeddings` columns of zeros before `x`, or so many less of it, and `size` columns in all. [B, N, ...]"""
+    return F.pad(x, (0, 0) * (x.dim() - 2) + (embeddings, size - embeddings - x.shape[1]))

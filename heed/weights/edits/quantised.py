@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ...core.config import nearest
 from ...core.errors import ConfigError
 from ...kernels import GROUP
-from ...parts.inputs.tokens import Tokens
+from ...parts.inputs.tokens import TokenEmbeddings
 from ...parts.layers import linears
 from ...parts.layers.embeddings import Rounded
 from .base import Edit, Layer
@@ -84,7 +84,7 @@ def tables(model: nn.Module) -> Mapping[str, nn.Embedding]:
     return {
         f"{name}.table": module.table
         for name, module in model.named_modules(remove_duplicate=False)
-        if isinstance(module, Tokens) and type(module.table) is nn.Embedding
+        if isinstance(module, TokenEmbeddings) and type(module.table) is nn.Embedding
     }
 
 

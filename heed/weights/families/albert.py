@@ -68,7 +68,7 @@ class Albert(Bertlike):
         )
         return (
             *embedded(f"{theirs}embeddings"),
-            *both(f"{theirs}encoder.embedding_hidden_mapping_in", "front.narrow"),
+            *both(f"{theirs}encoder.embedding_hidden_mapping_in", "embeddings.narrow"),
             *layers,
             *self.answers(tensors),
         )

@@ -29,7 +29,7 @@ class Bart(TwoSided):
     types: ClassVar[tuple[str, ...]] = ("bart",)
     paper: ClassVar[str] = "Lewis et al. 2020, arXiv 1910.13461"
     wiring: ClassVar[WiringConfig] = PostNorm()
-    front_norm: ClassVar[NormConfig | None] = LayerNorm()
+    embedding_norm: ClassVar[NormConfig | None] = LayerNorm()
 
     vocab_size: Size = 50265
     max_position_embeddings: Size = 1024
@@ -66,7 +66,7 @@ class Bart(TwoSided):
             wiring=self.wiring,
             position=self.position,
             scaled=self.scale_embedding,
-            front_norm=self.front_norm,
+            embedding_norm=self.embedding_norm,
         )
         decoder = Decoder.Config(
             vocabulary=self._target_vocabulary(),
@@ -78,7 +78,7 @@ class Bart(TwoSided):
             wiring=self.wiring,
             position=self.position,
             scaled=self.scale_embedding,
-            front_norm=self.front_norm,
+            embedding_norm=self.embedding_norm,
             tied=self.tie_word_embeddings or "lm_head.weight" not in tensors,
             head_bias="final_logits_bias" in tensors,
         )
@@ -86,7 +86,7 @@ class Bart(TwoSided):
 
     def names(self, tensors: Tensors) -> Table:
         theirs = prefix(tensors, "model.")
-        shared, table = f"{theirs}shared.weight", "encoder.front.table.weight"
+        shared, table = f"{theirs}shared.weight", "encoder.embeddings.table.weight"
         return (
             *(kept(tensors, shared, beside=table) if self.apart(tensors, theirs) else (Same(shared, table),)),
             *self._layers(theirs, "encoder"),
@@ -104,9 +104,9 @@ class Bart(TwoSided):
         attentions = parts if side == "decoder" else parts[:1]
         norms = *(f"{name}_layer_norm" for name, _ in attentions), "final_layer_norm"
         return (
-            Same(f"{model}{side}.embed_tokens.weight", f"{side}.front.table.weight"),
-            Same(f"{model}{side}.embed_positions.weight", f"{side}.front.position.table"),
-            *both(f"{model}{side}.layernorm_embedding", f"{side}.front.norm"),
+            Same(f"{model}{side}.embed_tokens.weight", f"{side}.embeddings.table.weight"),
+            Same(f"{model}{side}.embed_positions.weight", f"{side}.embeddings.position.table"),
+            *both(f"{model}{side}.layernorm_embedding", f"{side}.embeddings.norm"),
             *(
                 rule
                 for name, part in attentions

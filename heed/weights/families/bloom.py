@@ -61,7 +61,7 @@ class Bloom(Family):
             feedforward=FeedForward.Config(activation="gelu_tanh"),
             norm=norm,
             wiring=Normed() if self.apply_residual_connection_post_layernorm else PreNorm(),
-            front_norm=norm,
+            embedding_norm=norm,
             tied=self.tie_word_embeddings or alone(tensors, "transformer."),
         )
 
@@ -70,8 +70,8 @@ class Bloom(Family):
         layer, block = f"{theirs}h.{{i}}", "stack.blocks.{i}"
         parts = tuple(f"{block}.mixer.{what}" for what in ("query", "key", "value"))
         return (
-            Same(f"{theirs}word_embeddings.weight", "front.table.weight"),
-            *both(f"{theirs}word_embeddings_layernorm", "front.norm"),
+            Same(f"{theirs}word_embeddings.weight", "embeddings.table.weight"),
+            *both(f"{theirs}word_embeddings_layernorm", "embeddings.norm"),
             *grouped(f"{layer}.self_attention.query_key_value", parts, self.n_head, (1, 1, 1)),
             *both(f"{layer}.self_attention.dense", f"{block}.mixer.out"),
             *both(f"{layer}.mlp.dense_h_to_4h", f"{block}.feedforward.up"),

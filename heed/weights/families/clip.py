@@ -9,9 +9,9 @@ from pydantic import model_validator
 from ...core.config import Count, Number, Positive, Share, Size
 from ...core.errors import ConfigError
 from ...mixers import Attention
-from ...models import TextTower, Towers, Viewer
+from ...models import ClipModel, ClipTextEncoder, VisionEncoder
 from ...parts.feedforward import FeedForward
-from ...parts.inputs.patches import Patches
+from ...parts.inputs.patches import PatchEmbeddings
 from ...parts.layers.norms import LayerNorm
 from ...parts.masks import Causal, Mask, Whole
 from ...parts.outputs.heads import Pooled
@@ -66,12 +66,12 @@ class ClipText(Tower):
     max_position_embeddings: Size = 77
     eos_token_id: Count = 49407
 
-    def ours(self, tensors: Tensors) -> TextTower.Config:
+    def ours(self, tensors: Tensors) -> ClipTextEncoder.Config:
         return self.tower(_rows(tensors, "text_projection.weight"))
 
-    def tower(self, size: int | None) -> TextTower.Config:
+    def tower(self, size: int | None) -> ClipTextEncoder.Config:
         """With an answer of so many channels."""
-        return TextTower.Config(
+        return ClipTextEncoder.Config(
             vocabulary=self.vocab_size,
             position=Learned.Config(length=self.max_position_embeddings),
             end=None if self.eos_token_id == LEGACY_END else self.eos_token_id,
@@ -95,14 +95,14 @@ class ClipVision(Tower):
     image_size: Sides = (224, 224)
     patch_size: Sides = (32, 32)
 
-    def ours(self, tensors: Tensors) -> Viewer.Config:
+    def ours(self, tensors: Tensors) -> VisionEncoder.Config:
         return self.tower(_rows(tensors, "visual_projection.weight"))
 
-    def tower(self, size: int | None) -> Viewer.Config:
+    def tower(self, size: int | None) -> VisionEncoder.Config:
         """With an answer of so many channels."""
         norm = LayerNorm(eps=self.layer_norm_eps)
-        return Viewer.Config(
-            front=Patches.Config(
+        return VisionEncoder.Config(
+            embeddings=PatchEmbeddings.Config(
                 image=self.image_size, patch=self.patch_size, channels=self.num_channels, bias=False, norm=norm
             ),
             wiring=PreNorm(final=False),
@@ -139,10 +139,10 @@ class CLIP(Family):
     def layers(self) -> int:
         return self.text_config.layers + self.vision_config.layers
 
-    def ours(self, tensors: Tensors) -> Towers.Config:
+    def ours(self, tensors: Tensors) -> ClipModel.Config:
         if "classifier.weight" in tensors:
             raise ConfigError("it classifies images (classifier.weight); heed reads CLIP as two towers")
-        return Towers.Config(
+        return ClipModel.Config(
             text=self.text_config.tower(self.projection_dim),
             image=self.vision_config.tower(self.projection_dim),
             scale=self.logit_scale_init_value,
@@ -159,8 +159,8 @@ class CLIP(Family):
 def text_names(theirs: str, ours: str) -> Table:
     """The names of a tower that reads."""
     return (
-        Same(f"{theirs}embeddings.token_embedding.weight", f"{ours}front.table.weight"),
-        Same(f"{theirs}embeddings.position_embedding.weight", f"{ours}front.position.table"),
+        Same(f"{theirs}embeddings.token_embedding.weight", f"{ours}embeddings.table.weight"),
+        Same(f"{theirs}embeddings.position_embedding.weight", f"{ours}embeddings.position.table"),
         *_layers(theirs, ours),
         *both(f"{theirs}final_layer_norm", f"{ours}stack.ends.final"),
         Same("text_projection.weight", f"{ours}project.weight"),
@@ -171,10 +171,10 @@ def text_names(theirs: str, ours: str) -> Table:
 def vision_names(theirs: str, ours: str) -> Table:
     """The names of a tower that sees."""
     return (
-        Same(f"{theirs}embeddings.class_embedding", f"{ours}front.marks.0"),
-        Same(f"{theirs}embeddings.patch_embedding.weight", f"{ours}front.cut.weight"),
-        Same(f"{theirs}embeddings.position_embedding.weight", f"{ours}front.position.table"),
-        *both(f"{theirs}pre_layrnorm", f"{ours}front.norm"),  # their spelling
+        Same(f"{theirs}embeddings.class_embedding", f"{ours}embeddings.marks.0"),
+        Same(f"{theirs}embeddings.patch_embedding.weight", f"{ours}embeddings.cut.weight"),
+        Same(f"{theirs}embeddings.position_embedding.weight", f"{ours}embeddings.position.table"),
+        *both(f"{theirs}pre_layrnorm", f"{ours}embeddings.norm"),  # their spelling
         *_layers(theirs, ours),
         *both(f"{theirs}post_layernorm", f"{ours}heads.pooled.norm"),
         Same("visual_projection.weight", f"{ours}heads.pooled.scores.weight"),

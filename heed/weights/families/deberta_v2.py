@@ -128,7 +128,7 @@ class DebertaV2(Bertlike):
         layer, mixer = f"{encoder}.layer.{{i}}", "stack.blocks.{i}.mixer"
         return (
             *embedded(f"{theirs}embeddings"),
-            Same(f"{theirs}embeddings.embed_proj.weight", "front.narrow.weight"),
+            Same(f"{theirs}embeddings.embed_proj.weight", "embeddings.narrow.weight"),
             *layered(layer, projection="attention.self.{}_proj"),
             *both(f"{layer}.attention.self.pos_key_proj", f"{mixer}.position_key"),
             *both(f"{layer}.attention.self.pos_query_proj", f"{mixer}.position_query"),

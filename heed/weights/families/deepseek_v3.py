@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from ...core.config import Count, Flag, Positive, Size
 from ...core.contract import MixerConfig
 from ...core.errors import ConfigError
-from ...mixers import Latent
+from ...mixers import LatentAttention
 from ...models import Decoder
 from ...parts.feedforward import Experts, Gated
 from ...parts.feedforward.experts import Shared
@@ -55,7 +55,7 @@ class DeepseekV3(Skeleton):
 
     def mixer(self, layer: int) -> MixerConfig:
         size = self.qk_nope_head_dim + self.qk_rope_head_dim
-        return Latent.Config(
+        return LatentAttention.Config(
             heads=self.num_attention_heads,
             rank=self.kv_lora_rank,
             query_rank=self.q_lora_rank,

@@ -53,7 +53,7 @@ class DistilBert(OneSided):
             norm=self.norm,
             wiring=PostNorm(),
             position=Learned.Config(length=self.max_position_embeddings),
-            front_norm=self.norm,
+            embedding_norm=self.norm,
             heads=self.asked(tensors),
         )
 

@@ -33,7 +33,7 @@ class Electra(Bertlike):
         return None if self.embedding_size == self.hidden_size else Narrow(size=self.embedding_size)
 
     def names(self, tensors: Tensors) -> Table:
-        return *super().names(tensors), *both(f"{prefix(tensors, self.stem)}embeddings_project", "front.narrow")
+        return *super().names(tensors), *both(f"{prefix(tensors, self.stem)}embeddings_project", "embeddings.narrow")
 
     def heads(self, tensors: Tensors) -> tuple[Found, ...]:
         classified = "classifier.out_proj" if "classifier.dense.weight" in tensors else None

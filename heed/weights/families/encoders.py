@@ -183,7 +183,7 @@ class Bertlike(OneSided):
             norm=self.norm,
             wiring=PostNorm(),
             position=self.position,
-            front_norm=self.norm,
+            embedding_norm=self.norm,
             narrow=self.narrow,
             segments=self.type_vocab_size or None,
             heads=self.asked(tensors),
@@ -197,10 +197,10 @@ class Bertlike(OneSided):
 def embedded(theirs: str) -> Table:
     """The tables of BERT's embeddings, their norm, and the buffers that old files hold beside them."""
     return (
-        Same(f"{theirs}.word_embeddings.weight", "front.table.weight"),
-        Same(f"{theirs}.position_embeddings.weight", "front.position.table"),
-        Same(f"{theirs}.token_type_embeddings.weight", "front.segment.weight"),
-        *norms(f"{theirs}.LayerNorm", "front.norm"),
+        Same(f"{theirs}.word_embeddings.weight", "embeddings.table.weight"),
+        Same(f"{theirs}.position_embeddings.weight", "embeddings.position.table"),
+        Same(f"{theirs}.token_type_embeddings.weight", "embeddings.segment.weight"),
+        *norms(f"{theirs}.LayerNorm", "embeddings.norm"),
         Ignored(f"{theirs}.position_ids"),
         Ignored(f"{theirs}.token_type_ids"),
     )
@@ -237,7 +237,7 @@ def classes(tensors: Tensors, layer: str) -> int:
     return shape[0]
 
 
-def kept(tensors: Tensors, *names: str, beside: str = "front.table.weight") -> Table:
+def kept(tensors: Tensors, *names: str, beside: str = "embeddings.table.weight") -> Table:
     """Tensors that nothing reads, where they are there: they are written back as they were, `beside` one of ours."""
     return tuple(Computed(name, beside, tensors[name]) for name in names if name in tensors)
 

@@ -85,7 +85,7 @@ class Falcon(Rotary):
             for rule in both(f"{layer}.{norm}", f"{block}.wiring.norms.{number}")
         )
         return (
-            Same(f"{theirs}word_embeddings.weight", "front.table.weight"),
+            Same(f"{theirs}word_embeddings.weight", "embeddings.table.weight"),
             *grouped(f"{layer}.self_attention.query_key_value", parts, self._keys, shares),
             *both(f"{layer}.self_attention.dense", f"{block}.mixer.out"),
             *both(f"{layer}.mlp.dense_h_to_4h", f"{block}.feedforward.up"),

@@ -43,7 +43,7 @@ class FNet(Bert):
         layer = f"{theirs}encoder.layer.{{i}}"
         return (
             *embedded(f"{theirs}embeddings"),
-            *both(f"{theirs}embeddings.projection", "front.narrow"),
+            *both(f"{theirs}embeddings.projection", "embeddings.narrow"),
             *norms(f"{layer}.fourier.output.LayerNorm", f"{ours}.wiring.norms.0"),
             *both(f"{layer}.intermediate.dense", f"{ours}.feedforward.up"),
             *both(f"{layer}.output.dense", f"{ours}.feedforward.down"),

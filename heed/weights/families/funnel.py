@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 
 from ...core.config import Count, Flag, Positive, Size
 from ...core.errors import ConfigError
-from ...mixers import Funneled
+from ...mixers import FunnelAttention
 from ...models import Funnel as Model
 from ...parts.feedforward import FeedForward
 from ...parts.layers.norms import LayerNorm
@@ -76,7 +76,7 @@ class Funnel(OneSided):
             repeats=self.block_repeats,
             upper=upper,
             skip=self.block_sizes[0] if upper else None,
-            mixer=Funneled.Config(
+            mixer=FunnelAttention.Config(
                 heads=self.n_head,
                 head_size=self.d_head,
                 separate=self.separate_cls,
@@ -84,7 +84,7 @@ class Funnel(OneSided):
             ),
             feedforward=FeedForward.Config(hidden=self.d_inner, activation=self.hidden_act),
             norm=self.norm,
-            front_norm=self.norm,
+            embedding_norm=self.norm,
             pool=self.pooling_type,
             separate=self.separate_cls,
             truncate=self.truncate_seq,
@@ -114,8 +114,8 @@ class Funnel(OneSided):
         ]
         decoder = [f"{theirs}decoder.layers.{layer}" for layer in range(self.num_decoder_layers)]
         return (
-            Same(f"{theirs}embeddings.word_embeddings.weight", "front.table.weight"),
-            *norms(f"{theirs}embeddings.layer_norm", "front.norm"),
+            Same(f"{theirs}embeddings.word_embeddings.weight", "embeddings.table.weight"),
+            *norms(f"{theirs}embeddings.layer_norm", "embeddings.norm"),
             *(rule for number, layer in enumerate(encoder + decoder) for rule in _layer(layer, number)),
             *self.answers(tensors),
         )

@@ -75,8 +75,8 @@ class GPT2(Family):
         theirs = prefix(tensors, "transformer.")
         layer, block = f"{theirs}h.{{i}}", "stack.blocks.{i}"
         return (
-            Same(f"{theirs}wte.weight", "front.table.weight"),
-            Same(f"{theirs}wpe.weight", "front.position.table"),
+            Same(f"{theirs}wte.weight", "embeddings.table.weight"),
+            Same(f"{theirs}wpe.weight", "embeddings.position.table"),
             *self.fused(f"{layer}.attn.c_attn", tuple(f"{block}.mixer.{what}" for what in ("query", "key", "value"))),
             *self.linear(f"{layer}.attn.c_proj", f"{block}.mixer.out"),
             *self.linear(f"{layer}.mlp.c_fc", f"{block}.feedforward.up"),

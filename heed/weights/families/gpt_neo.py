@@ -68,8 +68,8 @@ class GPTNeo(Family):
         theirs = prefix(tensors, "transformer.")
         layer, block = f"{theirs}h.{{i}}", "stack.blocks.{i}"
         return (
-            Same(f"{theirs}wte.weight", "front.table.weight"),
-            Same(f"{theirs}wpe.weight", "front.position.table"),
+            Same(f"{theirs}wte.weight", "embeddings.table.weight"),
+            Same(f"{theirs}wpe.weight", "embeddings.position.table"),
             Same(f"{layer}.attn.attention.q_proj.weight", f"{block}.mixer.query.weight"),
             Same(f"{layer}.attn.attention.k_proj.weight", f"{block}.mixer.key.weight"),
             Same(f"{layer}.attn.attention.v_proj.weight", f"{block}.mixer.value.weight"),

@@ -63,7 +63,7 @@ class GPTNeoX(Rotary):
         layer, block = f"{theirs}layers.{{i}}", "stack.blocks.{i}"
         parts = tuple(f"{block}.mixer.{what}" for what in ("query", "key", "value"))
         return (
-            Same(f"{theirs}embed_in.weight", "front.table.weight"),
+            Same(f"{theirs}embed_in.weight", "embeddings.table.weight"),
             *grouped(f"{layer}.attention.query_key_value", parts, self.num_attention_heads, (1, 1, 1)),
             *both(f"{layer}.attention.dense", f"{block}.mixer.out"),
             *both(f"{layer}.mlp.dense_h_to_4h", f"{block}.feedforward.up"),

@@ -61,7 +61,7 @@ class GPTJ(Family):
         theirs = prefix(tensors, "transformer.")
         layer, block = f"{theirs}h.{{i}}", "stack.blocks.{i}"
         return (
-            Same(f"{theirs}wte.weight", "front.table.weight"),
+            Same(f"{theirs}wte.weight", "embeddings.table.weight"),
             Same(f"{layer}.attn.q_proj.weight", f"{block}.mixer.query.weight"),
             Same(f"{layer}.attn.k_proj.weight", f"{block}.mixer.key.weight"),
             Same(f"{layer}.attn.v_proj.weight", f"{block}.mixer.value.weight"),

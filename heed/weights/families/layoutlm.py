@@ -28,7 +28,7 @@ class LayoutLM(Bert):
         theirs = f"{prefix(tensors, self.stem)}embeddings"
         tables = {"x": "x", "y": "y", "h": "height", "w": "width"}
         boxes = (
-            Same(f"{theirs}.{name}_position_embeddings.weight", f"front.box.{ours}.weight")
+            Same(f"{theirs}.{name}_position_embeddings.weight", f"embeddings.box.{ours}.weight")
             for name, ours in tables.items()
         )
         return *super().names(tensors), *boxes

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from ...core.config import Count, Size
 from ...core.contract import MixerConfig
-from ...mixers import Attention, Transient
+from ...mixers import Attention, TransientGlobal
 from ...models import Encoder
 from ...parts.layers.norms import RMSNorm
 from ...parts.masks import Window
@@ -40,7 +40,7 @@ class LongT5(T5):
         if self.encoder_attention_type == "local":
             mask = Window(back=radius, ahead=radius)
             return Attention.Config(heads=heads, head_size=size, bias=False, scale=1.0, mask=mask, position=buckets)
-        return Transient.Config(
+        return TransientGlobal.Config(
             heads=heads,
             head_size=size,
             bias=False,

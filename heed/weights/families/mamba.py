@@ -69,7 +69,7 @@ class Mamba(Family):
         layer, mixer = f"{theirs}layers.{{i}}", "stack.blocks.{i}.mixer"
         table = "embedding" if f"{theirs}embedding.weight" in tensors else "embeddings"  # the authors' name, or theirs
         return (
-            Same(f"{theirs}{table}.weight", "front.table.weight"),
+            Same(f"{theirs}{table}.weight", "embeddings.table.weight"),
             *both(f"{layer}.mixer.in_proj", f"{mixer}.input"),
             Depthwise(f"{layer}.mixer.conv1d.weight", f"{mixer}.kernel"),
             Same(f"{layer}.mixer.conv1d.bias", f"{mixer}.kernel_bias"),

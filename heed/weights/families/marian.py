@@ -24,7 +24,7 @@ class Marian(Bart):
 
     types: ClassVar[tuple[str, ...]] = ("marian",)
     paper: ClassVar[str] = "Junczys-Dowmunt et al. 2018, arXiv 1804.00344"
-    front_norm: ClassVar[NormConfig | None] = None
+    embedding_norm: ClassVar[NormConfig | None] = None
 
     vocab_size: Size = 58101
     decoder_vocab_size: Size | None = None
@@ -54,7 +54,7 @@ class Marian(Bart):
             like = tensors.like(name) if name in tensors else torch.empty(0)
             if like.dim() == 2 and like.shape[1] == self.d_model and self.d_model % 2 == 0:
                 waves = WAVES.build(self.d_model).code(torch.arange(like.shape[0]))
-                yield Computed(name, f"{side}.front.table.weight", waves.float().to(like.dtype))
+                yield Computed(name, f"{side}.embeddings.table.weight", waves.float().to(like.dtype))
 
 
 class Pegasus(Marian):

@@ -75,7 +75,7 @@ class Mpt(Family):
         layer, block = f"{theirs}blocks.{{i}}", "stack.blocks.{i}"
         parts = tuple(f"{block}.mixer.{what}.weight" for what in ("query", "key", "value"))
         return (
-            Same(f"{theirs}wte.weight", "front.table.weight"),
+            Same(f"{theirs}wte.weight", "embeddings.table.weight"),
             Fused(f"{layer}.attn.Wqkv.weight", parts),
             Same(f"{layer}.attn.out_proj.weight", f"{block}.mixer.out.weight"),
             Same(f"{layer}.ffn.up_proj.weight", f"{block}.feedforward.up.weight"),

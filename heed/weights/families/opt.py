@@ -70,9 +70,9 @@ class OPT(Family):
         theirs = f"{prefix(tensors, 'model.')}decoder."
         layer, block = f"{theirs}layers.{{i}}", "stack.blocks.{i}"
         return (
-            Same(f"{theirs}embed_tokens.weight", "front.table.weight"),
-            Same(f"{theirs}embed_positions.weight", "front.position.table"),
-            Same(f"{theirs}project_in.weight", "front.narrow.weight"),
+            Same(f"{theirs}embed_tokens.weight", "embeddings.table.weight"),
+            Same(f"{theirs}embed_positions.weight", "embeddings.position.table"),
+            Same(f"{theirs}project_in.weight", "embeddings.narrow.weight"),
             Same(f"{theirs}project_out.weight", "narrow.weight"),
             *both(f"{layer}.self_attn.q_proj", f"{block}.mixer.query"),
             *both(f"{layer}.self_attn.k_proj", f"{block}.mixer.key"),

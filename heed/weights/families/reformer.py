@@ -12,9 +12,9 @@ from torch import Tensor
 from ...core.config import Count, Flag, Positive, Seed, Size
 from ...core.contract import MixerConfig
 from ...core.errors import ConfigError
-from ...mixers import Attention, Hashed, Ringed
+from ...mixers import Attention, Local, Lsh
 from ...models import Decoder, Encoder
-from ...models.trunk import Trunk
+from ...models.backbone import TokenBackbone
 from ...parts.feedforward import FeedForward
 from ...parts.layers.norms import LayerNorm
 from ...parts.masks import Causal, Segments
@@ -97,7 +97,7 @@ class Reformer(OneSided):
         most = 2 * max(int((self.max_position_embeddings // chunk) ** 0.5), chunk)
         return 2**power if 2**power <= most else (2 ** (power // 2), 2 ** (power - power // 2))
 
-    def ours(self, tensors: Tensors) -> Trunk.Config:
+    def ours(self, tensors: Tensors) -> TokenBackbone.Config:
         if not self.attn_layers:
             raise ConfigError("attn_layers is empty; a Reformer has at least one layer")
         body: dict[str, Any] = {
@@ -137,9 +137,9 @@ class Reformer(OneSided):
         axes = range(len(self.axial_pos_shape)) if self.axial_pos_embds else ()
         layer, block = f"{theirs}encoder.layers.{{i}}", "stack.blocks.{i}"
         return (
-            Same(f"{theirs}embeddings.word_embeddings.weight", "front.table.weight"),
-            Same(f"{place}.embedding.weight", "front.position.table"),
-            *(Axis(f"{place}.weights.{a}", f"front.position.tables.{a}", a, len(axes)) for a in axes),
+            Same(f"{theirs}embeddings.word_embeddings.weight", "embeddings.table.weight"),
+            Same(f"{place}.embedding.weight", "embeddings.position.table"),
+            *(Axis(f"{place}.weights.{a}", f"embeddings.position.tables.{a}", a, len(axes)) for a in axes),
             *(rule for number, kind in enumerate(self.attn_layers) for rule in _projections(theirs, number, kind)),
             Same(f"{layer}.attention.output.dense.weight", f"{block}.mixer.out.weight"),
             *norms(f"{layer}.attention.layer_norm", f"{block}.wiring.norms.0"),
@@ -169,7 +169,7 @@ class Reformer(OneSided):
                 multiple=self.step,
             )
             longest = prod(self.axial_pos_shape) if self.axial_pos_embds else self.max_position_embeddings
-            return Hashed.Config(
+            return Lsh.Config(
                 heads=heads,
                 head_size=size,
                 buckets=self.buckets_at(longest),
@@ -184,7 +184,7 @@ class Reformer(OneSided):
             return Attention.Config(heads=heads, head_size=size, bias=False, mask=mask)
         return self.ring()
 
-    def ring(self) -> Ringed.Config:
+    def ring(self) -> Local.Config:
         """A local layer as the reference has it, with neighbours that stand around the text's ends."""
         chunks = Chunks(
             length=self.local_attn_chunk_length,
@@ -193,7 +193,7 @@ class Reformer(OneSided):
             multiple=self.step,
         )
         heads, size = self.num_attention_heads, self.attention_head_size
-        return Ringed.Config(heads=heads, head_size=size, bias=False, chunks=chunks, causal=self.is_decoder)
+        return Local.Config(heads=heads, head_size=size, bias=False, chunks=chunks, causal=self.is_decoder)
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,8 @@ class RoFormer(Bertlike):
     def names(self, tensors: Tensors) -> Table:
         theirs = prefix(tensors, self.stem)
         waves = f"{theirs}encoder.embed_positions.weight"
-        stored = (Computed(waves, "front.table.weight", _waves(tensors[waves])),) if waves in tensors else ()
-        return *super().names(tensors), *both(f"{theirs}embeddings_project", "front.narrow"), *stored
+        stored = (Computed(waves, "embeddings.table.weight", _waves(tensors[waves])),) if waves in tensors else ()
+        return *super().names(tensors), *both(f"{theirs}embeddings_project", "embeddings.narrow"), *stored
 
     def heads(self, tensors: Tensors) -> tuple[Found, ...]:
         classified = "classifier.out_proj" if "classifier.dense.weight" in tensors else None

@@ -55,7 +55,7 @@ class Rwkv(Family):
             mixer=TimeMix.Config(hidden=self.attention_hidden_size),
             feedforward=ChannelMix.Config(hidden=inner),
             norm=norm,
-            front_norm=norm,
+            embedding_norm=norm,
             wiring=Rescaled(every=self.rescale_every if self.rescale_every > 0 else None),
             tied=self.tie_word_embeddings or alone(tensors, "rwkv.", "head.weight"),
         )
@@ -67,8 +67,8 @@ class Rwkv(Family):
         mixer, feedforward = (f"{layer}.{named[part]}" for part in ("mixer", "feedforward"))
         linears = {"receptance": "receptance", "key": "key", "value": "value"}
         return (
-            Same(f"{theirs}{named['embedding']}.weight", "front.table.weight"),
-            *both(f"{theirs}blocks.0.{named['first']}", "front.norm"),
+            Same(f"{theirs}{named['embedding']}.weight", "embeddings.table.weight"),
+            *both(f"{theirs}blocks.0.{named['first']}", "embeddings.norm"),
             *(Same(f"{mixer}.{name}.weight", f"{block}.mixer.{name}.weight") for name in linears),
             Same(f"{mixer}.output.weight", f"{block}.mixer.out.weight"),
             *(Framed(f"{mixer}.{named[name]}", f"{block}.mixer.mix_{name}", 2) for name in linears),

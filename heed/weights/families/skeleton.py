@@ -140,7 +140,7 @@ class Skeleton(Rotary):
         model = prefix(tensors, "model.")
         layer, block = f"{model}layers.{{i}}", "stack.blocks.{i}"
         return (
-            Same(f"{model}embed_tokens.weight", "front.table.weight"),
+            Same(f"{model}embed_tokens.weight", "embeddings.table.weight"),
             *projections(f"{layer}.self_attn", f"{block}.mixer", self.parts),
             *projections(f"{layer}.mlp", f"{block}.feedforward", self.inner),
             *(Same(f"{layer}.{norm}.weight", f"{block}.wiring.norms.{n}.weight") for n, norm in enumerate(self.norms)),

@@ -7,7 +7,7 @@ from typing import ClassVar
 from ...core.config import Flag, Positive, Share, Size
 from ...core.errors import ConfigError
 from ...models import Swin as Ours
-from ...parts.inputs.patches import Patches
+from ...parts.inputs.patches import PatchEmbeddings
 from ...parts.layers.norms import LayerNorm
 from ...parts.outputs.heads import Pooled
 from ..formats.safetensors import Tensors
@@ -54,7 +54,7 @@ class Swin(Family):
             raise ConfigError("it draws masked patches (decoder.0.weight); heed reads models that classify or encode")
         labels = tensors.like("classifier.weight").shape[0] if "classifier.weight" in tensors else None
         return Ours.Config(
-            front=Patches.Config(
+            embeddings=PatchEmbeddings.Config(
                 image=self.image_size,
                 patch=self.patch_size,
                 channels=self.num_channels,
@@ -84,9 +84,9 @@ class Swin(Family):
         parts = zip(NEW if new else STORED, OURS, strict=True)
         table = "attention.relative_position_bias" if new else "attention.self"
         return (
-            *both(f"{front}.patch_embeddings.projection", "front.cut"),
-            *both(f"{front}.norm", "front.patch_norm"),
-            Framed(f"{front}.position_embeddings", "front.position.table"),
+            *both(f"{front}.patch_embeddings.projection", "embeddings.cut"),
+            *both(f"{front}.norm", "embeddings.patch_norm"),
+            Framed(f"{front}.position_embeddings", "embeddings.position.table"),
             *(rule for old, our in parts for rule in both(f"{layer}.{old}", f"{block}.{our}")),
             Same(f"{layer}.{table}.relative_position_bias_table", f"{block}.mixer.table"),
             *both(f"{layer}.layernorm_before", f"{block}.wiring.norms.0"),
@@ -96,5 +96,7 @@ class Swin(Family):
             *both(f"{theirs}layernorm", "norm"),
             *both("classifier", "heads.pooled.scores"),
             Ignored(f"{layer}.{table}.relative_position_index"),
-            *kept(tensors, f"{front}.mask_token", beside="front.cut.weight"),  # stands for a patch that is to be drawn
+            *kept(
+                tensors, f"{front}.mask_token", beside="embeddings.cut.weight"
+            ),  # stands for a patch that is to be drawn
         )

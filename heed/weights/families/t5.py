@@ -69,7 +69,7 @@ class T5(TwoSided):
             return *self._embedded(tensors, ""), *self._layers("encoder", "")
         return (
             *self._embedded(tensors, "encoder."),
-            Same("decoder.embed_tokens.weight", "decoder.front.table.weight"),
+            Same("decoder.embed_tokens.weight", "decoder.embeddings.table.weight"),
             *self._layers("encoder", "encoder."),
             *self._layers("decoder", "decoder."),
             Same("lm_head.weight", "decoder.head.weight"),
@@ -138,7 +138,7 @@ class T5(TwoSided):
 
     def _embedded(self, tensors: Tensors, ours: str) -> Table:
         """The table of the source, which old files hold under two names."""
-        theirs, table = "shared.weight", f"{ours}front.table.weight"
+        theirs, table = "shared.weight", f"{ours}embeddings.table.weight"
         one = (Same(theirs, table),) if self._shared(tensors) else kept(tensors, theirs, beside=table)
         return *one, Same("encoder.embed_tokens.weight", table)
 

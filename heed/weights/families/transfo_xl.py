@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...core.config import Count, Flag, Positive, Size
 from ...core.errors import ConfigError
-from ...mixers import Recurrent
+from ...mixers import TransformerXLAttention
 from ...models import AdaptiveDecoder, Decoder
 from ...parts.feedforward import FeedForward
 from ...parts.inputs.adaptive import Adaptive
@@ -149,8 +149,8 @@ class TransfoXL(Family):
         return AdaptiveDecoder.Config(**common, adaptive=self.adaptive)
 
     @property
-    def _mixer(self) -> Recurrent.Config:
-        return Recurrent.Config(
+    def _mixer(self) -> TransformerXLAttention.Config:
+        return TransformerXLAttention.Config(
             heads=self.n_head,
             head_size=self.d_head,
             length=self.tgt_len,
@@ -185,11 +185,11 @@ class TransfoXL(Family):
         """Embeddings and scores."""
         table, scores = f"{theirs}word_emb.emb_layers", "crit.out_layers"
         if self.adaptive is None:
-            return Same(f"{table}.0.weight", "front.table.weight"), *both(f"{scores}.0", "head")
+            return Same(f"{table}.0.weight", "embeddings.table.weight"), *both(f"{scores}.0", "head")
         rows = Same if self.n_token is None else Flipped
         return (
-            Same(f"{table}.{{i}}.weight", "front.table.tables.{i}.weight"),
-            Same(f"{theirs}word_emb.emb_projs.{{i}}", "front.table.widen.{i}"),
+            Same(f"{table}.{{i}}.weight", "embeddings.table.tables.{i}.weight"),
+            Same(f"{theirs}word_emb.emb_projs.{{i}}", "embeddings.table.widen.{i}"),
             Same(f"{scores}.{{i}}.weight", "head.weights.{i}"),
             Same(f"{scores}.{{i}}.bias", "head.biases.{i}"),
             Same("crit.out_projs.{i}", "head.narrow.{i}"),

@@ -9,10 +9,10 @@ from pydantic import BeforeValidator
 from ...core.config import Flag, Positive, Share, Size
 from ...core.errors import ConfigError
 from ...mixers import Attention
-from ...models import Viewer
+from ...models import VisionEncoder
 from ...models.multimodal.vision import Distilled
 from ...parts.feedforward import FeedForward
-from ...parts.inputs.patches import Patches
+from ...parts.inputs.patches import PatchEmbeddings
 from ...parts.layers.norms import LayerNorm
 from ...parts.masks import Whole
 from ...parts.outputs.heads import HeadConfig, Pooled
@@ -68,12 +68,12 @@ class ViT(Family):
     def layers(self) -> int:
         return self.num_hidden_layers
 
-    def ours(self, tensors: Tensors) -> Viewer.Config:
+    def ours(self, tensors: Tensors) -> VisionEncoder.Config:
         if "decoder.0.weight" in tensors:
             raise ConfigError("it draws masked patches (decoder.0.weight); heed reads models that classify or encode")
         norm = LayerNorm(eps=self.layer_norm_eps)
-        return Viewer.Config(
-            front=Patches.Config(
+        return VisionEncoder.Config(
+            embeddings=PatchEmbeddings.Config(
                 image=self.image_size, patch=self.patch_size, channels=self.num_channels, marks=len(self.marks)
             ),
             width=self.hidden_size,
@@ -99,15 +99,17 @@ class ViT(Family):
         layer = f"{theirs}layers.{{i}}" if new else f"{theirs}encoder.layer.{{i}}"
         parts = zip(NEW if new else STORED, OURS, strict=True)
         return (
-            *(Framed(f"{front}.{name}", f"front.marks.{i}", axes=2) for i, name in enumerate(self.marks)),
-            Framed(f"{front}.position_embeddings", "front.position.table"),
-            *both(f"{front}.patch_embeddings.projection", "front.cut"),
+            *(Framed(f"{front}.{name}", f"embeddings.marks.{i}", axes=2) for i, name in enumerate(self.marks)),
+            Framed(f"{front}.position_embeddings", "embeddings.position.table"),
+            *both(f"{front}.patch_embeddings.projection", "embeddings.cut"),
             *(rule for old, our in parts for rule in both(f"{layer}.{old}", f"{block}.{our}")),
             *both(f"{layer}.layernorm_before", f"{block}.wiring.norms.0"),
             *both(f"{layer}.layernorm_after", f"{block}.wiring.norms.1"),
             *both(f"{theirs}layernorm", "stack.ends.final"),
             *self._head_names(tensors, theirs),
-            *kept(tensors, f"{front}.mask_token", beside="front.cut.weight"),  # stands for a patch that is to be drawn
+            *kept(
+                tensors, f"{front}.mask_token", beside="embeddings.cut.weight"
+            ),  # stands for a patch that is to be drawn
         )
 
     def _head(self, tensors: Tensors) -> HeadConfig | None:

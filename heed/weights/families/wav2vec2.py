@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, TypeAlias
 from ...core.config import Count, Flag, Positive, Size
 from ...core.errors import ConfigError
 from ...mixers import Attention
-from ...models import Listener
+from ...models import AudioEncoder
 from ...parts.feedforward import FeedForward
 from ...parts.inputs.audio import ConvolutionNorm, Waves
 from ...parts.layers.norms import LayerNorm
@@ -61,10 +61,10 @@ class Wav2Vec2(Family):
     def layers(self) -> int:
         return self.num_hidden_layers + len(self.conv_dim)
 
-    def ours(self, tensors: Tensors) -> Listener.Config:
+    def ours(self, tensors: Tensors) -> AudioEncoder.Config:
         self._must_be_plain(tensors)
         norm = LayerNorm(eps=self.layer_norm_eps)
-        front = Waves.Config(
+        embeddings = Waves.Config(
             channels=self.conv_dim,
             kernels=self.conv_kernel,
             strides=self.conv_stride,
@@ -78,8 +78,8 @@ class Wav2Vec2(Family):
             hides=f"{self._prefix(tensors)}masked_spec_embed" in tensors,
         )
         labels = tensors.like("lm_head.weight").shape[0] if "lm_head.weight" in tensors else None
-        return Listener.Config(
-            front=front,
+        return AudioEncoder.Config(
+            embeddings=embeddings,
             width=self.hidden_size,
             depth=self.num_hidden_layers,
             mixer=Attention.Config(heads=self.num_attention_heads, mask=Whole()),
@@ -95,17 +95,17 @@ class Wav2Vec2(Family):
         old = f"{around}.weight_g" in tensors  # torch's former names for gain and direction
         gain, direction = ("weight_g", "weight_v") if old else (f"parametrizations.weight.original{i}" for i in (0, 1))
         layer, block = f"{theirs}encoder.layers.{{i}}", "stack.blocks.{i}"
-        final = "stack.ends.final" if self.do_stable_layer_norm else "front.norm"
+        final = "stack.ends.final" if self.do_stable_layer_norm else "embeddings.norm"
         attention = (("q", "query"), ("k", "key"), ("v", "value"), ("out", "out"))
         return (
-            *both(f"{convolution}.conv", "front.layers.{i}.inner"),
-            *both(f"{convolution}.layer_norm", "front.layers.{i}.norm"),
-            *both(f"{theirs}feature_projection.layer_norm", "front.inner"),
-            *both(f"{theirs}feature_projection.projection", "front.project"),
-            Same(f"{theirs}masked_spec_embed", "front.hidden"),
-            Same(f"{around}.bias", "front.around.bias"),
-            Same(f"{around}.{gain}", "front.around.gain"),
-            Same(f"{around}.{direction}", "front.around.direction"),
+            *both(f"{convolution}.conv", "embeddings.layers.{i}.inner"),
+            *both(f"{convolution}.layer_norm", "embeddings.layers.{i}.norm"),
+            *both(f"{theirs}feature_projection.layer_norm", "embeddings.inner"),
+            *both(f"{theirs}feature_projection.projection", "embeddings.project"),
+            Same(f"{theirs}masked_spec_embed", "embeddings.hidden"),
+            Same(f"{around}.bias", "embeddings.around.bias"),
+            Same(f"{around}.{gain}", "embeddings.around.gain"),
+            Same(f"{around}.{direction}", "embeddings.around.direction"),
             *both(f"{theirs}encoder.layer_norm", final),
             *(
                 rule
@@ -117,7 +117,7 @@ class Wav2Vec2(Family):
             *both(f"{layer}.feed_forward.output_dense", f"{block}.feedforward.down"),
             *both(f"{layer}.final_layer_norm", f"{block}.wiring.norms.1"),
             *both("lm_head", "heads.tagged.scores"),
-            *kept(tensors, *TEACHING, beside="front.project.weight"),
+            *kept(tensors, *TEACHING, beside="embeddings.project.weight"),
         )
 
     def _prefix(self, tensors: Tensors) -> str:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from ...core.config import Count, Flag, Size
 from ...core.errors import ConfigError
 from ...mixers import Attention, Cross
-from ...models import Decoder, Listener, Seq2seq
+from ...models import AudioEncoder, Decoder, Seq2seq
 from ...parts.feedforward import FeedForward
 from ...parts.inputs.audio import Mels
 from ...parts.masks import Whole
@@ -53,8 +53,8 @@ class Whisper(TwoSided):
                 "it holds a classifier of sounds; heed reads Whisper as an encoder-decoder that transcribes"
             )
         heard, written = self.encoder_attention_heads, self.decoder_attention_heads
-        encoder = Listener.Config(
-            front=Mels.Config(bins=self.num_mel_bins, position=Learned.Config(length=self.max_source_positions)),
+        encoder = AudioEncoder.Config(
+            embeddings=Mels.Config(bins=self.num_mel_bins, position=Learned.Config(length=self.max_source_positions)),
             width=self.d_model,
             depth=self.encoder_layers,
             mixer=Attention.Config(heads=heard, key_bias=False, mask=Whole()),
@@ -76,12 +76,12 @@ class Whisper(TwoSided):
         theirs = prefix(tensors, "model.")
         encoder, decoder = f"{theirs}encoder", f"{theirs}decoder"
         return (
-            *both(f"{encoder}.conv1", "encoder.front.first"),
-            *both(f"{encoder}.conv2", "encoder.front.second"),
-            Same(f"{encoder}.embed_positions.weight", "encoder.front.position.table"),
+            *both(f"{encoder}.conv1", "encoder.embeddings.first"),
+            *both(f"{encoder}.conv2", "encoder.embeddings.second"),
+            Same(f"{encoder}.embed_positions.weight", "encoder.embeddings.position.table"),
             *_layers(encoder, "encoder", {"self_attn": "mixer"}),
-            Same(f"{decoder}.embed_tokens.weight", "decoder.front.table.weight"),
-            Same(f"{decoder}.embed_positions.weight", "decoder.front.position.table"),
+            Same(f"{decoder}.embed_tokens.weight", "decoder.embeddings.table.weight"),
+            Same(f"{decoder}.embed_positions.weight", "decoder.embeddings.position.table"),
             *_layers(decoder, "decoder", {"self_attn": "mixer", "encoder_attn": "cross"}),
             Same("proj_out.weight", "decoder.head.weight"),
         )

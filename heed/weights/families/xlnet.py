@@ -112,7 +112,7 @@ class XLNet(Family):
         layer, block = f"{theirs}layer.{{i}}", "stack.blocks.{i}"
         attention, mixer = f"{layer}.rel_attn", f"{block}.mixer"
         return (
-            Same(f"{theirs}word_embedding.weight", "front.table.weight"),
+            Same(f"{theirs}word_embedding.weight", "embeddings.table.weight"),
             Lone(f"{theirs}mask_emb", "mask"),
             *(ByHeads(f"{attention}.{name}", f"{mixer}.{ours}.weight", heads) for name, ours in PROJECTIONS.items()),
             OutOfHeads(f"{attention}.o", f"{mixer}.out.weight", heads),

@@ -11,7 +11,7 @@ from typing import Annotated, TypeAlias
 
 from ...core.config import Config, Data, OneOf
 from ...core.errors import ConfigError, WeightsError
-from ...models import MODELS, SENSES, TOWERS, Shape
+from ...models import ENCODERS_OF_CLIP, MODELS, MULTIMODAL, Shape
 from ..edits import Edit, Quantised, SomeEdits, edit
 from ..edits.quantised import is_rounded
 from ..families.base import Family, Opened, must_hold
@@ -21,7 +21,7 @@ from .checkpoint import OWN, Checkpoint
 
 SOURCE = "source"
 
-AnyShape: TypeAlias = Annotated[Shape, OneOf(lambda: MODELS + SENSES + TOWERS)]
+AnyShape: TypeAlias = Annotated[Shape, OneOf(lambda: MODELS + MULTIMODAL + ENCODERS_OF_CLIP)]
 
 
 class Told(Config):

@@ -92,7 +92,7 @@ class Padded:
         order = torch.where(rank < self.real.sum(1, keepdim=True), self.column, -1)
         return Where(order, (self.column if self.places == "columns" else rank).masked_fill(order < 0, 0))
 
-    def front(self, x: Tensor) -> Tensor:
+    def aligned(self, x: Tensor) -> Tensor:
         """Real tokens to the front of their rows. [B, T, ...]"""
         return _moved(x, self.column)
 

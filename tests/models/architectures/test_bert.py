@@ -52,12 +52,12 @@ def test_laws(law: Law) -> None:
 def test_segments_are_added_to_tokens_and_positions() -> None:
     model = SMALL.sized(13).build().double().eval()
     tokens, where = torch.tensor([[[3, 0], [4, 0], [5, 1]]]), Where.run(1, 3)
-    front = model.front
-    assert front.segment is not None
-    assert front.norm is not None
-    table: torch.Tensor = front.position.table  # type: ignore[union-attr, assignment]
-    summed = front.table.weight[[3, 4, 5]] + table[:3] + front.segment.weight[[0, 0, 1]]
-    assert torch.allclose(front(tokens, where)[0], front.norm(summed), rtol=0, atol=1e-15)
+    embeddings = model.embeddings
+    assert embeddings.segment is not None
+    assert embeddings.norm is not None
+    table: torch.Tensor = embeddings.position.table  # type: ignore[union-attr, assignment]
+    summed = embeddings.table.weight[[3, 4, 5]] + table[:3] + embeddings.segment.weight[[0, 0, 1]]
+    assert torch.allclose(embeddings(tokens, where)[0], embeddings.norm(summed), rtol=0, atol=1e-15)
     first = model(tokens[..., 0], where)[0]  # without a second id all is of the first part
     assert torch.equal(first, model(tokens * torch.tensor([1, 0]), where)[0])
     assert not torch.allclose(first, model(tokens, where)[0])

@@ -17,7 +17,7 @@ from heed.core.errors import ConfigError, InputError
 from heed.core.laws import LAWS, Law
 from heed.core.spec import price
 from heed.mixers import Mssa
-from heed.models import Crate, Embedded, TransformerDecoder, Viewer, familiar
+from heed.models import Crate, Embedded, TransformerDecoder, VisionEncoder, familiar
 from heed.models.architectures.crate import BASE, LARGE, SMALL, TINY, Layer, Size, crate, layerwise
 from heed.parts.feedforward import Ista
 from heed.parts.masks import Causal, Whole
@@ -30,7 +30,7 @@ from tests.train.support import language_model, metrics
 EPSILON = 0.1  # of the coding rate
 
 
-def viewer(**more: Any) -> Viewer:
+def viewer(**more: Any) -> VisionEncoder:
     """Images of 8 × 8 in four patches; a stream of five tokens."""
     torch.manual_seed(0)
     size = Size(width=12, depth=3, heads=3)
@@ -79,7 +79,7 @@ def by_hand(stack: Any, x: Tensor, where: Where) -> list[tuple[float, float]]:
 @torch.no_grad()
 def test_layers_of_a_classifier_by_hand() -> None:
     model, images = viewer(), torch.randn(2, 1, 8, 8, dtype=torch.float64)
-    wanted = by_hand(model.stack, *model.front(images))
+    wanted = by_hand(model.stack, *model.embeddings(images))
     shown = layerwise(model, images)
     assert len(shown) == 3
     for layer, (rate, share) in zip(shown, wanted, strict=True):
@@ -94,7 +94,7 @@ def test_layers_of_a_decoder_by_hand() -> None:
     model = decoder().sized(11).build().double().eval()
     tokens, where = torch.randint(11, (2, 6)), Where.run(2, 6)
     shown = layerwise(model, tokens, where)
-    for layer, (rate, share) in zip(shown, by_hand(model.stack, model.front(tokens, where), where), strict=True):
+    for layer, (rate, share) in zip(shown, by_hand(model.stack, model.embeddings(tokens, where), where), strict=True):
         assert layer.rate == pytest.approx(rate, abs=1e-9)
         assert layer.sparsity == pytest.approx(share, abs=1e-12)
     with pytest.raises(InputError, match="no point of this model is called"):

@@ -10,7 +10,7 @@ from heed.core.contract import Where
 from heed.core.errors import ConfigError
 from heed.core.laws import LAWS, Case, Law
 from heed.core.spec import price
-from heed.mixers import Attention, Compressed
+from heed.mixers import Attention, MemoryCompressed
 from heed.models import Embedded, TransformerDecoder
 from heed.parts.feedforward import Experts
 from heed.parts.masks import Causal, Segments
@@ -21,7 +21,7 @@ TINY = TransformerDecoder(width=24, local=4)
 def test_local_and_compressed_layers_take_turns() -> None:
     model = TransformerDecoder().sized(99).build()
     kinds = [type(block.mixer) for block in model.stack.layers]
-    assert kinds == [Attention, Compressed, Attention, Compressed, Attention]
+    assert kinds == [Attention, MemoryCompressed, Attention, MemoryCompressed, Attention]
     local = model.stack.layers[0].mixer
     assert isinstance(local, Attention)
     assert local.mask == Causal() & Segments(length=256)

@@ -48,7 +48,7 @@ def test_it_is_what_the_paper_says() -> None:
             assert isinstance(layer.feedforward, FeedForward)
             assert layer.feedforward.get_parameter("up.weight").shape == (32, 32)  # as wide as the stream
     assert isinstance(model.encoder, Encoder)
-    assert model.encoder.front.table.weight is model.decoder.front.table.weight is model.decoder.head.weight
+    assert model.encoder.embeddings.table.weight is model.decoder.embeddings.table.weight is model.decoder.head.weight
     assert isinstance(config.decoder.cross, Cross.Config)
     assert config.encoder.wiring == config.decoder.wiring == PostNorm()
 

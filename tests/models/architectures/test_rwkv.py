@@ -30,9 +30,9 @@ def test_law_holds(law: Law, plan: RWKV | MambaDecoder) -> None:
 
 def test_what_rwkv_is_made_of() -> None:
     model = RWKV(width=16, depth=3).sized(29).build()
-    assert isinstance(model.front.norm, nn.LayerNorm)
+    assert isinstance(model.embeddings.norm, nn.LayerNorm)
     assert isinstance(model.stack.ends.final, nn.LayerNorm)
-    assert model.head.weight is not model.front.table.weight
+    assert model.head.weight is not model.embeddings.table.weight
     layers = model.stack.layers
     assert all(isinstance(layer.mixer, Rwkv) and isinstance(layer.feedforward, ChannelMix) for layer in layers)
     assert [config.layer for config in model.config.mixer] == [0, 1, 2]  # type: ignore[union-attr]
@@ -41,7 +41,7 @@ def test_what_rwkv_is_made_of() -> None:
 
 def test_what_mamba_is_made_of() -> None:
     model = MambaDecoder(width=16, depth=3, state=4, kernel=3).sized(29).build()
-    assert model.head.weight is model.front.table.weight
+    assert model.head.weight is model.embeddings.table.weight
     for layer in model.stack.layers:
         assert isinstance(layer.mixer, Mamba)
         assert layer.parts == (layer.mixer,)

@@ -10,7 +10,7 @@ import torch
 
 import heed
 from heed.core.contract import Where
-from heed.mixers import Recurrent
+from heed.mixers import TransformerXLAttention
 from heed.models import AdaptiveDecoder, Decoder, TransformerXL
 from heed.parts.inputs.adaptive import Adaptive
 from heed.parts.residual.wiring import PostNorm
@@ -31,10 +31,10 @@ def test_a_plan_is_the_papers_decoder() -> None:
     assert type(config) is Decoder.Config
     assert isinstance(config.wiring, PostNorm)
     model = config.build()
-    assert model.front.scale == 24**0.5
-    assert model.head.weight is model.front.table.weight
+    assert model.embeddings.scale == 24**0.5
+    assert model.head.weight is model.embeddings.table.weight
     mixers: list[Any] = [block.mixer for block in model.stack.layers]
-    assert all(isinstance(mixer, Recurrent) and (mixer.length, mixer.memory) == (5, 7) for mixer in mixers)
+    assert all(isinstance(mixer, TransformerXLAttention) and (mixer.length, mixer.memory) == (5, 7) for mixer in mixers)
     assert mixers[2].position.u is mixers[0].position.u
     assert model.reach.back == 3 * 11  # the memory of a memory of a memory
 

@@ -16,8 +16,8 @@ from heed.core.laws import LAWS, Case, Law
 from heed.core.spec import Spec
 from heed.core.state import State
 from heed.mixers import Attention, Cross
-from heed.models import Decoder, Encoder, Listener, Seq2seq
-from heed.parts.inputs.audio import Around, Mels, OverTime, SoundFront, Waves, strided
+from heed.models import AudioEncoder, Decoder, Encoder, Seq2seq
+from heed.parts.inputs.audio import Around, AudioEmbeddings, Mels, OverTime, Waves, strided
 from heed.parts.layers.norms import LayerNorm
 from heed.parts.masks import Window
 from heed.parts.outputs.heads import Tagged
@@ -35,20 +35,20 @@ FRONTS = {
     "waves, odd kernel": SMALL.model_copy(update={"around": 5, "inner": None, "hides": True, "activation": "relu"}),
 }
 PRE = PreNorm()
-MIXERS = (Attention.Config(mask=Window(back=1, ahead=2)), Listener.Config.model_fields["mixer"].default[0])
+MIXERS = (Attention.Config(mask=Window(back=1, ahead=2)), AudioEncoder.Config.model_fields["mixer"].default[0])
 
 
-def listener(front: Any, wiring: Any = PRE, mixer: Any = MIXERS[1]) -> Listener:
+def listener(embeddings: Any, wiring: Any = PRE, mixer: Any = MIXERS[1]) -> AudioEncoder:
     torch.manual_seed(0)
     heads = Tagged.Config(labels=3)
-    config = Listener.Config(front=front, width=WIDTH, depth=2, mixer=mixer, wiring=wiring, heads=heads)
+    config = AudioEncoder.Config(embeddings=embeddings, width=WIDTH, depth=2, mixer=mixer, wiring=wiring, heads=heads)
     return config.build().double().eval()
 
 
 class Frames(Mixer[State]):
     """A listener from its bare frames on."""
 
-    def __init__(self, model: Listener) -> None:
+    def __init__(self, model: AudioEncoder) -> None:
         super().__init__()
         self.model, self.reach = model, model.reach
 
@@ -62,22 +62,22 @@ class Frames(Mixer[State]):
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
 @pytest.mark.parametrize("front", FRONTS.values(), ids=FRONTS)
 @pytest.mark.parametrize("mixer", MIXERS, ids=["window", "whole"])
-def test_laws(front: Any, mixer: Any, law: Law) -> None:
-    finding = law(Frames(listener(front, mixer=mixer)), Case.make(WIDTH))
+def test_laws(embeddings: Any, mixer: Any, law: Law) -> None:
+    finding = law(Frames(listener(embeddings, mixer=mixer)), Case.make(WIDTH))
     assert finding.holds, finding
 
 
-def sounds(front: Any, rows: int, length: int) -> Tensor:
-    shape = (rows, length, front.bins) if isinstance(front, Mels.Config) else (rows, length)
+def sounds(embeddings: Any, rows: int, length: int) -> Tensor:
+    shape = (rows, length, embeddings.bins) if isinstance(embeddings, Mels.Config) else (rows, length)
     return torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
 @pytest.mark.parametrize("front", FRONTS.values(), ids=FRONTS)
 @pytest.mark.parametrize("wiring", [PRE, PostNorm()], ids=["pre", "post"])
 @torch.no_grad()
-def test_a_row_is_heard_as_if_it_were_alone(front: Any, wiring: Any) -> None:
-    model, lengths = listener(front, wiring), (31, 20, 13, 3)
-    sound = sounds(front, 4, 31)
+def test_a_row_is_heard_as_if_it_were_alone(embeddings: Any, wiring: Any) -> None:
+    model, lengths = listener(embeddings, wiring), (31, 20, 13, 3)
+    sound = sounds(embeddings, 4, 31)
     for row, length in enumerate(lengths):
         sound[row, length:] = torch.nan
     seen = model.read(sound, Where.ragged(lengths))
@@ -88,7 +88,7 @@ def test_a_row_is_heard_as_if_it_were_alone(front: Any, wiring: Any) -> None:
         assert (found - alone.parts[0][0]).abs().max() < 1e-12
     answer = model.heads["tagged"](seen.parts[0], seen)
     assert answer.shape == (*seen.shape, 3)
-    if isinstance(front, Waves.Config):
+    if isinstance(embeddings, Waves.Config):
         assert not seen.real[3].any()  # too short for one frame
 
 
@@ -144,8 +144,8 @@ def test_a_norm_over_time_does_not_count_padding() -> None:
         (SMALL, torch.zeros(1, 9), Where.run(1, 9, start=2), "a sound is heard whole"),
     ],
 )
-def test_what_is_no_sound_is_refused(front: Any, sound: Tensor, where: Where, message: str) -> None:
-    model = listener(front)
+def test_what_is_no_sound_is_refused(embeddings: Any, sound: Tensor, where: Where, message: str) -> None:
+    model = listener(embeddings)
     with pytest.raises(InputError, match=message):
         model.read(sound.double() if sound.is_floating_point() else sound, where)
 
@@ -158,8 +158,8 @@ def test_a_listener_cannot_continue() -> None:
 
 
 @pytest.mark.parametrize("front", FRONTS.values(), ids=FRONTS)
-def test_configs_come_back_from_files(tmp_path: Path, front: Any) -> None:
-    encoder = Listener.Config(front=front, width=8, depth=1)
+def test_configs_come_back_from_files(tmp_path: Path, embeddings: Any) -> None:
+    encoder = AudioEncoder.Config(embeddings=embeddings, width=8, depth=1)
     assert encoder.sized(99) == encoder
     decoder = Decoder.Config(vocabulary=6, width=8, depth=1, cross=Cross.Config())
     config = Seq2seq.Config(encoder=encoder, decoder=decoder)
@@ -172,7 +172,7 @@ def test_encoders_of_tokens_need_no_kind_and_sounds_share_no_table() -> None:
     decoder = {"vocabulary": 6, "width": 8, "depth": 1, "cross": {}}
     read = Seq2seq.Config.load({"encoder": {"vocabulary": 6, "width": 8, "depth": 1}, "decoder": decoder})
     assert isinstance(read.encoder, Encoder.Config)
-    heard = {"kind": "listener", "front": {"kind": "mels"}, "width": 8, "depth": 1}
+    heard = {"kind": "audio", "embeddings": {"kind": "mels"}, "width": 8, "depth": 1}
     with pytest.raises(ConfigError, match="a shared table needs one vocabulary, not that of a sound and 6"):
         Seq2seq.Config.load({"encoder": heard, "decoder": decoder, "shared": True})
     with pytest.raises(ConfigError, match=r"encoder.kind is 'listner'; did you mean listener\?"):
@@ -184,11 +184,11 @@ def test_encoders_of_tokens_need_no_kind_and_sounds_share_no_table() -> None:
 @torch.no_grad()
 def test_a_text_is_written_from_a_sound() -> None:
     torch.manual_seed(0)
-    encoder = Listener.Config(front=Mels.Config(bins=5), width=8, depth=1)
+    encoder = AudioEncoder.Config(embeddings=Mels.Config(bins=5), width=8, depth=1)
     decoder = Decoder.Config(vocabulary=6, width=8, depth=2, cross=Cross.Config())
     model = Seq2seq.Config(encoder=encoder, decoder=decoder).build().double().eval()
-    assert isinstance(model.encoder, Listener)
-    assert isinstance(model.encoder.front, SoundFront)
+    assert isinstance(model.encoder, AudioEncoder)
+    assert isinstance(model.encoder.embeddings, AudioEmbeddings)
     memory = model.read(torch.randn(2, 9, 5).double(), Where.ragged([9, 6]))
     assert memory.real.sum(1).tolist() == [5, 3]
     tokens = torch.randint(6, (2, 4))

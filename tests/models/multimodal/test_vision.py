@@ -15,12 +15,12 @@ from heed.core.contract import Mixer, Where
 from heed.core.errors import ConfigError, InputError
 from heed.core.laws import LAWS, Case, Law
 from heed.core.spec import Spec
-from heed.mixers import Shifted
-from heed.models import Swin, TextTower, Towers, Viewer
-from heed.models.body import Body
+from heed.mixers import ShiftedWindow
+from heed.models import ClipModel, ClipTextEncoder, Swin, VisionEncoder
+from heed.models.backbone import Backbone
 from heed.models.multimodal.swin import Stage
 from heed.models.multimodal.vision import Distilled
-from heed.parts.inputs.patches import Grid, Merging, Patches
+from heed.parts.inputs.patches import Grid, Merging, PatchEmbeddings
 from heed.parts.layers.norms import LayerNorm
 from heed.parts.outputs.heads import Pooled
 from heed.parts.positions import Learned
@@ -28,16 +28,18 @@ from heed.parts.residual.wiring import PreNorm
 from heed.verify.statements import round_trips
 
 WIDTH = 24
-PLAIN = Viewer.Config(
-    width=WIDTH, depth=2, front=Patches.Config(image=(20, 24), patch=(4, 4)), heads=Pooled.Config(labels=5)
+PLAIN = VisionEncoder.Config(
+    width=WIDTH, depth=2, embeddings=PatchEmbeddings.Config(image=(20, 24), patch=(4, 4)), heads=Pooled.Config(labels=5)
 )
 VIEWERS = (
     PLAIN,
-    PLAIN.model_copy(update={"front": Patches.Config(image=(10, 12), patch=(2, 2), marks=2, channels=1)}),
-    PLAIN.model_copy(update={"front": Patches.Config(image=(24, 24), patch=(4, 3), marks=0, position=False)}),
+    PLAIN.model_copy(update={"front": PatchEmbeddings.Config(image=(10, 12), patch=(2, 2), marks=2, channels=1)}),
+    PLAIN.model_copy(update={"front": PatchEmbeddings.Config(image=(24, 24), patch=(4, 3), marks=0, position=False)}),
     PLAIN.model_copy(
         update={
-            "front": Patches.Config(image=(24, 24), patch=(4, 4), bias=False, norm=LayerNorm(), patch_norm=LayerNorm()),
+            "front": PatchEmbeddings.Config(
+                image=(24, 24), patch=(4, 4), bias=False, norm=LayerNorm(), patch_norm=LayerNorm()
+            ),
             "wiring": PreNorm(final=False),
         }
     ),
@@ -47,7 +49,9 @@ SMALL = Swin.Config(
     depths=(2, 1),
     heads_per_stage=(2, 4),
     window=3,
-    front=Patches.Config(image=(22, 30), patch=(4, 4), marks=0, position=True, patch_norm=LayerNorm(), filled=True),
+    embeddings=PatchEmbeddings.Config(
+        image=(22, 30), patch=(4, 4), marks=0, position=True, patch_norm=LayerNorm(), filled=True
+    ),
     heads=Pooled.Config(pool="mean", labels=5),
 )
 SWINS = (
@@ -56,14 +60,16 @@ SWINS = (
         update={"depths": (2, 3, 1), "heads_per_stage": (1, 2, 4), "window": 2, "bias": False, "ratio": 1.5}
     ),
 )
-TEXT = TextTower.Config(vocabulary=13, width=WIDTH, depth=2, position=Learned.Config(length=64), end=7, size=10)
-TOWERS = Towers.Config(text=TEXT, image=PLAIN.model_copy(update={"heads": (Pooled.Config(labels=10, bias=False),)}))
+TEXT = ClipTextEncoder.Config(vocabulary=13, width=WIDTH, depth=2, position=Learned.Config(length=64), end=7, size=10)
+ENCODERS_OF_CLIP = ClipModel.Config(
+    text=TEXT, image=PLAIN.model_copy(update={"heads": (Pooled.Config(labels=10, bias=False),)})
+)
 
 
 class Bare(Mixer[Any]):
     """A body from its bare embeddings on."""
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: Backbone) -> None:
         super().__init__()
         self.body, self.reach = body, body.reach
 
@@ -77,9 +83,9 @@ class Bare(Mixer[Any]):
         return self.body.mix(x, where, state)
 
 
-def mixers(stage: Stage) -> list[Shifted]:
+def mixers(stage: Stage) -> list[ShiftedWindow]:
     found = [layer.mixer for layer in stage.stack.layers]
-    return [mixer for mixer in found if isinstance(mixer, Shifted)]
+    return [mixer for mixer in found if isinstance(mixer, ShiftedWindow)]
 
 
 def images(*shape: int) -> Tensor:
@@ -88,7 +94,7 @@ def images(*shape: int) -> Tensor:
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
 @pytest.mark.parametrize("config", [*VIEWERS, TEXT], ids=range(len(VIEWERS) + 1))
-def test_viewers_and_readers_obey_the_laws(law: Law, config: Viewer.Config | TextTower.Config) -> None:
+def test_viewers_and_readers_obey_the_laws(law: Law, config: VisionEncoder.Config | ClipTextEncoder.Config) -> None:
     finding = law(Bare(config.build()), Case.make(WIDTH))
     assert finding.holds, finding
 
@@ -104,7 +110,9 @@ def test_every_stage_obeys_the_laws(law: Law, config: Swin.Config) -> None:
             assert finding.holds, finding
 
 
-@pytest.mark.parametrize("config", [*VIEWERS, *SWINS, TEXT, TOWERS], ids=lambda config: type(config).__qualname__)
+@pytest.mark.parametrize(
+    "config", [*VIEWERS, *SWINS, TEXT, ENCODERS_OF_CLIP], ids=lambda config: type(config).__qualname__
+)
 def test_configs_come_back(config: Any) -> None:
     assert round_trips(config).holds
     assert isinstance(heed.build(config), Mixer)
@@ -112,11 +120,11 @@ def test_configs_come_back(config: Any) -> None:
 
 @pytest.mark.parametrize("config", [*VIEWERS, *SWINS], ids=range(len(VIEWERS) + len(SWINS)))
 @torch.no_grad()
-def test_images_are_independent_of_one_another(config: Viewer.Config | Swin.Config) -> None:
+def test_images_are_independent_of_one_another(config: VisionEncoder.Config | Swin.Config) -> None:
     model = config.build().double().eval()
-    batch = images(3, config.front.channels, *config.front.image)
+    batch = images(3, config.embeddings.channels, *config.embeddings.image)
     whole = model.see(batch)
-    tokens = model.front.embed(batch)[1].shape
+    tokens = model.embeddings.embed(batch)[1].shape
     assert torch.allclose(model.see(batch[[2, 0]]).parts[0], whole.parts[0][[2, 0]], rtol=0, atol=1e-12)
     assert torch.equal(model(batch, Where.run(*tokens))[0], whole.parts[0])
     assert torch.equal(model.read(batch, Where.run(*tokens)).parts[0], whole.parts[0])
@@ -128,15 +136,15 @@ def test_a_viewer_is_its_equation() -> None:
     """Patches cut out by hand, as one matrix; the mark first; then the positions."""
     viewer = PLAIN.build().double().eval()
     picture = images(1, 3, 20, 24)
-    weight, bias = viewer.front.cut.weight.reshape(WIDTH, -1), viewer.front.cut.bias
+    weight, bias = viewer.embeddings.cut.weight.reshape(WIDTH, -1), viewer.embeddings.cut.bias
     assert bias is not None
-    tokens = [viewer.front.marks[0]]
+    tokens = [viewer.embeddings.marks[0]]
     tokens += [
         weight @ picture[0, :, r : r + 4, c : c + 4].flatten() + bias for r in range(0, 20, 4) for c in range(0, 24, 4)
     ]
-    position = viewer.front.position
+    position = viewer.embeddings.position
     assert position is not None
-    x, where = viewer.front(picture)
+    x, where = viewer.embeddings(picture)
     assert torch.allclose(x[0], torch.stack(tokens) + position.table, rtol=0, atol=1e-12)
     assert (where.height, where.width, where.shape) == (5, 6, (1, 31))
 
@@ -151,11 +159,11 @@ def cubic(gap: float, sharp: float = -0.75) -> float:
 
 def test_the_table_of_positions_is_stretched_like_a_picture() -> None:
     """Both ways at once, with the border repeated; the mark keeps its own."""
-    front = Patches.Config(image=(8, 6), patch=(2, 2)).build(1).double()
-    assert front.position is not None
+    embeddings = PatchEmbeddings.Config(image=(8, 6), patch=(2, 2)).build(1).double()
+    assert embeddings.position is not None
     with torch.no_grad():
-        placed = front.place(torch.zeros(1, 1 + 7 * 5, 1, dtype=torch.float64), Grid.of(1, 7, 5, marks=1))
-    table = front.position.table.detach()[:, 0]
+        placed = embeddings.place(torch.zeros(1, 1 + 7 * 5, 1, dtype=torch.float64), Grid.of(1, 7, 5, marks=1))
+    table = embeddings.position.table.detach()[:, 0]
     assert placed[0, 0] == table[0]
     for row in range(7):
         for column in range(5):
@@ -191,7 +199,7 @@ def test_every_second_layer_of_a_stage_is_shifted() -> None:
 
 @torch.no_grad()
 def test_towers_match_what_belongs_together() -> None:
-    towers = TOWERS.build().double().eval()
+    towers = ENCODERS_OF_CLIP.build().double().eval()
     tokens, where = torch.tensor([[1, 2, 7, 3], [4, 7, 7, 7], [7, 0, 0, 0]]), Where.ragged([4, 2, 1])
     batch = images(2, 3, 20, 24)
     scores = towers.match(batch, tokens, where)
@@ -217,7 +225,10 @@ def test_the_highest_token_ends_a_text_where_none_is_named() -> None:
 @torch.no_grad()
 def test_a_taught_mark_has_half_a_say() -> None:
     config = PLAIN.model_copy(
-        update={"front": Patches.Config(image=(8, 8), patch=(4, 4), marks=2), "heads": (Distilled.Config(labels=3),)}
+        update={
+            "front": PatchEmbeddings.Config(image=(8, 8), patch=(4, 4), marks=2),
+            "heads": (Distilled.Config(labels=3),),
+        }
     )
     viewer = config.build().double().eval()
     seen = viewer.see(images(2, 3, 8, 8))
@@ -230,11 +241,11 @@ def test_they_can_be_trained() -> None:
     """Every weight of a classifier feels its loss."""
     for config in (PLAIN, SMALL, SWINS[1]):
         model = config.build()
-        seen = model.see(torch.randn(2, 3, *config.front.image))
+        seen = model.see(torch.randn(2, 3, *config.embeddings.image))
         F.cross_entropy(model.heads["pooled"](seen.parts[0], seen), torch.tensor([1, 4])).backward()
         cold = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
         assert not cold
-    towers = TOWERS.build()
+    towers = ENCODERS_OF_CLIP.build()
     scores = towers.match(torch.randn(2, 3, 20, 24), torch.tensor([[1, 7], [2, 7]]), Where.run(2, 2))
     F.cross_entropy(scores, torch.arange(2)).backward()
     assert all(p.grad is not None for p in towers.parameters())
@@ -242,11 +253,11 @@ def test_they_can_be_trained() -> None:
 
 def test_sizes_that_cannot_be_are_refused() -> None:
     with pytest.raises(ConfigError, match="depths names 2 stages and heads_per_stage 1"):
-        Swin.Config(width=4, depths=(1, 1), heads_per_stage=(1,), front=SMALL.front)
-    with pytest.raises(ConfigError, match="a plane has no place for marks; set front.marks to 0"):
-        Swin.Config(width=4, depths=(1,), heads_per_stage=(1,), front=PLAIN.front)
+        Swin.Config(width=4, depths=(1, 1), heads_per_stage=(1,), embeddings=SMALL.embeddings)
+    with pytest.raises(ConfigError, match="a plane has no place for marks; set embeddings.marks to 0"):
+        Swin.Config(width=4, depths=(1,), heads_per_stage=(1,), embeddings=PLAIN.embeddings)
     with pytest.raises(ConfigError, match="the text tower answers in 10 channels, the image tower in \\[5\\]"):
-        Towers.Config(text=TEXT, image=PLAIN)
+        ClipModel.Config(text=TEXT, image=PLAIN)
     viewer = PLAIN.build()
     with pytest.raises(InputError, match="images must be numbers of shape .rows, 3, height, width."):
         viewer.see(torch.zeros(2, 3, 20, 24, dtype=torch.uint8))
@@ -255,4 +266,4 @@ def test_sizes_that_cannot_be_are_refused() -> None:
     with pytest.raises(InputError, match="use see"):
         viewer(torch.zeros(2, 3, 20, 24), Where.run(2, 30))
     assert PLAIN.sized(99) == PLAIN
-    assert TOWERS.sized(13).text.vocabulary == 13
+    assert ENCODERS_OF_CLIP.sized(13).text.vocabulary == 13

@@ -37,7 +37,7 @@ def placed(model: Deep) -> list[Placed]:
 
 def streams(model: Deep, tokens: Tensor) -> list[Tensor]:
     """After every layer, from its parts: x + P_l, then attention and feed-forward, each with its norm after it."""
-    x, made = model.front.table(tokens), list[Tensor]()
+    x, made = model.embeddings.table(tokens), list[Tensor]()
     for block in placed(model):
         x = x + block.place.table[: tokens.shape[1]]
         for norm, part in zip(block.wiring.norms, block.parts, strict=True):

@@ -46,7 +46,7 @@ def test_the_loss_is_that_of_both_directions() -> None:
                 rest = inputs[t:].flip(0)[
                     None
                 ]  # a language model of the reversed text: it has seen x_t and what follows
-                x = model.front.embed(rest, Where.run(1, len(inputs) - t))
+                x = model.embeddings.embed(rest, Where.run(1, len(inputs) - t))
                 stream, _ = model.backward(x, Where.run(1, len(inputs) - t))
                 backward -= float(model.head(stream)[0, -1].log_softmax(-1)[text[t - 1]].detach())
     assert float(loss.nats) == pytest.approx(forward, rel=1e-12)
@@ -59,7 +59,7 @@ def test_one_table_and_one_head_serve_both_directions() -> None:
     batch = Batch(Padded.of([TOKENS[0].int().numpy()]), TOKENS[:1].roll(-1, 1), None, 6)
     Causal().loss(model, batch).total.backward()
     assert all(weight.grad is not None and bool((weight.grad != 0).any()) for weight in model.backward.parameters())
-    assert model.head.weight is model.front.table.weight
+    assert model.head.weight is model.embeddings.table.weight
     silent = Causal().loss(model, batch.silent())
     assert not bool(silent.total)  # a process without rows takes part with nothing
 
@@ -76,7 +76,7 @@ def reading() -> ElmoReader:
 def test_a_reading_is_the_weighted_mix_of_all_layers() -> None:
     """γ Σ_l s_l [forward_l ; backward_l] (Peters et al. 2018, eq. 1), the backward half from the reversed text."""
     reader, where = reading(), Where.run(2, 6)
-    x = reader.front(TOKENS, where)
+    x = reader.embeddings(TOKENS, where)
     share = reader.share.softmax(0)
     ahead, back = depths(reader.stack, x, where), depths(reader.backward, x.flip(1), where)
     wanted = torch.zeros(2, 6, 24, dtype=torch.float64)
@@ -103,7 +103,7 @@ def test_a_reader_takes_the_weights_of_a_language_model() -> None:
     asked = READER.model_copy(update={"heads": (Tagged.Config(labels=3),)})
     reader = ElmoReader.of(model, asked).eval()
     where = Where.run(2, 6)
-    for name in ("front.table.weight", "stack.blocks.1.mixer.key.weight", "backward.blocks.0.mixer.out.bias"):
+    for name in ("embeddings.table.weight", "stack.blocks.1.mixer.key.weight", "backward.blocks.0.mixer.out.bias"):
         assert torch.equal(reader.state_dict()[name], model.state_dict()[name])
     assert reader.heads["tagged"](reader(TOKENS, where)[0], where).shape == (2, 6, 3)
 
@@ -118,7 +118,7 @@ def test_by_default_each_direction_is_an_lstm() -> None:
     for stack in (model.stack, model.backward, reader.stack, reader.backward):
         assert all(isinstance(block.mixer, Lstm) for block in stack.layers)
     made, where = reader(TOKENS, Where.ragged([6, 4]))[0], Where.run(1, 4)
-    x, share = reader.front(TOKENS[1:, :4], where), reader.share.softmax(0)
+    x, share = reader.embeddings(TOKENS[1:, :4], where), reader.share.softmax(0)
     ahead, back = depths(model.stack, x, where), depths(model.backward, x.flip(1), where)
     pairs = zip(share, ahead, back, strict=True)
     wanted = sum(part * torch.cat((one, other.flip(1)), -1) for part, one, other in pairs)

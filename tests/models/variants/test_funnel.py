@@ -11,7 +11,7 @@ from torch import Tensor
 
 from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError
-from heed.mixers import Funneled
+from heed.mixers import FunnelAttention
 from heed.models import Funnel
 
 DOUBLE = torch.float64
@@ -20,7 +20,7 @@ DOUBLE = torch.float64
 def built(**options: Any) -> Funnel:
     torch.manual_seed(0)
     separate = options.get("separate", True)
-    config = Funnel.Config(vocabulary=17, width=8, mixer=Funneled.Config(heads=2, separate=separate), **options)
+    config = Funnel.Config(vocabulary=17, width=8, mixer=FunnelAttention.Config(heads=2, separate=separate), **options)
     return config.build().double().eval()
 
 
@@ -88,7 +88,7 @@ def test_a_row_is_pooled_by_its_own_length(options: dict[str, Any]) -> None:
 def test_attention_is_its_equation() -> None:
     """Contents, distances and segments; the first token stands apart; queries may be pooled."""
     torch.manual_seed(1)
-    mixer = Funneled.Config(heads=2, head_size=3).build(8).double().eval()
+    mixer = FunnelAttention.Config(heads=2, head_size=3).build(8).double().eval()
     for parameter in mixer.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     x, segment = torch.randn(1, 6, 8, dtype=DOUBLE), torch.tensor([[2, 0, 0, 1, 1, 2]])
@@ -140,4 +140,4 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ConfigError):
         Funnel.Config(width=8, sizes=(0, 1))
     with pytest.raises(ConfigError, match="width must be even, not 9"):
-        Funneled.Config(heads=3).build(9)
+        FunnelAttention.Config(heads=3).build(9)

@@ -8,11 +8,9 @@ from torch import Tensor
 
 from heed.core.contract import Given, Where
 from heed.core.errors import CannotStream, ConfigError, InputError
-from heed.mixers import Attention, Cross, Nearest
-from heed.models import Decoder, Encoder, Overlapped, Seq2seq
-from heed.models import transformer
+from heed.mixers import Attention, Cross, KnnCross
+from heed.models import Decoder, Encoder, Overlapped, Seq2seq, transformer, unlimited
 from heed.models.architectures.transformer import TINY
-from heed.models.variants import unlimiformer as unlimited
 from heed.parts.masks import Whole
 from heed.parts.positions import Learned, Rope
 
@@ -85,7 +83,7 @@ def test_a_trained_model_gives_what_it_gave(dtype: torch.dtype) -> None:
     model = seq2seq().to(dtype)
     twin = unlimited(model, nearest=9, window=12)
     assert isinstance(twin.encoder, Overlapped)
-    assert twin.decoder.head.weight is twin.decoder.front.table.weight
+    assert twin.decoder.head.weight is twin.decoder.embeddings.table.weight
     source, target = torch.randint(VOCABULARY, (3, 9)), torch.randint(VOCABULARY, (3, 6))
     here, there = Where.ragged([9, 4, 1]), Where.run(3, 6)
     bound = 1e-12 if dtype == torch.float64 else 1e-5
@@ -121,7 +119,7 @@ def test_a_long_source_is_within_reach() -> None:
 def test_the_configuration_comes_back() -> None:
     config = unlimited(seq2seq(), nearest=3, window=8).config
     assert Seq2seq.Config.load(config.dump()) == config
-    assert isinstance(config.decoder.cross, Nearest.Config)
+    assert isinstance(config.decoder.cross, KnnCross.Config)
     plain = Decoder.Config.load({"vocabulary": 5, "width": 8, "depth": 1, "cross": {"heads": 2}})
     assert plain.cross == Cross.Config(heads=2)
 
@@ -141,4 +139,4 @@ def test_impossible_things_are_refused() -> None:
     with pytest.raises(ConfigError, match="nearest is 0"):
         unlimited(seq2seq(), nearest=0)
     with pytest.raises(ConfigError, match="cross.kind is 'latent'"):
-        Decoder.Config.load({"vocabulary": 5, "width": 8, "depth": 1, "cross": {"kind": "latent"}})
+        Decoder.Config.load({"vocabulary": 5, "width": 8, "depth": 1, "cross": {"kind": "mla"}})

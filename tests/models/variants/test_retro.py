@@ -10,7 +10,7 @@ from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError
 from heed.core.spec import price
 from heed.core.state import Seen, nbytes, select
-from heed.mixers import Chunked
+from heed.mixers import ChunkedCross
 from heed.models import Retro
 from heed.models.variants.neighbours import NeighbourEncoder
 from heed.models.variants.retro import neighbours
@@ -24,7 +24,7 @@ TINY = Retro.Config(
     width=24,
     depth=3,
     crossed=(1, 2),
-    chunked=Chunked.Config(chunk=CHUNK, neighbours=EACH, length=LENGTH),
+    chunked=ChunkedCross.Config(chunk=CHUNK, neighbours=EACH, length=LENGTH),
     narrow=Narrow(size=16, after="sum"),
     tied=False,
 )
@@ -109,7 +109,7 @@ def test_the_encoder_is_told_what_the_decoder_thinks_of_the_chunk() -> None:
         tokens, ids = texts(1, 8)
         seen: list[Tensor] = []
         model.encoder.register_forward_hook(lambda module, given, made: seen.append(made))  # noqa: B023
-        x = model.front.embed(tokens, Where.run(1, 8)).detach().requires_grad_()
+        x = model.embeddings.embed(tokens, Where.run(1, 8)).detach().requires_grad_()
         model.mix(x, model._embedded(Where.run(1, 8).give(neighbours=neighbours(ids))))
         (slope,) = torch.autograd.grad(seen[0][:EACH].sum(), x, allow_unused=True, materialize_grads=True)
         assert bool(slope[0, :CHUNK].abs().amax(-1).all()) is told

@@ -38,9 +38,9 @@ def by_hand(model: RMT, tokens: Tensor) -> Tensor:
     memory, made = model.memory[None], []
     count = memory.shape[1]
     for piece in tokens.split(model.segment):
-        x = torch.cat((memory, model.front.table(piece)[None], memory), 1)
+        x = torch.cat((memory, model.embeddings.table(piece)[None], memory), 1)
         here = Where.run(1, x.shape[1])
-        y, _ = model.stack(model.front.place(x, here), here)
+        y, _ = model.stack(model.embeddings.place(x, here), here)
         made.append(y[0, count : count + len(piece)])
         memory = y[:, -count:]
     return model.head(torch.cat(made))

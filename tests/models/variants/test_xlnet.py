@@ -108,7 +108,7 @@ def test_a_text_is_read_segment_by_segment() -> None:
     second, after = model.read_on(tokens[:, 5:], Where.run(ROWS, 3, start=5), memory, keep=4)
     assert [seen.position.tolist()[0] for seen in after] == [[4, 5, 6, 7]] * 2
 
-    where, x = Where.run(ROWS, 3, start=5), model.front(tokens[:, 5:], Where.run(ROWS, 3, start=5))
+    where, x = Where.run(ROWS, 3, start=5), model.embeddings(tokens[:, 5:], Where.run(ROWS, 3, start=5))
     for block, seen in zip(model.stack.layers, memory, strict=True):
         longer = torch.cat((seen.parts[0], x), 1)  # in one call, of which the last three are new
         y, _ = block(longer, Where.run(ROWS, 7, start=1))
@@ -160,7 +160,7 @@ def test_heads_are_asked() -> None:
     model = reader(heads=Pooled.Config(pool="last", activation="tanh", labels=3))
     seen = model.read(torch.stack((ids(), ids(1) % 2), -1), Where.ragged([TOKENS, 5]))
     assert model.heads["pooled"](seen.parts[0], seen).shape == (ROWS, 3)
-    assert model.front.fields == 2
+    assert model.embeddings.fields == 2
 
 
 def goes_on(tokens: Tensor, start: int) -> None:

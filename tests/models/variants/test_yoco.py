@@ -62,7 +62,7 @@ def test_upper_layers_look_at_what_the_lower_half_made() -> None:
     model = shape(reader=Reader.Config(position=NoPosition.Config()).dump()).build().double().eval()
     tokens, where = torch.randint(13, (1, 6)), Where.run(1, 6)
     with torch.no_grad():
-        x = model.front(tokens, where)
+        x = model.embeddings(tokens, where)
         for block in model.stack.layers[:2]:
             x, _ = block(x, where)
         middle = model.shared.norm(x)

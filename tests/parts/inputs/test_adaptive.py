@@ -128,12 +128,12 @@ def test_a_table_has_fewer_numbers_than_a_plain_one() -> None:
 def test_what_is_tied_is_one_tensor() -> None:
     config = CLUSTERS["three widths"]
     model = AdaptiveDecoder.Config(vocabulary=WORDS, width=WIDTH, depth=1, adaptive=config).build()
-    table = model.front.table
+    table = model.embeddings.table
     assert isinstance(table, AdaptiveTable)
     assert [model.head.weights[n] is table.tables[n].weight for n in range(3)] == [True] * 3
     assert [model.head.narrow[n] is table.widen[n] for n in range(3)] == [False, True, True]
     model = AdaptiveDecoder.Config(vocabulary=WORDS, width=WIDTH, depth=1, adaptive=config, tied=False).build()
-    assert not any(weight is other for weight in model.head.weights for other in model.front.parameters())
+    assert not any(weight is other for weight in model.head.weights for other in model.embeddings.parameters())
 
 
 def test_unknown_words_are_refused() -> None:

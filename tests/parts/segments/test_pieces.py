@@ -12,7 +12,7 @@ from heed.core.errors import InputError
 from heed.mixers import Attention
 from heed.models import Decoder
 from heed.parts.feedforward import FeedForward, Gated
-from heed.parts.inputs.tokens import Tokens, embedding
+from heed.parts.inputs.tokens import TokenEmbeddings, embedding
 from heed.parts.layers.dropout import Dropout, dropped
 from heed.parts.layers.norms import LayerNorm, NormConfig, RMSNorm, StdNorm
 from heed.parts.look import Look, look, points
@@ -202,12 +202,12 @@ def test_several_may_look_at_once_and_nothing_is_computed_for_nobody() -> None:
 
 
 def test_tokens_are_checked() -> None:
-    front = Tokens(embedding(5, 8), 1.0, None, None, 0.0)
+    embeddings = TokenEmbeddings(embedding(5, 8), 1.0, None, None, 0.0)
     with pytest.raises(InputError, match=r"must be integer ids of shape \[rows, tokens\], got torch.float32"):
-        front(torch.zeros(1, 2), WHERE)
+        embeddings(torch.zeros(1, 2), WHERE)
     with pytest.raises(InputError, match="got torch.int64 of shape"):
-        front(torch.zeros(2, dtype=torch.long), WHERE)
+        embeddings(torch.zeros(2, dtype=torch.long), WHERE)
     with pytest.raises(InputError, match="ids from 0 to 7 were given, but the vocabulary has 5"):
-        front(torch.tensor([[0, 7]]), WHERE)
+        embeddings(torch.tensor([[0, 7]]), WHERE)
     with pytest.raises(InputError, match="ids from -1 to 0"):
-        front(torch.tensor([[0, -1]]), WHERE)
+        embeddings(torch.tensor([[0, -1]]), WHERE)

@@ -123,9 +123,9 @@ def test_a_layer_that_stands_in_two_places_stays_one() -> None:
 def test_what_is_tied_stays_tied() -> None:
     model = built(BitLinear(on="*"))
     assert isinstance(model.head, Ternary)
-    assert model.head.weight is model.front.table.weight
+    assert model.head.weight is model.embeddings.table.weight
     model = built(LoRA(on="head"))
-    assert model.head.base.weight is model.front.table.weight
+    assert model.head.base.weight is model.embeddings.table.weight
 
 
 @pytest.mark.parametrize(

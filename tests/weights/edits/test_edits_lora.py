@@ -137,7 +137,7 @@ def test_what_cannot_be_loaded(tmp_path: Path) -> None:
 
 def test_what_cannot_be_merged() -> None:
     tied = PLAIN.model_copy(update={"tied": True})
-    with pytest.raises(InputError, match="head shares its weight with front.table.weight, which would change too"):
+    with pytest.raises(InputError, match="head shares its weight with embeddings.table.weight, which would change too"):
         merge(edit(tied.build(), LoRA(on="head")))
     with pytest.raises(InputError, match="has a Ternary below its adapter, which has no room for a change"):
         merge(edit(PLAIN.build(), BitLinear(), LoRA()))

@@ -16,7 +16,7 @@ from torch import Tensor
 from heed import weights
 from heed.core.contract import Where
 from heed.core.errors import InputError, WeightsError
-from heed.mixers import Latent
+from heed.mixers import LatentAttention
 from heed.models import Decoder
 from heed.weights import replay
 from heed.weights.rename import Fused
@@ -225,7 +225,7 @@ def test_yarn_of_deepseek_makes_its_scores_grow(tmp_path: Path) -> None:
     ours = weights.load(tmp_path).model
     assert isinstance(ours, Decoder)
     mixer = ours.stack.layers[0].mixer
-    assert isinstance(mixer, Latent)
+    assert isinstance(mixer, LatentAttention)
     assert mixer.scale == pytest.approx(model.model.layers[0].self_attn.scaling, rel=1e-12)
     assert mixer.scale > 1.5 * 10**-0.5
 

@@ -21,10 +21,10 @@ import heed
 from heed import weights
 from heed.core.contract import Where
 from heed.core.errors import WeightsError
-from heed.mixers import Attention, Transient
+from heed.mixers import Attention, TransientGlobal
 from heed.models import Encoder
+from heed.pipelines import GenerationConfig
 from heed.pipelines.loaded import Rewriter
-from heed.tasks import Ask
 from heed.weights import replay
 from tests.pipelines.test_checkpoint import WORDS, worded
 from tests.weights.families.encoders import EXACT, record, told
@@ -141,7 +141,7 @@ def test_a_loaded_encoder_reads_ragged_rows(kind: str, tmp_path: Path) -> None:
     opened = weights.load(tmp_path / "theirs")
     ours = opened.model
     assert isinstance(ours, Encoder)
-    assert isinstance(ours.stack.layers[1].mixer, Attention if kind == "local" else Transient)
+    assert isinstance(ours.stack.layers[1].mixer, Attention if kind == "local" else TransientGlobal)
     tokens, lengths = ids(4, 23, 41), (23, 2, 9, 14)
     found, _ = ours(tokens, Where.ragged(lengths))
     with precise():
@@ -161,7 +161,7 @@ def test_it_is_used_like_any_other(kind: str, tmp_path: Path) -> None:
     texts = [LONG, "the dog"]
     model = heed.load(tmp_path)
     assert isinstance(model, Rewriter)
-    for text, answer in zip(texts, model.translate(texts, Ask(limit=6)), strict=True):
+    for text, answer in zip(texts, model.translate(texts, GenerationConfig(limit=6)), strict=True):
         wanted = theirs.generate(framed(text), max_new_tokens=6, do_sample=False)[0, 1:].tolist()
         wanted = wanted[: wanted.index(2)] if 2 in wanted else wanted
         assert model.tokenizer.encode(answer) == [token for token in wanted if token > 4]

@@ -15,8 +15,8 @@ from tests.weights.support import GOLDEN, TOLERANCES
 
 HERE = Path(__file__).parent
 TYPES = [name for family in FAMILIES for name in family.types]
-LIVE = "\n".join(path.read_text() for path in sorted((HERE / "families").glob("*.py")))
-TRAINING = (HERE.parent / "trained" / "test_trained.py").read_text()
+LIVE = "\n".join(path.read_text() for path in sorted(HERE.glob("*.py")))
+TRAINING = (HERE.parents[1] / "trained" / "test_trained.py").read_text()
 
 
 def test_recorded_is_the_number_of_golden_folders() -> None:

@@ -141,7 +141,7 @@ def test_a_body_without_a_head(tmp_path: Path) -> None:
     opened = weights.load(tmp_path)
     assert isinstance(opened.model, Decoder)
     stream, head = opened.model.apart(tokens, Where.run(1, LENGTH))
-    assert head.weight is opened.model.front.table.weight
+    assert head.weight is opened.model.embeddings.table.weight
     close(stream, model(input_ids=tokens).last_hidden_state, SINGLE)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from heed import weights
 from heed.core.contract import Given, Where
 from heed.core.errors import WeightsError
-from heed.models import Listener, Seq2seq
+from heed.models import AudioEncoder, Seq2seq
 from heed.weights.replays.shapes.shared import greedy
 from tests.weights.live import close, ids, returns, saved
 
@@ -153,7 +153,7 @@ def answer(model: Any, **inputs: Tensor) -> Tensor:
     return wanted
 
 
-def heard(model: Listener, waves: Tensor, where: Where) -> Tensor:
+def heard(model: AudioEncoder, waves: Tensor, where: Where) -> Tensor:
     seen = model.read(waves, where)
     stream = seen.parts[0]
     found: Tensor = model.heads["tagged"](stream, seen) if "tagged" in model.heads else stream
@@ -166,13 +166,13 @@ def listener_agrees(model: Any, folder: Path) -> None:
     model = saved(model, folder / "theirs")
     opened = weights.load(folder / "theirs")
     ours, waves = opened.model, sound(2, 61)
-    assert isinstance(ours, Listener)
+    assert isinstance(ours, AudioEncoder)
     wanted = answer(model, input_values=waves)
     close(heard(ours, waves, Where.run(2, 61)), wanted, EXACT)
 
     where = Where.ragged([61, 43])
     waves[1, 43:] = torch.nan  # whatever stands there does not matter
-    found, frames = heard(ours, waves, where), ours.front.frames(where).real
+    found, frames = heard(ours, waves, where), ours.embeddings.frames(where).real
     close(found[0], wanted[0], EXACT)
     close(found[1][frames[1]], answer(model, input_values=waves[1:, :43])[0], EXACT)
     if model.config.feat_extract_norm == "layer":  # with a norm over time the reference counts padding
@@ -244,7 +244,7 @@ def plain(tmp_path: Path) -> tuple[Any, Path]:
 def test_what_only_pretraining_needs_is_not_read(plain: tuple[Any, Path]) -> None:
     model, folder = plain
     opened = weights.load(folder)
-    assert isinstance(opened.model, Listener)
+    assert isinstance(opened.model, AudioEncoder)
     waves = sound(1, 61)
     close(heard(opened.model, waves, Where.run(1, 61)), model.wav2vec2(waves).last_hidden_state, EXACT)
 
@@ -258,7 +258,7 @@ def test_old_names_of_the_weight_norm(plain: tuple[Any, Path], tmp_path: Path) -
         tensors[stem + old] = tensors.pop(f"{stem}parametrizations.weight.original{number}")
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     opened = weights.load(folder)
-    assert isinstance(opened.model, Listener)
+    assert isinstance(opened.model, AudioEncoder)
     waves = sound(1, 61)
     close(heard(opened.model, waves, Where.run(1, 61)), model.wav2vec2(waves).last_hidden_state, EXACT)
     weights.write(opened, tmp_path / "b")

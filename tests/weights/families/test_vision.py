@@ -21,7 +21,7 @@ from torch import Tensor
 from heed import weights
 from heed.core.contract import Where
 from heed.core.errors import WeightsError
-from heed.models import Swin, Towers, Viewer
+from heed.models import ClipModel, Swin, VisionEncoder
 from heed.weights import replay
 from tests.weights.live import close, returns, saved
 
@@ -326,7 +326,7 @@ def test_names_of_the_reference_librarys_own_memory_are_read_too(tmp_path: Path,
     held = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
     save_file(held, tmp_path / "model.safetensors", {"format": "pt"})
     ours = weights.load(tmp_path).model
-    assert isinstance(ours, Viewer | Swin)
+    assert isinstance(ours, VisionEncoder | Swin)
     seen = ours.see(images)
     close(ours.heads["pooled"](seen.parts[0], seen), wanted, EXACT)
 
@@ -336,7 +336,7 @@ def test_old_files_hold_more_than_is_needed(tmp_path: Path) -> None:
     held = load_file(tmp_path / "model.safetensors")
     more = {"vit.embeddings.mask_token": torch.zeros(1, 1, 8), "vit.pooler.dense.bias": torch.zeros(8)}
     save_file(held | more, tmp_path / "model.safetensors")
-    assert isinstance(weights.load(tmp_path).model, Viewer)
+    assert isinstance(weights.load(tmp_path).model, VisionEncoder)
 
 
 def test_clip_configs_of_old(tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_clip_configs_of_old(tmp_path: Path) -> None:
     saved(transformers.CLIPModel(config), tmp_path)
     old = {"text_config": None, "vision_config": {**VIT, "image_size": 99}}
     model = weights.load(changed(tmp_path, text_config_dict=text, vision_config_dict=VIT, **old)).model
-    assert isinstance(model, Towers)
+    assert isinstance(model, ClipModel)
     scores = model.match(pixels(2, 3, 8, 8), torch.tensor([[3, 19, 4], [5, 6, 19]]), Where.run(2, 3))
     assert scores.shape == (2, 2)
 

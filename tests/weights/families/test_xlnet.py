@@ -30,7 +30,7 @@ from heed.core.errors import WeightsError
 from heed.mixers import TwoStream
 from heed.models import XLNet, XLNetReader
 from heed.parts.masks import Causal, Mask, Whole, Window
-from heed.tasks import Ask
+from heed.pipelines import GenerationConfig
 from tests.pipelines.test_checkpoint import WORDS, worded
 from tests.weights.families.inuse import LONG, framed
 from tests.weights.live import close, ids, returns, saved
@@ -188,7 +188,7 @@ def test_in_use(tmp_path: Path) -> None:
     folder = tmp_path / "words"
     model_of(XLNetLMHeadModel, folder, vocab_size=len(WORDS))
     worded(folder)
-    assert heed.load(folder).generate("the cat", Ask(limit=3)) != ""
+    assert heed.load(folder).generate("the cat", GenerationConfig(limit=3)) != ""
 
 
 OPTIONS: dict[str, dict[str, Any]] = {

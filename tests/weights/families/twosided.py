@@ -151,7 +151,7 @@ def agrees(model: Any, folder: Path, within: float) -> Seq2seq:
     for side in ("right", "left"):
         mask = padded(2, READ, side)
         shown = Padded.of(mask.bool())
-        memory = ours.read(shown.front(source), shown.where)
+        memory = ours.read(shown.aligned(source), shown.where)
         scores = model(input_ids=source, attention_mask=mask, decoder_input_ids=target).logits
         close(ours(target, everything.give(memory=memory))[0], scores, within)
         close(in_pieces(ours, target, memory), scores, within)

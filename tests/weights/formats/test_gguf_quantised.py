@@ -31,7 +31,7 @@ LENGTHS = (
     *("attention.key_length", "attention.value_length"),
 )
 # Tables whose heads are more than a matrix: these need the numbers.
-LEFT = {"gemma2": ["front.table"], "t5": ["encoder.front.table"], "t5, gated": ["encoder.front.table"]}
+LEFT = {"gemma2": ["embeddings.table"], "t5": ["encoder.embeddings.table"], "t5, gated": ["encoder.embeddings.table"]}
 
 
 def packed(
@@ -84,7 +84,9 @@ def test_what_is_kept_is_what_the_file_says(tmp_path: Path, name: str, monkeypat
     for place, weight in kept.named_parameters():
         assert torch.equal(weight, exact.get_parameter(place)), place
     left = [place for place, module in kept.named_modules() if type(module) in (nn.Linear, nn.Embedding)]
-    assert [place for place in left if not place.endswith(("routes.scores", "front.segment"))] == LEFT.get(name, [])
+    assert [place for place in left if not place.endswith(("routes.scores", "embeddings.segment"))] == LEFT.get(
+        name, []
+    )
     made = {placed.name for placed in asked if placed.kind.name in ggufkept.KINDS}
     assert made == ({"token_embd.weight"} if name in LEFT else set())
 
@@ -96,7 +98,7 @@ def llama(tmp_path: Path) -> Path:
 
 def test_tied_codes_are_there_once_and_steps_are_half(llama: Path) -> None:
     model = load(llama, quantise="keep").model
-    table, head = (model.get_submodule(name) for name in ("front.table", "head"))
+    table, head = (model.get_submodule(name) for name in ("embeddings.table", "head"))
     assert isinstance(table, Rounded)
     assert isinstance(head, Grouped)
     assert table.codes is head.codes

@@ -57,11 +57,11 @@ def test_a_table_is_rounded_with_its_head(bits: Bits, tied: bool) -> None:
     before = decoder(tied=tied)
     exact = {name: weight.detach().clone() for name, weight in before.named_parameters(remove_duplicate=False)}
     model = edit(before, Quantised(bits=bits))
-    table, head = (model.get_submodule(name) for name in ("front.table", "head"))
+    table, head = (model.get_submodule(name) for name in ("embeddings.table", "head"))
     assert isinstance(table, Rounded)
     assert isinstance(head, Int8 | Grouped)
     assert (table.codes is head.codes, table.scale is head.scale) == (tied, tied)
-    for name in ("front.table", "head", "stack.blocks.0.mixer.query"):
+    for name in ("embeddings.table", "head", "stack.blocks.0.mixer.query"):
         module, old = model.get_submodule(name), exact[f"{name}.weight"]
         assert is_rounded(module)
         step = module.get_buffer("scale").float().abs()
@@ -96,23 +96,25 @@ def test_numbers_that_somebody_needs_stay() -> None:
     """A head that is more than a matrix, or is left out, keeps the table that it is tied to."""
     capped = edit(decoder(cap=5.0), Quantised())
     assert isinstance(capped.head, Scores)
-    assert type(capped.front.table) is nn.Embedding
-    assert capped.head.weight is capped.front.table.weight
+    assert type(capped.embeddings.table) is nn.Embedding
+    assert capped.head.weight is capped.embeddings.table.weight
     left = edit(decoder(), Quantised(but="head"))
     assert type(left.head) is nn.Linear
-    assert left.head.weight is left.front.table.weight
-    alone = edit(decoder(), Quantised(but="front.table"))
+    assert left.head.weight is left.embeddings.table.weight
+    alone = edit(decoder(), Quantised(but="embeddings.table"))
     assert isinstance(alone.get_submodule("head"), Int8)
-    assert type(alone.front.table) is nn.Embedding
+    assert type(alone.embeddings.table) is nn.Embedding
     untied = edit(decoder(cap=5.0, tied=False), Quantised())
-    assert isinstance(untied.front.table, Rounded)
-    with pytest.raises(ConfigError, match="did you mean front.table"):
-        edit(decoder(), Quantised(but="front.tabel"))
+    assert isinstance(untied.embeddings.table, Rounded)
+    with pytest.raises(ConfigError, match="did you mean embeddings.table"):
+        edit(decoder(), Quantised(but="embeddings.tabel"))
 
 
 def test_an_encoder_decoder_has_one_set_of_codes() -> None:
     model = edit(load(GOLDEN / "bart" / "seq2seq").model, Quantised())
-    held = [model.get_submodule(name) for name in ("encoder.front.table", "decoder.front.table", "decoder.head")]
+    held = [
+        model.get_submodule(name) for name in ("encoder.embeddings.table", "decoder.embeddings.table", "decoder.head")
+    ]
     assert [type(module) for module in held] == [Rounded, Rounded, Int8]
     assert len({id(module.codes) for module in held}) == 1
 
@@ -127,7 +129,7 @@ def test_steps_of_groups_stay_half_precision() -> None:
     """Kernels read them so; what became float32 was exact and comes back."""
     model = edit(decoder(), Quantised(bits="int4")).to(torch.float32)
     assert model.head.scale.dtype == torch.float16
-    assert model.head.scale is model.front.table.scale
+    assert model.head.scale is model.embeddings.table.scale
     double = model.double()
     assert double.head.scale.dtype == torch.float64
 

@@ -16,9 +16,9 @@ from torch import Tensor
 from ....core.config import Number, Positive, Share, Size, Theirs
 from ....core.errors import WeightsError
 from ....mixers import Mssa
-from ....models.multimodal.vision import Viewer
+from ....models.multimodal.vision import VisionEncoder
 from ....parts.feedforward import Ista
-from ....parts.inputs.patches import Patches
+from ....parts.inputs.patches import PatchEmbeddings
 from ....parts.layers.norms import LayerNorm
 from ....parts.masks import Whole
 from ....parts.outputs.heads import Pooled
@@ -52,13 +52,13 @@ class Crate(Theirs):
     ista: Positive = 0.1  # how far a step goes
     lambd: Number = 0.1  # a constant in their code
 
-    def ours(self) -> Viewer.Config:
+    def ours(self) -> VisionEncoder.Config:
         """The same as a heed model."""
         alone = self.heads == 1 and self.dim_head == self.dim
-        return Viewer.Config(
+        return VisionEncoder.Config(
             width=self.dim,
             depth=self.depth,
-            front=Patches.Config(
+            embeddings=PatchEmbeddings.Config(
                 image=self.image_size,
                 patch=self.patch_size,
                 channels=self.channels,
@@ -85,12 +85,15 @@ class Crate(Theirs):
         theirs, ours = "transformer.layers.{i}", "stack.blocks.{i}"
         front, (height, width) = "to_patch_embedding", self.patch_size
         return (
-            Framed("cls_token", "front.marks.0", axes=2),
-            Framed("pos_embedding", "front.position.table"),
-            *(Pixels(f"{front}.1.{kind}", f"front.pixel_norm.{kind}", height, width) for kind in ("weight", "bias")),
-            Pixels(f"{front}.2.weight", "front.cut.weight", height, width, plane=True),
-            Same(f"{front}.2.bias", "front.cut.bias"),
-            *both(f"{front}.3", "front.patch_norm"),
+            Framed("cls_token", "embeddings.marks.0", axes=2),
+            Framed("pos_embedding", "embeddings.position.table"),
+            *(
+                Pixels(f"{front}.1.{kind}", f"embeddings.pixel_norm.{kind}", height, width)
+                for kind in ("weight", "bias")
+            ),
+            Pixels(f"{front}.2.weight", "embeddings.cut.weight", height, width, plane=True),
+            Same(f"{front}.2.bias", "embeddings.cut.bias"),
+            *both(f"{front}.3", "embeddings.patch_norm"),
             *both(f"{theirs}.0.norm", f"{ours}.wiring.norms.0"),
             Same(f"{theirs}.0.fn.qkv.weight", f"{ours}.mixer.subspaces.weight"),
             *both(f"{theirs}.0.fn.to_out.0", f"{ours}.mixer.out"),
@@ -123,7 +126,7 @@ class Pixels(Rule):
         return pixels.movedim(-3, -1).flatten(-3).contiguous()
 
 
-def model(folder: Folder) -> Viewer:
+def model(folder: Folder) -> VisionEncoder:
     """The model in a folder of the family `crate`."""
     theirs = understood(folder, Crate)
     must_hold(folder, theirs.dim, theirs.depth)
@@ -142,7 +145,7 @@ def outputs(folder: Folder) -> Outputs:
             f"{folder.path / INPUTS}: img has the shape {list(images.shape)}; needed is [rows, "
             f"{', '.join(map(str, needed))}]: their positions fit images of one size"
         )
-    x, where = viewer.front(images)
+    x, where = viewer.embeddings(images)
     made = {"embedded": x}
     for layer, block in enumerate(viewer.stack.layers):
         first, second = block.wiring.norms

@@ -77,7 +77,7 @@ class InfiniTransformer(Theirs):
         theirs, ours = "layers.{i}", "stack.blocks.{i}"
         speeds = torch.tensor(frequencies(self.dim_head // 2, BASE), dtype=torch.float64)
         return (
-            Same("token_emb.weight", "front.table.weight"),
+            Same("token_emb.weight", "embeddings.table.weight"),
             Same(f"{theirs}.0.norm.gamma", f"{ours}.wiring.norms.0.weight"),
             Fused(f"{theirs}.0.to_qkv.weight", tuple(f"{ours}.mixer.{part}.weight" for part in PARTS)),
             Same(f"{theirs}.0.to_out.weight", f"{ours}.mixer.out.weight"),

@@ -78,8 +78,8 @@ class LinformerLM(Theirs):
             first, second = (f"linformer.net.blocks.{{i}}.{side}.net" for side in ("f", "g"))
         value = "to_k" if self.share_kv else "to_v"
         return (
-            Same("token_emb.weight", "front.table.weight"),
-            Same("pos_emb.weight", "front.position.table"),
+            Same("token_emb.weight", "embeddings.table.weight"),
+            Same("pos_emb.weight", "embeddings.position.table"),
             Same(f"{first}.fn.to_q.weight", f"{block}.mixer.query.weight"),
             Same(f"{first}.fn.to_k.weight", f"{block}.mixer.key.weight"),
             Same(f"{first}.fn.{value}.weight", f"{block}.mixer.value.weight"),

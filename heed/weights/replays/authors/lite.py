@@ -213,11 +213,11 @@ class Lite(Theirs):
             theirs, ours = f"{side}.layers.{{i}}", f"{side}.stack.blocks.{{i}}"
             last = 2 if side == "decoder" else 1
             table += (
-                Same(f"{side}.embed_tokens.weight", f"{side}.front.table.weight"),
-                Same(f"{side}.embed_positions.weight", f"{side}.front.position.table"),
+                Same(f"{side}.embed_tokens.weight", f"{side}.embeddings.table.weight"),
+                Same(f"{side}.embed_positions.weight", f"{side}.embeddings.position.table"),
                 Ignored(f"{side}.embed_positions._float_tensor"),  # remembers a device
                 Ignored(f"{side}.embed_positions.weights"),  # sinusoids, in old files
-                Computed(f"{side}.version", f"{side}.front.table.weight", torch.tensor([VERSION])),
+                Computed(f"{side}.version", f"{side}.embeddings.table.weight", torch.tensor([VERSION])),
                 *both(f"{theirs}.self_attn_layer_norm", f"{ours}.wiring.norms.0"),
                 *both(f"{theirs}.encoder_attn_layer_norm", f"{ours}.wiring.norms.1" if last == 2 else "none"),
                 *both(f"{theirs}.final_layer_norm", f"{ours}.wiring.norms.{last}"),
@@ -310,7 +310,7 @@ def outputs(folder: Folder) -> Outputs:
     tokens = sequence(folder, "src_tokens")
     source = Padded.of(tokens != padding, "ranks")
     with _filled(translator.encoder, tokens.shape[1]):
-        memory = translator.read(source.front(tokens), source.where)
+        memory = translator.read(source.aligned(tokens), source.where)
         made = {"encoder_out": _time_first(source.back(memory.parts[0]))}
         if "lsra0_input_TBC" in (folder.wanted or ()):
             made |= _alone(folder, translator, source)
@@ -335,7 +335,7 @@ def _alone(folder: Folder, translator: Seq2seq, source: Padded) -> Outputs:
             f"src_tokens, [{source.real.shape[1]}, {source.real.shape[0]}, width]"
         )
     first = translator.encoder.stack.layers[0].mixer
-    y, _ = first(source.front(given.transpose(0, 1)), source.where)
+    y, _ = first(source.aligned(given.transpose(0, 1)), source.where)
     return {"lsra0_input_TBC": given, "lsra0_output_TBC": _time_first(source.back(y))}
 
 
@@ -351,7 +351,7 @@ def _decoded(folder: Folder, translator: Seq2seq, source: Padded, memory: Seen, 
     shown = Padded.of(real, "ranks")
     where = shown.where.give(memory=memory)
     with look(decoder.stack, f"blocks.{len(decoder.stack.order) - 1}.cross.weights") as seen:
-        inner = streams(decoder.stack, decoder.front(target, where), where)
+        inner = streams(decoder.stack, decoder.embeddings(target, where), where)
     ((weights,),) = seen.values()
     made = {f"decoder_inner_states.{depth}": _time_first(x) for depth, x in enumerate(inner)}
     made["avg_cross_attn"] = shown.pairs_back(weights, source).mean(1)

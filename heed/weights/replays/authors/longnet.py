@@ -72,7 +72,7 @@ def outputs(folder: Folder) -> Outputs:
     _must_align(folder, tokens.shape[1])
     trunk = model(folder)
     where = Where.run(*tokens.shape)
-    x = trunk.front(tokens, where)
+    x = trunk.embeddings(tokens, where)
     if side == "encoder":
         x = x * Padded.hiding(folder, "encoder_padding_mask", tokens).real[..., None]
     inner, last = depths(trunk, x, where)

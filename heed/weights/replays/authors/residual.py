@@ -94,7 +94,7 @@ def outputs(folder: Folder) -> Outputs:
     pair, width = model(folder), understood(folder, Residual).d
     source, target = (sequence(folder, name, width) for name in ("src_embeds", "tgt_embeds"))
     hidden = Padded.hiding(folder, "encoder_padding_mask", source)
-    inner = streams(pair.encoder, hidden.front(source), hidden.where)
+    inner = streams(pair.encoder, hidden.aligned(source), hidden.where)
     last = pair.encoder.ends.leave(inner[-1])
     made = {"encoder_out": hidden.back(last)} | _both("enc", [hidden.back(x) for x in inner[1:]])
 

@@ -100,7 +100,7 @@ class RetNetConfig(Theirs):
             norm=self.norm,
             wiring=self.wiring,
             scaled=not self.no_scale_embedding,
-            front_norm=self.norm if self.layernorm_embedding else None,
+            embedding_norm=self.norm if self.layernorm_embedding else None,
             tied=self.share_decoder_input_output_embed,
         )
 
@@ -122,16 +122,16 @@ class RetNetConfig(Theirs):
         retention = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "g_proj": "gate", "out_proj": "out"}
         feedforward = {"fc1": "gate", "gate": "up", "fc2": "down"}  # theirs activates fc1, and calls the other one gate
         return (
-            Same("embed_tokens.weight", "front.table.weight"),
+            Same("embed_tokens.weight", "embeddings.table.weight"),
             Same("output_projection.weight", "head.weight"),
-            Same("layernorm_embedding.weight", "front.norm.weight"),
+            Same("layernorm_embedding.weight", "embeddings.norm.weight"),
             Same("layer_norm.weight", "stack.ends.final.weight"),
             *(Same(f"{theirs}.retention.{a}.weight", f"{ours}.mixer.{b}.weight") for a, b in retention.items()),
             *(Same(f"{theirs}.ffn.{a}.weight", f"{ours}.feedforward.{b}.weight") for a, b in feedforward.items()),
             Same(f"{theirs}.retention_layer_norm.weight", f"{ours}.wiring.norms.0.weight"),
             Same(f"{theirs}.final_layer_norm.weight", f"{ours}.wiring.norms.1.weight"),
-            Computed("retnet_rel_pos.angle", "front.table.weight", self.angle),
-            Computed("retnet_rel_pos.decay", "front.table.weight", self.decay),
+            Computed("retnet_rel_pos.angle", "embeddings.table.weight", self.angle),
+            Computed("retnet_rel_pos.decay", "embeddings.table.weight", self.decay),
         )
 
 
@@ -153,7 +153,7 @@ def outputs(folder: Folder) -> Outputs:
     forms = {"logits": theirs.call, "logits_chunkwise": theirs.chunks, "logits_parallel": Summed()}
     made |= {name: model(folder, divisor)(tokens, where)[0] for name, divisor in forms.items() if folder.wants(name)}
     parallel = model(folder, Summed())
-    inner = streams(parallel.stack, parallel.front(tokens, where), where)
+    inner = streams(parallel.stack, parallel.embeddings(tokens, where), where)
     made |= {f"inner_states.{depth}": x for depth, x in enumerate(inner)}
     if folder.wanted is not None and "retention0_input" in folder.wanted:
         made["retention0_input"] = alone = folder.extra("retention0_input")

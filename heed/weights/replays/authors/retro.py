@@ -13,7 +13,7 @@ from ....core.config import Count, Flag, Positive, Size, Theirs
 from ....core.contract import Where
 from ....core.errors import WeightsError
 from ....core.state import Seen
-from ....mixers import Attention, Chunked, Cross
+from ....mixers import Attention, ChunkedCross, Cross
 from ....models.variants.neighbours import NeighbourEncoder
 from ....models.variants.retro import Retro, neighbours
 from ....parts.feedforward import FeedForward
@@ -92,7 +92,7 @@ class RetroPytorch(Theirs):
             depth=self.dec_depth,
             mixer=Attention.Config(**sizes, position=self.position),
             crossed=looking,
-            chunked=Chunked.Config(
+            chunked=ChunkedCross.Config(
                 **sizes,
                 chunk=self.chunk_size,
                 neighbours=found,
@@ -123,9 +123,9 @@ class RetroPytorch(Theirs):
         speed = 1.0 / 10000 ** (torch.arange(0, turned, 2).float() / turned)
         crossed, looking = self.crossed
         table: Table = (
-            Same("token_emb.weight", "front.table.weight"),
-            Same("pos_emb.weight", "front.position.table"),
-            *both("to_decoder_model_dim", "front.narrow"),
+            Same("token_emb.weight", "embeddings.table.weight"),
+            Same("pos_emb.weight", "embeddings.position.table"),
+            *both("to_decoder_model_dim", "embeddings.narrow"),
             *both("to_logits", "head"),
             *both("encoder.project_out", "encoder.out"),
             *self._norm("encoder.norm_out", "encoder.ends.final"),

@@ -116,7 +116,7 @@ class Skeleton(Theirs):
             "wiring": self.wiring(side),
             "position": Learned.Config(length=positions - FIRST_POSITION, offset=FIRST_POSITION) if positions else None,
             "scaled": not self.no_scale_embedding,
-            "front_norm": self.norm if self.layernorm_embedding else None,
+            "embedding_norm": self.norm if self.layernorm_embedding else None,
             "one_position": self.bucketed,
         }
         if not self.head:
@@ -134,11 +134,11 @@ class Skeleton(Theirs):
             (torch.arange(0, size, 2) + 0.4 * size) / (1.4 * size),
         )
         return (
-            Same("embed_tokens.weight", "front.table.weight"),
+            Same("embed_tokens.weight", "embeddings.table.weight"),
             Same("output_projection.weight", "head.weight"),
-            Same("embed_positions.weight", "front.position.table"),
+            Same("embed_positions.weight", "embeddings.position.table"),
             Same(f"{buckets}.relative_attention_bias.weight", "stack.blocks.0.mixer.position.table"),
-            *both("layernorm_embedding", "front.norm"),
+            *both("layernorm_embedding", "embeddings.norm"),
             *both(f"{theirs}.self_attn.q_proj", f"{ours}.mixer.query"),
             *both(f"{theirs}.self_attn.k_proj", f"{ours}.mixer.key"),
             *both(f"{theirs}.self_attn.v_proj", f"{ours}.mixer.value"),
@@ -211,7 +211,7 @@ def outputs(folder: Folder) -> Outputs:
         return _decoder_outputs(folder, trunk)
     tokens = sequence(folder, "src_tokens")
     hidden = Padded.hiding(folder, "encoder_padding_mask", tokens)
-    inner, last = depths(trunk, trunk.front(hidden.front(tokens), hidden.where), hidden.where)
+    inner, last = depths(trunk, trunk.embeddings(hidden.aligned(tokens), hidden.where), hidden.where)
     made = {f"encoder_states.{depth}": hidden.back(x) for depth, x in enumerate(inner)}
     return made | {"encoder_out": hidden.back(last)}
 
@@ -219,12 +219,12 @@ def outputs(folder: Folder) -> Outputs:
 def _decoder_outputs(folder: Folder, trunk: Decoder | Encoder) -> Outputs:
     tokens = sequence(folder, "prev_output_tokens")
     hidden = Padded.hiding(folder, "self_attn_padding_mask", tokens)
-    inner, last = depths(trunk, trunk.front(hidden.front(tokens), hidden.where), hidden.where)
+    inner, last = depths(trunk, trunk.embeddings(hidden.aligned(tokens), hidden.where), hidden.where)
     made = {f"inner_states.{depth}": hidden.back(x) for depth, x in enumerate(inner)}
     if isinstance(trunk, Decoder):
         made["logits"] = hidden.back(last)
         if folder.wants("logits_incremental"):
-            made["logits_incremental"] = hidden.back(one_by_one(trunk, hidden.front(tokens), hidden.where))
+            made["logits_incremental"] = hidden.back(one_by_one(trunk, hidden.aligned(tokens), hidden.where))
     else:
         made["features"] = hidden.back(last)
     if folder.wanted is not None and "xpos_in" in folder.wanted:

@@ -16,7 +16,7 @@ from ....core.contract import Where
 from ....core.errors import WeightsError
 from ....core.spec import Slot
 from ....core.state import Log
-from ....mixers import Recurrent
+from ....mixers import TransformerXLAttention
 from ....models import AdaptiveDecoder, Decoder
 from ....parts.look import look
 from ....parts.outputs.loss import NO_LABEL
@@ -89,9 +89,9 @@ class _Replay:
         held = memory[0].shape[1]
         first = -(-held // length) * length  # the order of the first token: a segment begins here
         where = Where.run(rows, length, start=first)
-        streams, weights = [self.model.front(tokens, where)], list[Tensor]()
+        streams, weights = [self.model.embeddings(tokens, where)], list[Tensor]()
         for block, before in zip(self.model.stack.layers, memory, strict=False):
-            mixer = cast(Recurrent, block.mixer)
+            mixer = cast(TransformerXLAttention, block.mixer)
             mixer.cut(length)
             mixer.begins = "empty"  # all that there is is remembered
             normed = block.wiring.norms[0](before) if self.family.pre_lnorm else before
@@ -186,7 +186,7 @@ class _Replay:
         return stems
 
 
-def _log(mixer: Recurrent, states: Tensor, where: Where) -> Log:
+def _log(mixer: TransformerXLAttention, states: Tensor, where: Where) -> Log:
     """The state of a mixer that was given these."""
     slot = cast(Slot, mixer.spec())
     return Log(where.order, where.position, states, cap=slot.entries.cap)

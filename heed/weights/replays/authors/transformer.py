@@ -46,8 +46,8 @@ def _torch_layers(side: str, attention: dict[str, str], norms: int) -> Table:
 
 
 TORCH_NAMES: Table = (
-    Same("src_embed.weight", "encoder.front.table.weight"),
-    Same("tgt_embed.weight", "decoder.front.table.weight"),
+    Same("src_embed.weight", "encoder.embeddings.table.weight"),
+    Same("tgt_embed.weight", "decoder.embeddings.table.weight"),
     *_torch_layers("encoder", {"self_attn": "mixer"}, norms=2),
     *_torch_layers("decoder", {"self_attn": "mixer", "multihead_attn": "cross"}, norms=3),
     *both("generator", "decoder.head"),
@@ -94,7 +94,7 @@ def torch_outputs(folder: Folder) -> Outputs:
     model = torch_model(folder)
     source, target = sequence(folder, "src"), sequence(folder, "tgt")
     hidden = Padded.hiding(folder, "src_key_padding_mask", source)
-    memory = model.read(hidden.front(source), hidden.where)
+    memory = model.read(hidden.aligned(source), hidden.where)
     made = {"memory": hidden.back(memory.parts[0])}
     stream, logits = decoded(model, target, Padded.hiding(folder, "tgt_key_padding_mask", target), memory)
     made |= {"decoder_out": stream, "logits": logits}
@@ -107,7 +107,7 @@ def torch_outputs(folder: Folder) -> Outputs:
 def decoded(model: Seq2seq, target: Tensor, hidden: Padded, memory: Seen) -> tuple[Tensor, Tensor]:
     """What the decoder makes of a whole target: its stream, and the scores of the next token."""
     where, decoder = hidden.where.give(memory=memory), model.decoder
-    stream, _ = decoder.stack(decoder.front(hidden.front(target), where), where)
+    stream, _ = decoder.stack(decoder.embeddings(hidden.aligned(target), where), where)
     return hidden.back(stream), hidden.back(decoder.head(stream))
 
 
@@ -153,8 +153,8 @@ def _annotated_layers(side: str, attention: dict[str, str]) -> Table:
 
 
 ANNOTATED_NAMES: Table = (
-    Same("src_embed.0.lut.weight", "encoder.front.table.weight"),
-    Same("tgt_embed.0.lut.weight", "decoder.front.table.weight"),
+    Same("src_embed.0.lut.weight", "encoder.embeddings.table.weight"),
+    Same("tgt_embed.0.lut.weight", "decoder.embeddings.table.weight"),
     Ignored("src_embed.1.pe"),  # sinusoids, as far as the longest sentence
     Ignored("tgt_embed.1.pe"),
     *_annotated_layers("encoder", {"self_attn": "mixer"}),
@@ -191,7 +191,7 @@ def annotated_outputs(folder: Folder) -> Outputs:
     model = annotated_model(folder)
     source, target = sequence(folder, "src"), sequence(folder, "tgt")
     hidden = Padded.of(_visible(folder, "src_mask", 1, source)[:, 0])
-    memory = model.read(hidden.front(source), hidden.where)
+    memory = model.read(hidden.aligned(source), hidden.where)
     shown = _unpadded(folder, _visible(folder, "tgt_mask", target.shape[1], target))
     stream, logits = decoded(model, target, Padded.of(shown), memory)
     return {

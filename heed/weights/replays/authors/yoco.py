@@ -87,7 +87,7 @@ class YOCOArgs(Theirs):
         lower = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "g_proj": "gate", "gt_proj": "fade"}
         upper = {"q_proj": "query", "out_proj": "out"}
         table: Table = (
-            Same("embed_tokens.weight", "front.table.weight"),
+            Same("embed_tokens.weight", "embeddings.table.weight"),
             Same("output_projection.weight", "head.weight"),
             Same("layer_norm.weight", "stack.ends.final.weight"),
             Same("cross_decoder.kv_layer_norm.weight", "shared.norm.weight"),
@@ -131,7 +131,7 @@ def outputs(folder: Folder) -> Outputs:
 
 def _at_once(yoco: Yoco, tokens: Tensor) -> Outputs:
     where, made, lower = Where.run(*tokens.shape), dict[str, Tensor](), yoco.config.lower
-    x = yoco.front(tokens, where)
+    x = yoco.embeddings(tokens, where)
     for block in yoco.stack.layers[:lower]:
         x, _ = block(x, where)
     made["self_decoder_out"] = x

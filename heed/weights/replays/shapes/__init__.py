@@ -6,15 +6,15 @@ from functools import partial
 
 from ....core.errors import WeightsError
 from ....models import (
+    AudioEncoder,
+    ClipModel,
+    ClipTextEncoder,
     Decoder,
     Encoder,
     Funnel,
-    Listener,
     Seq2seq,
     Swin,
-    TextTower,
-    Towers,
-    Viewer,
+    VisionEncoder,
     XLNet,
     XLNetReader,
 )
@@ -69,13 +69,13 @@ def outputs(opened: Opened, folder: Folder) -> Outputs:
             return funnel.outputs(opened.model, folder)
         case Encoder():
             return chosen(folder, partial(encoder.outputs, opened.model, opened.family))
-        case Seq2seq(encoder=Listener() as listener):
+        case Seq2seq(encoder=AudioEncoder() as listener):
             return speech.transcribed(opened.model, listener, opened.family, folder)
-        case Listener():
+        case AudioEncoder():
             return speech.heard(opened.model, opened.family, folder)
         case Seq2seq():
             return seq2seq.outputs(opened.model, opened.family, folder)
-        case Swin() | TextTower() | Towers() | Viewer():
+        case Swin() | ClipTextEncoder() | ClipModel() | VisionEncoder():
             return vision.outputs(opened.model, folder)
         case model:
             raise WeightsError(f"{folder.path}: heed has no replay for a {type(model).__name__}")

@@ -33,7 +33,7 @@ def outputs(model: Decoder, family: Family, folder: Folder) -> Outputs:
         places = "ranks" if placed else family.places  # generation hands over positions that count real tokens
         ranked = Padded.showing(folder, "attention_mask", tokens, places)
         try:
-            written, made[f"{stem}step_logits"] = greedy(model, ranked.front(tokens), _where(folder, ranked), steps)
+            written, made[f"{stem}step_logits"] = greedy(model, ranked.aligned(tokens), _where(folder, ranked), steps)
         except InputError as error:
             if folder.wanted is None:
                 return made
@@ -80,17 +80,17 @@ def _where(folder: Folder, padded: Padded) -> Where:
             f"{folder.path / INPUTS}: position_ids must be whole numbers of the shape {list(shape)}, not {given.dtype} "
             f"of {list(given.shape)}"
         )
-    return Where(where.order, padded.front(given.long().expand(shape)).masked_fill(~where.real, 0))
+    return Where(where.order, padded.aligned(given.long().expand(shape)).masked_fill(~where.real, 0))
 
 
 def _embedded(model: Decoder, family: Family, folder: Folder, padded: Padded, where: Where) -> Tensor:
     """Tokens, and what they are marked with: GPT-2 and its kin look marks up in the vocabulary."""
-    x = model.front.embed(padded.front(sequence(folder, "input_ids")), where)
+    x = model.embeddings.embed(padded.aligned(sequence(folder, "input_ids")), where)
     if "token_type_ids" in folder.inputs:
         if not family.typed:
             raise WeightsError(f"{folder.path}: {family.types[0]} has no token_type_ids, but the inputs hold some")
-        x = x + model.front.embed(padded.front(sequence(folder, "token_type_ids")), where)
-    return model.front.place(x, where)
+        x = x + model.embeddings.embed(padded.aligned(sequence(folder, "token_type_ids")), where)
+    return model.embeddings.place(x, where)
 
 
 def _ways(said: list[Routing], padded: Padded) -> Outputs:

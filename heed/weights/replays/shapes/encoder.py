@@ -49,8 +49,8 @@ def outputs(model: Encoder, family: Family, folder: Folder, marked: Tensor | Non
     shown = Padded.showing(folder, "attention_mask", tokens, family.places)
     stays = folder.family not in BLANKED and _can_hide(model)
     padded = Padded.of(torch.ones_like(shown.real)) if stays else shown
-    where = padded.where if marked is None else padded.where.give(marked=padded.front(marked))
-    x = model.front(padded.front(_fields(model, folder, tokens)), _placed(family, where, padded, tokens))
+    where = padded.where if marked is None else padded.where.give(marked=padded.aligned(marked))
+    x = model.embeddings(padded.aligned(_fields(model, folder, tokens)), _placed(family, where, padded, tokens))
     with hidden_keys(model, shown.real | ~padded.real):  # what was moved needs no hiding
         depths = Depths.of(model.stack, x, where)
     stream = depths.streams[-1]
@@ -146,16 +146,16 @@ def _placed(family: Family, where: Where, padded: Padded, tokens: Tensor) -> Whe
     if not isinstance(family, OneSided) or family.uncounted is None:
         return where
     counted = tokens != family.uncounted
-    return Where(where.order, padded.front((counted.cumsum(1) - 1).masked_fill(~counted, -1)))
+    return Where(where.order, padded.aligned((counted.cumsum(1) - 1).masked_fill(~counted, -1)))
 
 
 def _fields(model: Encoder, folder: Folder, tokens: Tensor) -> Tensor:
     """Every token with the fields that the model knows; those that are not given are 0. [B, T, fields]"""
     fields = [tokens[..., None]]
-    if model.front.segment is not None:
+    if model.embeddings.segment is not None:
         given = "token_type_ids" in folder.inputs
         fields.append(sequence(folder, "token_type_ids")[..., None] if given else torch.zeros_like(fields[0]))
-    if model.front.box is not None:
+    if model.embeddings.box is not None:
         given = "bbox" in folder.inputs
         fields.append(sequence(folder, "bbox", 4) if given else torch.zeros_like(fields[0]).expand(-1, -1, 4))
     try:

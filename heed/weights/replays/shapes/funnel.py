@@ -28,7 +28,7 @@ def outputs(model: Funnel, folder: Folder) -> Outputs:
     added = None if bool(shown.all()) else HIDDEN * (~shown).to(folder.dtype)
     with look(model.stack) as seen:
         try:
-            levels = model.levels(model.front(tokens, where), where, added)
+            levels = model.levels(model.embeddings(tokens, where), where, added)
         except InputError as error:
             raise WeightsError(f"{folder.path / INPUTS}: {error}") from None
     made = {f"hidden_states.{depth}": level.x for depth, level in enumerate(levels)}

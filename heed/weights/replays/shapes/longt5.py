@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ....mixers import Transient
+from ....mixers import TransientGlobal
 from ....models import Encoder, Seq2seq
 from ...families.longt5 import LongT5
 from ...formats.folder import Folder
@@ -27,14 +27,14 @@ def outputs(model: Encoder | Seq2seq, family: LongT5, folder: Folder) -> Outputs
         made, reader, side = encoder.outputs(model, family, folder), model, ""
     tokens = sequence(folder, "input_ids")
     padded = Padded.showing(folder, "attention_mask", tokens, family.places)
-    depths = Depths.of(reader.stack, reader.front(padded.front(tokens), padded.where), padded.where)
+    depths = Depths.of(reader.stack, reader.embeddings(padded.aligned(tokens), padded.where), padded.where)
     for layer, (block, weights) in enumerate(zip(reader.stack.layers, depths.weights, strict=True)):
-        mixer = block.mixer if isinstance(block.mixer, Transient) else None
+        mixer = block.mixer if isinstance(block.mixer, TransientGlobal) else None
         made[f"{side}attentions.{layer}"] = _in_blocks(weights, padded, family, mixer)
     return made
 
 
-def _in_blocks(weights: Tensor, padded: Padded, family: LongT5, mixer: Transient | None) -> Tensor:
+def _in_blocks(weights: Tensor, padded: Padded, family: LongT5, mixer: TransientGlobal | None) -> Tensor:
     """[B, H, T, T + G], of tokens that were moved to the front, as their reference holds it."""
     real, size = padded.real, family.local_radius + 1
     tokens = real.shape[1]
@@ -50,7 +50,7 @@ def _in_blocks(weights: Tensor, padded: Padded, family: LongT5, mixer: Transient
     return torch.cat((near, far), -1) + (~shown) * _hidden(padded, family, mixer, near.dtype)
 
 
-def _hidden(padded: Padded, family: LongT5, mixer: Transient, dtype: torch.dtype) -> Tensor:
+def _hidden(padded: Padded, family: LongT5, mixer: TransientGlobal, dtype: torch.dtype) -> Tensor:
     """What tokens look at that are hidden, or that fill the last block. [B, n, H, size, 3·size + G]
 
     The former see the summaries that do not count in their row, or else everything alike; the latter all summaries.

@@ -40,7 +40,7 @@ def outputs(model: Decoder, family: Rwkv | Mamba, folder: Folder) -> Outputs:
         made |= _remembered(model, folder, tokens)
     stem, steps = generated(folder, tokens.shape[1])
     if steps:
-        written, made[f"{stem}step_logits"] = greedy(model, padded.front(tokens), padded.where, steps)
+        written, made[f"{stem}step_logits"] = greedy(model, padded.aligned(tokens), padded.where, steps)
         made[f"{stem}sequences"] = torch.cat((tokens, written), 1)
     return made
 
@@ -60,7 +60,7 @@ def _shown(family: Mamba, folder: Folder) -> Padded:
 
 def _scored(model: Decoder, folder: Folder, tokens: Tensor, padded: Padded) -> Outputs:
     """All that one call tells."""
-    x = model.front(padded.front(tokens), padded.where)
+    x = model.embeddings(padded.aligned(tokens), padded.where)
     after = streams(model.stack, x, padded.where)[1:]
     last = model.stack.ends.leave(after[-1])
     made = {f"hidden_states.{depth}": padded.back(stream) for depth, stream in enumerate((*after, last))}
@@ -117,7 +117,7 @@ def _cut(model: Decoder, folder: Folder, tokens: Tensor) -> int:
     if folder.wanted is None or name not in folder.wanted:
         return length // 2
     where = Where.run(*tokens.shape)
-    seen = model.stack.layers[0].wiring.norms[0](model.front(tokens, where))  # [B, T, D]
+    seen = model.stack.layers[0].wiring.norms[0](model.embeddings(tokens, where))  # [B, T, D]
     recorded = folder.extra(name)[..., 0]
     if recorded.shape != seen[:, 0].shape:
         raise WeightsError(

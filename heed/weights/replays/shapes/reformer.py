@@ -17,7 +17,7 @@ from torch import Tensor
 from ....core.contract import Mixer, Where
 from ....core.errors import ConfigError, InputError, WeightsError
 from ....core.state import Seen
-from ....mixers import Attention, Hashed, Ringed
+from ....mixers import Attention, Local, Lsh
 from ....models import Decoder, Encoder
 from ....parts.attention.lsh import even
 from ....parts.outputs.loss import NO_LABEL
@@ -46,7 +46,7 @@ def outputs(model: Decoder | Encoder, family: Reformer, folder: Folder) -> Outpu
     _hash(model, family, folder, width)
     with _rings(model, family, width), veiled(model.stack, shown):
         try:
-            depths = streams(model.stack, model.front(wide.inputs["input_ids"], where), where)
+            depths = streams(model.stack, model.embeddings(wide.inputs["input_ids"], where), where)
         except InputError as error:
             raise WeightsError(f"{folder.path / INPUTS}: {error}") from None
     last, shown, where = model.stack.ends.leave(depths[-1])[:, :length], shown[:, :length], Where.run(*tokens.shape)
@@ -97,13 +97,13 @@ def _rings(model: Decoder | Encoder, family: Reformer, width: int) -> Iterator[N
 
 def _ring(mixer: Mixer[Any], family: Reformer, width: int) -> Mixer[Any]:
     """The same mixer, with the same weights, over rows of this width."""
-    ring: Hashed | Ringed
+    ring: Lsh | Local
     if isinstance(mixer, Attention):
         ring = family.ring().build(family.hidden_size).eval()
         for name in ("query", "key", "value", "out"):
             setattr(ring, name, getattr(mixer, name))
     else:
-        assert isinstance(mixer, Hashed | Ringed)  # there are no others in a Reformer
+        assert isinstance(mixer, Lsh | Local)  # there are no others in a Reformer
         ring = copy(mixer)
     assert ring.chunks is not None
     ring.chunks = ring.chunks.model_copy(update={"filled": width})
@@ -112,7 +112,7 @@ def _ring(mixer: Mixer[Any], family: Reformer, width: int) -> Mixer[Any]:
 
 def _hash(model: Decoder | Encoder, family: Reformer, folder: Folder, width: int) -> None:
     """Rotations that were recorded, or those of the seed for as many buckets as a text of this width has."""
-    mixers = [block.mixer for block in model.stack.layers if isinstance(block.mixer, Hashed)]
+    mixers = [block.mixer for block in model.stack.layers if isinstance(block.mixer, Lsh)]
     factors = even(family.buckets_at(width))
     for number, mixer in enumerate(mixers):
         name = f"{ROTATIONS}.{number}"

@@ -23,7 +23,9 @@ def outputs(model: Seq2seq, family: Family, folder: Folder) -> Outputs:
     must_read(folder, "position_ids")
     tokens = sequence(folder, "input_ids")
     source = Padded.showing(folder, "attention_mask", tokens, family.places)
-    depths = Depths.of(model.encoder.stack, model.encoder.front(source.front(tokens), source.where), source.where)
+    depths = Depths.of(
+        model.encoder.stack, model.encoder.embeddings(source.aligned(tokens), source.where), source.where
+    )
     memory = Seen.of(source.where, depths.streams[-1])
     made = depths.named(source, side="encoder_") | {"encoder_last_hidden_state": source.back(depths.streams[-1])}
     return made | written(model, family, folder, memory, source)
@@ -58,7 +60,7 @@ def written(model: Seq2seq, family: Family, folder: Folder, memory: Seen, source
 def decoded(model: Seq2seq, target: Tensor, padded: Padded, memory: Seen, source: Padded) -> Outputs:
     """Of a whole target: `decoder_hidden_states`, both attentions, `last_hidden_state`, `logits`."""
     decoder, where = model.decoder, padded.where.give(memory=memory)
-    depths = Depths.of(decoder.stack, decoder.front(padded.front(target), where), where)
+    depths = Depths.of(decoder.stack, decoder.embeddings(padded.aligned(target), where), where)
     stream = depths.streams[-1]
     made = depths.named(padded, source, side="decoder_")
     made["last_hidden_state"] = padded.back(stream)

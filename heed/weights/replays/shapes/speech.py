@@ -8,7 +8,7 @@ from torch import Tensor
 from ....core.contract import Where
 from ....core.errors import WeightsError
 from ....core.state import Seen
-from ....models import Listener, Seq2seq
+from ....models import AudioEncoder, Seq2seq
 from ....parts.inputs.audio import Waves
 from ...families.base import Family
 from ...families.wav2vec2 import Wav2Vec2
@@ -18,7 +18,7 @@ from .seq2seq import written
 from .shared import Depths, must_read
 
 
-def transcribed(model: Seq2seq, listener: Listener, family: Family, folder: Folder) -> Outputs:
+def transcribed(model: Seq2seq, listener: AudioEncoder, family: Family, folder: Folder) -> Outputs:
     """Of an encoder-decoder (Whisper): `encoder_hidden_states`, `encoder_attentions`, and the decoder's half."""
     must_read(folder, "position_ids")
     features = folder.input("input_features")
@@ -28,28 +28,28 @@ def transcribed(model: Seq2seq, listener: Listener, family: Family, folder: Fold
             "[rows, bins, frames]"
         )
     where = Where.run(features.shape[0], features.shape[2])
-    frames = listener.front.frames(where)
-    depths = Depths.of(listener.stack, listener.front(features.mT, where), frames)
+    frames = listener.embeddings.frames(where)
+    depths = Depths.of(listener.stack, listener.embeddings(features.mT, where), frames)
     source = Padded.of(frames.real)
     made = depths.named(source, side="encoder_") | {"encoder_last_hidden_state": depths.streams[-1]}
     return made | written(model, family, folder, Seen.of(frames, depths.streams[-1]), source)
 
 
-def heard(model: Listener, family: Family, folder: Folder) -> Outputs:
+def heard(model: AudioEncoder, family: Family, folder: Folder) -> Outputs:
     """Of a listener alone (Wav2Vec2): `hidden_states`, `attentions`, `last_hidden_state`, `extract_features`.
 
     With a head `logits` and, beside `labels`, the `loss` of connectionist temporal classification.
     """
-    front = model.front
-    if not isinstance(front, Waves) or not isinstance(family, Wav2Vec2):
+    embeddings = model.embeddings
+    if not isinstance(embeddings, Waves) or not isinstance(family, Wav2Vec2):
         raise WeightsError(
             f"{folder.path}: heed has no replay for a {type(family).__name__} that hears and says nothing"
         )
     sound = sequence(folder, "input_values")
     where = Padded.showing(folder, "attention_mask", sound).where
     # The reference's statistics over time count padding, as heed's own do not.
-    features, frames = front.features(sound, Where.run(*sound.shape)), front.frames(where)
-    depths = Depths.of(model.stack, front.place(front.project(features), frames), frames)
+    features, frames = embeddings.features(sound, Where.run(*sound.shape)), embeddings.frames(where)
+    depths = Depths.of(model.stack, embeddings.place(embeddings.project(features), frames), frames)
     made, final = depths.named(Padded.of(frames.real)), depths.streams[-1]
     before = model.stack.layers[-1](depths.streams[-2], frames)[0]  # of the final norm, where there is one
     made |= {f"hidden_states.{len(depths.streams) - 1}": before, "last_hidden_state": final}

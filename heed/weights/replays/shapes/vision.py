@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ....core.contract import Where
 from ....core.errors import WeightsError
-from ....models import Swin, TextTower, Towers, Viewer
+from ....models import ClipModel, ClipTextEncoder, Swin, VisionEncoder
 from ....models.multimodal.vision import Distilled
 from ....models.stack import Stack
 from ....parts.inputs.patches import Grid
@@ -19,25 +19,25 @@ from ...formats.folder import INPUTS, Folder
 from ..inputs import Outputs, Padded, sequence
 from .shared import Depths
 
-Sees: TypeAlias = Swin | TextTower | Towers | Viewer
+Sees: TypeAlias = Swin | ClipTextEncoder | ClipModel | VisionEncoder
 
 
 def outputs(model: Sees, folder: Folder) -> Outputs:
     """All that one of these gives."""
     match model:
-        case Towers():
+        case ClipModel():
             return compared(model, folder)
-        case TextTower():
+        case ClipTextEncoder():
             return read(model, folder)
-        case Viewer():
+        case VisionEncoder():
             return seen(model, folder)
         case Swin():
             return staged(model, folder)
 
 
-def seen(model: Viewer, folder: Folder) -> Outputs:
+def seen(model: VisionEncoder, folder: Folder) -> Outputs:
     """Of a viewer (ViT, DeiT, CLIP's image tower): `hidden_states`, `attentions`, `last_hidden_state` and its head."""
-    x, where = model.front(pixels(folder))
+    x, where = model.embeddings(pixels(folder))
     made, final = _depths(model.stack, x, where)
     made["last_hidden_state"] = final
     if "distilled" in model.heads:
@@ -54,7 +54,7 @@ def seen(model: Viewer, folder: Folder) -> Outputs:
 
 def staged(model: Swin, folder: Folder) -> Outputs:
     """Of Swin: `hidden_states` and `reshaped_hidden_states` after every stage, the last `attentions` of each."""
-    x, where = model.front(pixels(folder))
+    x, where = model.embeddings(pixels(folder))
     made = _plane(0, x, where)
     for index, stage in enumerate(model.levels):
         depths = Depths.of(stage.stack, x, where)
@@ -65,19 +65,19 @@ def staged(model: Swin, folder: Folder) -> Outputs:
     return made | _loss(made, folder)
 
 
-def read(model: TextTower, folder: Folder) -> Outputs:
+def read(model: ClipTextEncoder, folder: Folder) -> Outputs:
     """Of CLIP's text tower: `hidden_states`, `attentions`, `last_hidden_state`, `pooler_output`, `text_embeds`."""
     tokens = sequence(folder, "input_ids")
     padded = Padded.showing(folder, "attention_mask", tokens)
-    tokens, where = padded.front(tokens), padded.where
-    made, final = _depths(model.stack, model.front(tokens, where), where, padded)
+    tokens, where = padded.aligned(tokens), padded.where
+    made, final = _depths(model.stack, model.embeddings(tokens, where), where, padded)
     made["last_hidden_state"] = padded.back(final)
     made["pooler_output"] = model.ended(final, tokens, where)
     made["text_embeds"] = model.projected(made["pooler_output"])
     return made
 
 
-def compared(model: Towers, folder: Folder) -> Outputs:
+def compared(model: ClipModel, folder: Folder) -> Outputs:
     """Of both towers: their answers as they are (`..._pooled`) and of length one (`..._embeds`), scores, and the loss.
 
     The loss wants every image to choose its text among all, and every text its image (Radford et al. 2021, fig. 3).

@@ -170,7 +170,7 @@ def _called(
 def _run(model: AnyXLNet, family: Family, call: Call, memories: Memories) -> Depths:
     before = 0 if memories is None else memories[0].shape[1]
     where, everything = call.stamps(family, before)
-    h = model.front(call.tokens, where)
+    h = model.embeddings(call.tokens, where)
     mapping = None if call.mapping is None else call.mapping.to(h.dtype)
     unseen = call.hidden(family, before)
     own = torch.eye(call.tokens.shape[1], dtype=torch.bool)

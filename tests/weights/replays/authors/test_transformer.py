@@ -257,9 +257,9 @@ def test_a_target_mask_that_looks_ahead_is_refused(tmp_path: Path) -> None:
 def test_tokens_move_to_the_front_and_back() -> None:
     padded = Padded.of(torch.tensor([[F, T, F, T], [T, T, T, T], [F, F, F, F]]))
     x = torch.arange(12).reshape(3, 4)
-    assert padded.front(x)[0].tolist() == [1, 3, 0, 2]
-    assert torch.equal(padded.back(padded.front(x)), x)
-    assert torch.equal(padded.back(padded.front(x[..., None].expand(3, 4, 5)))[..., 2], x)
+    assert padded.aligned(x)[0].tolist() == [1, 3, 0, 2]
+    assert torch.equal(padded.back(padded.aligned(x)), x)
+    assert torch.equal(padded.back(padded.aligned(x[..., None].expand(3, 4, 5)))[..., 2], x)
     assert padded.where.order.tolist() == [[1, 3, -1, -1], [0, 1, 2, 3], [-1] * 4]
     assert padded.where.position.tolist() == [[1, 3, 0, 0], [0, 1, 2, 3], [0] * 4]
 

@@ -1,4 +1,4 @@
-"""What encoder and decoder share: tokens at the front, a stack behind them."""
+"""What every model is below its heads: embeddings, and a stack that mixes them."""
 
 from __future__ import annotations
 
@@ -6,31 +6,56 @@ from typing import Self
 
 from torch import Tensor, nn
 
-from ..core.config import Flag, Size
-from ..core.contract import Where
+from ..core.config import Flag, Size, renamed_keys
+from ..core.contract import NOTHING, Given, Mixer, Where
 from ..core.errors import ConfigError
-from ..parts.inputs.tokens import Narrow, Tokens, embedding
+from ..core.spec import Spec
+from ..parts.inputs.tokens import Embeddings, Narrow, TokenEmbeddings, embedding
 from ..parts.layers.norms import AnyNorm
 from ..parts.positions import AnyAdded
 from .block import States
-from .body import Body
+from .drafts import Drafted
 from .plan import Shape, agreed
 from .stack import Stack
 
 
-class Trunk(Body):
+class Backbone(Drafted, Mixer[States]):
+    """Embeddings and a stack. From bare embeddings on (`mix`) it is a Mixer like any other: the laws are run on that."""
+
+    embeddings: Embeddings
+
+    def __init__(self, config: Stack.Config, embeddings: Embeddings) -> None:
+        super().__init__()
+        self.embeddings, self.stack = embeddings, Stack(config)
+        self.reach = self.stack.reach
+
+    def spec(self) -> Spec:
+        return self.stack.spec()
+
+    def start(self, rows: int, given: Given = NOTHING) -> States:
+        self.must_stream()
+        return self.stack.start(rows, given)
+
+    def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
+        """From bare embeddings on."""
+        return self.stack(self.embeddings.place(x, where), where, state)
+
+
+class TokenBackbone(Backbone):
     """Tokens in, stream out. A Mixer over token ids [B, T], or over ids with further fields [B, T, 1 + fields]."""
 
-    front: Tokens
+    embeddings: TokenEmbeddings
 
     class Config(Stack.Config, Shape):
         vocabulary: Size | None = None  # None: as many as the tokenizer has
         position: AnyAdded | None = None  # what is added to the embeddings
         scaled: Flag = False  # embeddings of tokens times √width
-        front_norm: AnyNorm | None = None
+        embedding_norm: AnyNorm | None = None
         narrow: Narrow | None = None  # embeddings narrower than the stream
         segments: Size | None = None  # a second field: which segment a token is of (BERT's sentences A and B)
         boxes: Size | None = None  # four more fields: where on a page a token stands (LayoutLM), from 0 to boxes - 1
+
+        _renamed = renamed_keys(front_norm="embedding_norm")
 
         @property
         def tokens(self) -> int:
@@ -52,16 +77,16 @@ class Trunk(Body):
         self.config = config
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        return self.mix(self.front.embed(x, where), where, state)
+        return self.mix(self.embeddings.embed(x, where), where, state)
 
 
-def _tokens(config: Trunk.Config, table: nn.Embedding | None) -> Tokens:
+def _tokens(config: TokenBackbone.Config, table: nn.Embedding | None) -> TokenEmbeddings:
     position_width, norm_width = Narrow.widths(config.narrow, config.width)
-    return Tokens(
+    return TokenEmbeddings(
         table if table is not None else embedding(config.tokens, config.embedded),
         config.width**0.5 if config.scaled else 1.0,
         None if config.position is None else config.position.build(position_width),
-        None if config.front_norm is None else config.front_norm.build(norm_width),
+        None if config.embedding_norm is None else config.embedding_norm.build(norm_width),
         config.dropout,
         narrow=None if config.narrow is None else config.narrow.build(config.width),
         segments=config.segments,
