@@ -60,7 +60,7 @@ class Frames(Mixer[State]):
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
-@pytest.mark.parametrize("front", FRONTS.values(), ids=FRONTS)
+@pytest.mark.parametrize("embeddings", FRONTS.values(), ids=FRONTS)
 @pytest.mark.parametrize("mixer", MIXERS, ids=["window", "whole"])
 def test_laws(embeddings: Any, mixer: Any, law: Law) -> None:
     finding = law(Frames(listener(embeddings, mixer=mixer)), Case.make(WIDTH))
@@ -72,7 +72,7 @@ def sounds(embeddings: Any, rows: int, length: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
-@pytest.mark.parametrize("front", FRONTS.values(), ids=FRONTS)
+@pytest.mark.parametrize("embeddings", FRONTS.values(), ids=FRONTS)
 @pytest.mark.parametrize("wiring", [PRE, PostNorm()], ids=["pre", "post"])
 @torch.no_grad()
 def test_a_row_is_heard_as_if_it_were_alone(embeddings: Any, wiring: Any) -> None:
@@ -157,7 +157,7 @@ def test_a_listener_cannot_continue() -> None:
         model(torch.zeros(1, 4, 3).double(), Where.run(1, 4), state)
 
 
-@pytest.mark.parametrize("front", FRONTS.values(), ids=FRONTS)
+@pytest.mark.parametrize("embeddings", FRONTS.values(), ids=FRONTS)
 def test_configs_come_back_from_files(tmp_path: Path, embeddings: Any) -> None:
     encoder = AudioEncoder.Config(embeddings=embeddings, width=8, depth=1)
     assert encoder.sized(99) == encoder
