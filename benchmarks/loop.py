@@ -90,7 +90,7 @@ def plain(name: str, changes: tuple[str, ...], steps: int) -> tuple[float, float
 def _plain_step(model: Any, optimizer: torch.optim.Optimizer, batch: Batch, *, smoothing: float) -> float:
     where: Where = batch.inputs.where
     if batch.source is not None:
-        where = where.give(memory=model.read(batch.source.tokens, batch.source.where))
+        where = where.give(encoder_output=model.encode(batch.source.tokens, batch.source.where))
     scores: Tensor = model(batch.inputs.tokens, where)[0]
     loss = F.cross_entropy(
         scores.flatten(0, 1), batch.labels.flatten(), ignore_index=NO_LABEL, label_smoothing=smoothing

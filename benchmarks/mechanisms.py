@@ -194,7 +194,7 @@ def _example(name: str) -> list[str]:
     if beside:
         lines.insert(3, "from heed.core.state import Seen")
         lines.append(f"source = Seen.of(heed.Where.run(2, 9), torch.randn(2, 9, {WIDTH * 2}))")
-        where += ".give(memory=source)"
+        where += ".give(encoder_output=source)"
     return [*lines, f"y, _ = mixer(torch.randn(2, {LENGTH}, {WIDTH * 2}), {where})"]
 
 

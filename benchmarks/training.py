@@ -84,9 +84,9 @@ def built(size: Size) -> Seq2seq:
 
 def loss(model: Seq2seq, source: Tensor, target: Tensor) -> Tensor:
     """The same loss as the peer's."""
-    memory = model.read(source, Where.run(*source.shape))
+    memory = model.encode(source, Where.run(*source.shape))
     before, after = target[:, :-1], target[:, 1:]
-    scores, _ = model(before, Where.run(*before.shape).give(memory=memory))
+    scores, _ = model(before, Where.run(*before.shape).give(encoder_output=memory))
     return F.cross_entropy(scores.flatten(0, 1), after.reshape(-1))
 
 

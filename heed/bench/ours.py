@@ -153,7 +153,7 @@ def _translating(work: Work) -> Ready:
 
         def translated() -> Done:
             with torch.no_grad():
-                given = Given(memory=model.read(sources, Where.run(*sources.shape)))
+                given = Given(encoder_output=model.encode(sources, Where.run(*sources.shape)))
             found = generate(model, prompts, limit=work.writes, end=None, how=Beam(beams=BEAMS), given=given)
             return Done(sum(len(best[0].tokens) == work.writes for best in found), tuple(found[0][0].tokens))
 

@@ -39,7 +39,7 @@ class Ours(nn.Module):
         near = arrived(drawn.to(x).expand(rows, -1, -1), [0] * rows, [tokens] * rows)
         where = Where.run(rows, tokens).give(neighbours=near)
         if memory is not None:
-            where = where.give(memory=Seen.of(Where.run(*memory.shape[:2]), memory))
+            where = where.give(encoder_output=Seen.of(Where.run(*memory.shape[:2]), memory))
         y: Tensor = self.mixer(x, where)[0]
         return y
 

@@ -37,7 +37,7 @@ class Case:
 
     @property
     def given(self) -> Given:
-        return Given(memory=Seen.of(Where.run(*self.memory.shape[:2]), self.memory))
+        return Given(encoder_output=Seen.of(Where.run(*self.memory.shape[:2]), self.memory))
 
     def where(self, begin: int, end: int) -> Where:
         run = Where.run(len(self.x), end - begin, start=begin)
@@ -154,7 +154,7 @@ def ragged_error(mixer: AnyMixer, case: Case, schedule: Schedule, garbage: float
     memory = case.memory.clone()
     for row in range(count):
         memory[row, source[row] :] = garbage
-    given = Given(memory=Seen.of(Where.ragged(source, width=memory.shape[1]), memory))
+    given = Given(encoder_output=Seen.of(Where.ragged(source, width=memory.shape[1]), memory))
     done, outputs = [0] * count, [list[Tensor]() for _ in range(count)]
     state = mixer.start(count, given) if mixer.streams else None
     for lengths in schedule:

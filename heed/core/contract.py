@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Generic, NamedTuple, cast
+from warnings import warn
 
 import torch
 from torch import Tensor, nn
@@ -48,15 +49,32 @@ class Reach(NamedTuple):
         return Reach(_smaller(self.back, other.back), _smaller(self.ahead, other.ahead))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Given:
     """Side inputs by name and type; never a dict."""
 
-    memory: Seen | None = None  # encoder output (cross-attention)
+    encoder_output: Seen | None = None  # what cross-attention looks at
     shared: Seen | None = None  # keys and values made by another layer (YOCO)
     neighbours: Seen | None = None  # retrieved chunks that arrived with this call (RETRO)
     marked: Tensor | None = None  # [B, T] tokens of this call that everybody sees and that see everybody (Longformer)
     segment: Tensor | None = None  # [B, T] which part of a text each token of this call is of (XLNet)
+
+    def __init__(
+        self,
+        encoder_output: Seen | None = None,
+        shared: Seen | None = None,
+        neighbours: Seen | None = None,
+        marked: Tensor | None = None,
+        segment: Tensor | None = None,
+        *,
+        memory: Seen | None = None,  # what encoder_output was called in the last release
+    ) -> None:
+        if memory is not None:
+            warn("Given(memory=...) is called encoder_output now; the old name will go", DeprecationWarning, 2)
+            encoder_output = memory
+        values = (encoder_output, shared, neighbours, marked, segment)
+        for field, value in zip(fields(self), values, strict=True):
+            object.__setattr__(self, field.name, value)
 
 
 NOTHING = Given()
@@ -93,7 +111,7 @@ class Where(Stamps):
     def give(
         self,
         *,
-        memory: Seen | None = None,
+        encoder_output: Seen | None = None,
         shared: Seen | None = None,
         neighbours: Seen | None = None,
         marked: Tensor | None = None,
@@ -103,7 +121,7 @@ class Where(Stamps):
         before = self.given
         return self.beside(
             Given(
-                memory or before.memory,
+                encoder_output or before.encoder_output,
                 shared or before.shared,
                 neighbours or before.neighbours,
                 before.marked if marked is None else marked,

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
+from warnings import warn
 
 from torch import Tensor, nn
 
@@ -13,12 +14,17 @@ from .contract import Where
 from .state import Seen, State
 
 
-class Reads(ABC):
-    """A model that reads a source before it writes."""
+class Encodes(ABC):
+    """A model that encodes a source: what cross-attention looks at while the target is generated."""
 
     @abstractmethod
+    def encode(self, source: Tensor, where: Where) -> Seen:
+        """The encoder output: hidden states of the source, stamped."""
+
     def read(self, source: Tensor, where: Where) -> Seen:
-        """The source, encoded: the memory that is given when the target is written."""
+        """What `encode` was called in the last release."""
+        warn("model.read is called model.encode now; the old name will go", DeprecationWarning, stacklevel=2)
+        return self.encode(source, where)
 
 
 class Writes(ABC):

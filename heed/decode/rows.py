@@ -176,7 +176,7 @@ def _wide(scores: Tensor) -> Tensor:
 def _rows_of(given: Given, index: Tensor) -> Given:
     if given is NOTHING:
         return NOTHING
-    return Given(_seen(given.memory, index), _seen(given.shared, index), _seen(given.neighbours, index))
+    return Given(_seen(given.encoder_output, index), _seen(given.shared, index), _seen(given.neighbours, index))
 
 
 def _seen(seen: Seen | None, index: Tensor) -> Seen | None:

@@ -105,10 +105,10 @@ class Branches(Mixer[States]):
         end = 0
         for channels in self.channels:
             begin, end = end, end + channels
-            cut = (self._sliced(seen, begin, end) for seen in (given.memory, given.neighbours))
+            cut = (self._sliced(seen, begin, end) for seen in (given.encoder_output, given.neighbours))
             memory, neighbours = cut
-            same = memory is given.memory and neighbours is given.neighbours
-            yield given if same else replace(given, memory=memory, neighbours=neighbours)
+            same = memory is given.encoder_output and neighbours is given.neighbours
+            yield given if same else replace(given, encoder_output=memory, neighbours=neighbours)
 
     def _sliced(self, seen: Seen | None, begin: int, end: int) -> Seen | None:
         if seen is None or not seen.parts or seen.parts[0].shape[-1] != sum(self.channels):

@@ -59,10 +59,10 @@ class Cross(Headed[Log]):
         return self.merge(attend(query, key, value, sight, scale=self.scale, dropout=self.drop)), kept
 
     def _source(self, given: Given) -> Seen:
-        memory = given.memory
+        memory = given.encoder_output
         if memory is None:
             raise InputError(
-                "cross-attention needs the encoder's output; pass where.give(memory=...) or start(rows, given)"
+                "cross-attention needs the encoder's output; pass where.give(encoder_output=...) or start(rows, given)"
             )
         x = memory.blank(memory.parts[0])
         return Seen.of(memory, self.keys(x), self.values(x))

@@ -169,10 +169,10 @@ class KnnCross(Headed[Log]):
         return weight.new_zeros(*weight.shape[:3], seen.shape[1]).scatter(-1, chosen, weight).transpose(1, 2)
 
     def _source(self, given: Given, rows: int) -> Seen:
-        memory = given.memory
+        memory = given.encoder_output
         if memory is None:
             raise InputError(
-                "cross-attention needs the encoder's output; pass where.give(memory=...) or start(rows, given)"
+                "cross-attention needs the encoder's output; pass where.give(encoder_output=...) or start(rows, given)"
             )
         source = memory.parts[0]
         if source.shape[0] != rows or source.shape[-1] != self.width:

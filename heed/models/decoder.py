@@ -12,7 +12,7 @@ from ..core.contract import Where
 from ..core.errors import ConfigError
 from ..core.interfaces import Stepper, Steps, Writes
 from ..core.state import State
-from ..parts.outputs.heads import Scores
+from ..parts.outputs.heads import LMHead
 from .backbone import TokenBackbone
 from .block import States
 from .stepping import Script, stepper
@@ -85,4 +85,4 @@ class Decoder(TokenBackbone, Writes, Steps):
 def _head(config: Decoder.Config, width: int) -> nn.Linear:
     if config.head_scale == 1.0 and config.cap is None:
         return nn.Linear(width, config.tokens, bias=config.head_bias)
-    return Scores(width, config.tokens, bias=config.head_bias, scale=config.head_scale, cap=config.cap)
+    return LMHead(width, config.tokens, bias=config.head_bias, scale=config.head_scale, cap=config.cap)

@@ -51,4 +51,4 @@ def familiar(model: AnyModel, *, rows: int = 2, tokens: int = 7, source: int = 4
         if not isinstance(model, Seq2seq):
             return Case(x, torch.zeros_like(x[:, :source]))
         where = Where.run(rows, source, device=model.device)
-        return Case(x, model.read(ids(source), where).parts[0].double())
+        return Case(x, model.encode(ids(source), where).parts[0].double())

@@ -7,7 +7,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from ..core.contract import Where
-from ..core.interfaces import Asked, Reads
+from ..core.interfaces import Asked, Encodes
 from ..core.state import Seen
 from ..mixers import Attention, SomeMixers
 from ..parts.masks import Whole
@@ -15,7 +15,7 @@ from ..parts.outputs.heads import SomeHeads, heads_of
 from .backbone import TokenBackbone
 
 
-class Encoder(TokenBackbone, Reads, Asked):
+class Encoder(TokenBackbone, Encodes, Asked):
     """A trunk that looks both ways. Its output is the memory that a decoder's cross-attention looks at."""
 
     class Config(TokenBackbone.Config):
@@ -30,7 +30,7 @@ class Encoder(TokenBackbone, Reads, Asked):
         super().__init__(config, table)
         self.heads = heads_of(config.heads, config.wiring.leaves(config.width), self.embeddings.table)
 
-    def read(self, tokens: Tensor, where: Where) -> Seen:
+    def encode(self, tokens: Tensor, where: Where) -> Seen:
         """The stream of these tokens, stamped, to be given to a decoder."""
         x, _ = self(tokens, where)
         return Seen.of(where, x)

@@ -22,7 +22,7 @@ from ..parts.feedforward.mlp import FeedForward, Gated
 from ..parts.layers.linears import Edited, Grouped, Int8, Packed
 from ..parts.layers.norms import FromOne
 from ..parts.masks import Causal, Window
-from ..parts.outputs.heads import Scores
+from ..parts.outputs.heads import LMHead
 from ..parts.positions import Alibi, NoPosition, Rope
 from ..parts.residual.wired import NormedWired, ParallelWired, PostWired, PreWired, RescaledWired, SandwichWired
 
@@ -286,7 +286,7 @@ class Blocks:
             three = (layer.codes, layer.scale, layer.bias)
             kind = Weights.GROUPS8 if layer.bits == 8 else Weights.GROUPS4
         else:
-            known(type(layer) in (nn.Linear, Scores) and layer.weight.dtype == torch.float32, layer)
+            known(type(layer) in (nn.Linear, LMHead) and layer.weight.dtype == torch.float32, layer)
             return self._plain(cast(nn.Linear, layer))
         known(three[2] is None or three[2].dtype == torch.float32, layer)
         for tensor in three:

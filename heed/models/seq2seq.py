@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..core.config import Flag, OneOf
 from ..core.contract import NOTHING, Given, Mixer, Where
-from ..core.interfaces import Reads, Stepper, Steps, Writes
+from ..core.interfaces import Encodes, Stepper, Steps, Writes
 from ..core.spec import Spec
 from ..core.state import Seen, State
 from .block import States
@@ -23,12 +23,12 @@ ENCODERS: tuple[type[Shape], ...] = (Encoder.Config, Overlapped.Config, AudioEnc
 AnyEncoder: TypeAlias = Annotated[Encoder.Config | AudioEncoder.Config, OneOf(lambda: ENCODERS)]
 
 
-class Seq2seq(Mixer[States], Reads, Writes, Steps):
+class Seq2seq(Mixer[States], Encodes, Writes, Steps):
     """A Mixer over target tokens that is given the encoded source.
 
-    memory = model.read(source, where_source)
-    scores, _ = model(target, where.give(memory=memory))                     # training: the whole target
-    state = model.start(rows, Given(memory=memory))                          # decoding: the source is projected once
+    memory = model.encode(source, where_source)
+    scores, _ = model(target, where.give(encoder_output=memory))                     # training: the whole target
+    state = model.start(rows, Given(encoder_output=memory))                          # decoding: the source is projected once
     """
 
     class Config(Shape):
@@ -70,9 +70,9 @@ class Seq2seq(Mixer[States], Reads, Writes, Steps):
         self.decoder = Decoder(config.decoder, table)
         self.reach = self.decoder.reach
 
-    def read(self, source: Tensor, where: Where) -> Seen:
+    def encode(self, source: Tensor, where: Where) -> Seen:
         """The encoded source, to be given to the decoder."""
-        return self.encoder.read(source, where)
+        return self.encoder.encode(source, where)
 
     def spec(self) -> Spec:
         return self.decoder.spec()

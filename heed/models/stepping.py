@@ -23,7 +23,7 @@ from ..kernels.program import Program, Running, Unknown
 from ..parts.inputs.tokens import TokenEmbeddings
 from ..parts.layers.embeddings import Rounded, as_read
 from ..parts.layers.linears import Grouped, Int8, Packed
-from ..parts.outputs.heads import Scores
+from ..parts.outputs.heads import LMHead
 from ..parts.positions import Learned
 from ..parts.positions.base import Adds
 from ..parts.residual.wired import Ends
@@ -143,7 +143,7 @@ class Script(Blocks):
         super().__init__()
         self.embeddings, self.position = model.embeddings, model.embeddings.position
         self.places = 0  # whose codes are read from a table
-        self.cap = model.head.cap if isinstance(model.head, Scores) else None
+        self.cap = model.head.cap if isinstance(model.head, LMHead) else None
         if next(model.parameters()).dtype != torch.float32 or model.training:
             raise Unknown("other than float32 at rest")
         self.stream = stream = self._front(model.embeddings, model.config.width)
@@ -156,7 +156,7 @@ class Script(Blocks):
         self.recurs = any(made.operation == Operation.RETAIN for made in self.draft.instructions)
         self.body = Program.of(self.draft)  # for many tokens, of which few are asked what comes next
         last = stream if model.narrow is None else self._product(model.narrow, stream, "narrowed")
-        if isinstance(model.head, Scores) and model.head.scale != 1.0:
+        if isinstance(model.head, LMHead) and model.head.scale != 1.0:
             self.draft.add(Operation.ADD, last, last, real=(model.head.scale, 0.0))
         self.scores = self._product(model.head, last, "scores")
         self.program = Program.of(self.draft)

@@ -14,7 +14,7 @@ from torch import nn
 from ..core.config import Data, read_data
 from ..core.contract import Mixer
 from ..core.errors import ConfigError, InputError, WeightsError
-from ..core.interfaces import Asked, Matches, Reads, Sees, Writes
+from ..core.interfaces import Asked, Encodes, Matches, Sees, Writes
 from ..text import holds
 from ..weights import AUTHORS, Folder, Opened, open_
 from ..weights.formats.folder import CONFIG
@@ -116,7 +116,7 @@ def _writing(opened: Opened, path: Path, tokenizer: Tokenizer) -> Pipeline:
     from .loaded import Continuer, Rewriter, target_of
 
     model, generation = opened.model, _side(path, GENERATION)
-    reads = isinstance(model, Reads)  # what only writes needs no encoder
+    reads = isinstance(model, Encodes)  # what only writes needs no encoder
     if not reads:
         return Continuer(model, tokenizer)
     from ..models import AudioEncoder, Seq2seq
@@ -147,7 +147,7 @@ def _reading(opened: Opened, path: Path, tokenizer: Tokenizer) -> Pipeline:
         prepare, longest = Preparation.find(path), _longest(model.get_submodule("text"))
         return Bare(model, f"a {PREPROCESSOR}") if prepare is None else Matcher(model, tokenizer, prepare, longest)
     _side(path, GENERATION)  # which must be whole if it is there
-    if isinstance(model, Reads):
+    if isinstance(model, Encodes):
         said = Sentences.of(path)
         longest = min((limit for limit in (_longest(model), said.longest) if limit), default=None)
         return Reader(model, tokenizer, _labels(config), said.pooling, longest, _problem(config))

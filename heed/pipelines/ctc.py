@@ -12,7 +12,7 @@ from torch import Tensor
 from ..core.config import Config, Flag, Size, Text
 from ..core.contract import Where
 from ..core.errors import InputError
-from ..core.interfaces import Asked, Reads
+from ..core.interfaces import Asked, Encodes
 from ..decode import AnyStrategy
 from ..media.sounds import RATE, standardised
 from ..tasks.base import AnyModel
@@ -61,7 +61,7 @@ class Speller(Hearer):
     what = "a listener that spells what it hears"
 
     def __init__(self, model: AnyModel, settings: Spelling) -> None:
-        if not (isinstance(model, Reads) and isinstance(model, Asked) and "tagged" in model.heads):
+        if not (isinstance(model, Encodes) and isinstance(model, Asked) and "tagged" in model.heads):
             raise InputError("to spell what it hears, a model must label its frames; this one has no head for that")
         self.model, self.settings = model.eval(), settings
         self.rate, self.window = settings.rate, settings.seconds * settings.rate
@@ -74,7 +74,7 @@ class Speller(Hearer):
             some = parts[begin : begin + TOGETHER]
             fed = [self._fed(standardised(part) if self.settings.standard else part) for part in some]
             lengths = torch.tensor([len(part) for part in some], device=fed[0].device)
-            heard = self._reads.read(torch.nn.utils.rnn.pad_sequence(fed, batch_first=True), Where.ragged(lengths))
+            heard = self._reads.encode(torch.nn.utils.rnn.pad_sequence(fed, batch_first=True), Where.ragged(lengths))
             best = self._head(heard.parts[0], heard).argmax(-1)
             for row, real in zip(best, heard.real, strict=True):
                 yield self._spelt(row[real].tolist()) + " "

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..core.contract import Where
 from ..core.errors import InputError
-from ..core.interfaces import Asked, Reads
+from ..core.interfaces import Asked, Encodes
 from ..core.state import Seen
 from ..parts.outputs.heads import Pool, Pooled, pooled
 from ..tasks.base import AnyModel
@@ -161,7 +161,7 @@ class Reader(Pipeline):
         return shortened(framed, self.tokenizer.encode_all(texts), self.longest)
 
     def _read(self, rows: Sequence[Framed]) -> Seen:
-        if not isinstance(self.model, Reads):
+        if not isinstance(self.model, Encodes):
             raise self._cannot("read")
         width = max(len(row.ids) for row in rows)
         tokens = np.zeros((len(rows), width, 2), np.int64)
@@ -171,7 +171,7 @@ class Reader(Pipeline):
         fields = min(2, self._fields())
         device = self.model.device
         where = Where.ragged(torch.tensor([len(row.ids) for row in rows], device=device))
-        return self.model.read(torch.from_numpy(tokens[..., :fields]).to(device), where)
+        return self.model.encode(torch.from_numpy(tokens[..., :fields]).to(device), where)
 
     def _fields(self) -> int:
         return int(getattr(self.model.get_submodule("embeddings"), "fields", 1))

@@ -12,7 +12,7 @@ import torch
 from ..core.config import Share, Size
 from ..core.contract import Given
 from ..core.errors import ConfigError, InputError, MissingExtra
-from ..core.interfaces import Reads, Writes
+from ..core.interfaces import Encodes, Writes
 from ..core.state import Seen
 from ..data.base import Example, Examples
 from ..parts.outputs.loss import Loss
@@ -41,17 +41,17 @@ class Translate(Task):
         return Batch.shifted([target for _, target in items], Padded.of([source for source, _ in items]))
 
     def loss(self, model: AnyModel, batch: Batch) -> Loss:
-        where = batch.inputs.where.give(memory=self.memory(model, batch.source))
+        where = batch.inputs.where.give(encoder_output=self.memory(model, batch.source))
         return next_token_loss(model, batch, where, self.smoothing if model.training else 0.0)
 
     def memory(self, model: AnyModel, source: Padded | None) -> Seen:
         """The encoded source."""
-        if not isinstance(model, Reads) or source is None:
+        if not isinstance(model, Encodes) or source is None:
             raise InputError("to translate, a model and a source to read are needed")
-        return model.read(source.tokens, source.where)
+        return model.encode(source.tokens, source.where)
 
     def must_fit(self, model: AnyModel) -> None:
-        if not (isinstance(model, Reads) and isinstance(model, Writes) and model.streams):
+        if not (isinstance(model, Encodes) and isinstance(model, Writes) and model.streams):
             raise ConfigError(
                 f"to translate, a model must read a source first, then write looking back only; {type(model).__name__} "
                 "does not: use model.kind=seq2seq or model.kind=transformer"
@@ -83,7 +83,7 @@ class Translator(TextGeneration):
 
     def given(self, texts: Sequence[str]) -> Given:
         with torch.no_grad():
-            return Given(memory=self.task.memory(self.model, self._sources(texts)))
+            return Given(encoder_output=self.task.memory(self.model, self._sources(texts)))
 
     def enough(self, texts: Sequence[str]) -> int:
         return min(self.task.longest, room(self.model))

@@ -192,7 +192,7 @@ def passes() -> list[Finding]:
         stack = config.build().eval().stack
         draw = torch.Generator().manual_seed(1)
         x, memory = (torch.randn(*each.shape, config.width, generator=draw) for each in (rows, source))
-        where = rows.give(memory=Seen.of(source, memory))
+        where = rows.give(encoder_output=Seen.of(source, memory))
         with torch.no_grad():
             done = passed(stack, x, where, None)
             if done is None:

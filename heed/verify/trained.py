@@ -71,7 +71,7 @@ class Trained:
         if not isinstance(self.model, Seq2seq):
             return NOTHING
         with torch.no_grad():
-            return Given(memory=self.model.read(self.ids(rows, length).flip(0), Where.run(rows, length)))
+            return Given(encoder_output=self.model.encode(self.ids(rows, length).flip(0), Where.run(rows, length)))
 
     def _examples(self) -> list[str]:
         recipe = self.run.recipe

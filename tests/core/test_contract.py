@@ -48,8 +48,8 @@ def test_blank_clears_padding_and_nothing_else() -> None:
 def test_give_keeps_what_is_not_named_and_what_is_known() -> None:
     where = Where.run(1, 2)
     memory, shared = Seen.of(where, torch.zeros(1, 2, 1)), Seen.of(where, torch.ones(1, 2, 1))
-    both = where.give(memory=memory).give(shared=shared)
-    assert both.given.memory is memory
+    both = where.give(encoder_output=memory).give(shared=shared)
+    assert both.given.encoder_output is memory
     assert both.given.shared is shared
     assert both.span == where.span
 

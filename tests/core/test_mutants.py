@@ -205,7 +205,7 @@ class CountsInTheCache(Attention):
 
 class HearsSourcePadding(Cross):
     def _source(self, given: Any) -> Seen:
-        memory = given.memory
+        memory = given.encoder_output
         return Seen(
             memory.order.clamp(min=0), memory.position, self.keys(memory.parts[0]), self.values(memory.parts[0])
         )

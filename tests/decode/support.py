@@ -30,10 +30,10 @@ class Subject(NamedTuple):
 
     def some(self, begin: int, end: int) -> Subject:
         """Only these prompts."""
-        memory = self.given.memory
+        memory = self.given.encoder_output
         if memory is not None:
             memory = Seen(*(part[begin:end] for part in (memory.order, memory.position, *memory.parts)))
-        return Subject(self.model, self.prompts[begin:end], Given(memory=memory))
+        return Subject(self.model, self.prompts[begin:end], Given(encoder_output=memory))
 
     def alone(self, row: int) -> Subject:
         return self.some(row, row + 1)
@@ -62,7 +62,7 @@ class Recurrent(Mixer[Cell]):
 
     def forward(self, x: Tensor, where: Where, state: Cell | None = None) -> tuple[Tensor, Cell | None]:
         (h,) = self.start(len(x)).take() if state is None else state.take()
-        memory, out = where.given.memory, []
+        memory, out = where.given.encoder_output, []
         more = 0 if memory is None else (memory.parts[0] * memory.real[..., None]).sum(1) / memory.real.sum(1)[:, None]
         for t in range(x.shape[1]):
             new = torch.tanh(self.turn(h) + self.table(x[:, t]) + more)
@@ -105,7 +105,7 @@ def counting(vocabulary: int) -> Script:
 
 def memory_of(rows: int, width: int) -> Given:
     where = Where.ragged([4, 2, 3, 1, 4, 2][:rows])
-    return Given(memory=Seen.of(where, torch.randn(rows, 4, width, dtype=torch.float64)))
+    return Given(encoder_output=Seen.of(where, torch.randn(rows, 4, width, dtype=torch.float64)))
 
 
 def decoder(vocabulary: int = VOCABULARY, **more: Any) -> Decoder:
@@ -138,8 +138,8 @@ def translation() -> Subject:
     nn.init.normal_(model.decoder.head.weight, std=0.2)
     source = torch.randint(VOCABULARY, (len(PROMPTS), 5))
     with torch.no_grad():
-        memory = model.read(source, Where.ragged([5, 2, 4, 3, 1, 5]))
-    return Subject(model, [[1]] * len(PROMPTS), Given(memory=memory))
+        memory = model.encode(source, Where.ragged([5, 2, 4, 3, 1, 5]))
+    return Subject(model, [[1]] * len(PROMPTS), Given(encoder_output=memory))
 
 
 SUBJECTS = (hybrid, learned, recurrent, translation)

@@ -50,11 +50,11 @@ def test_a_source_is_cut_like_the_stream() -> None:
     mixer = Branches.Config(mixers=(Convolution.Config(), Cross.Config(heads=2)), channels=(8, 16)).build(WIDTH)
     source, x = torch.randn(2, 4, WIDTH), torch.randn(2, 3, WIDTH)
     stamps = Where.run(2, 4)
-    y, _ = mixer(x, Where.run(2, 3).give(memory=Seen.of(stamps, source)))
+    y, _ = mixer(x, Where.run(2, 3).give(encoder_output=Seen.of(stamps, source)))
     _, cross = mixer.parts
-    alone, _ = cross(x[..., 8:], Where.run(2, 3).give(memory=Seen.of(stamps, source[..., 8:].contiguous())))
+    alone, _ = cross(x[..., 8:], Where.run(2, 3).give(encoder_output=Seen.of(stamps, source[..., 8:].contiguous())))
     assert torch.allclose(y[..., 8:], alone, rtol=0, atol=1e-6)  # the same sums; torch may take them in another order
-    state = mixer.start(2, Given(memory=Seen.of(stamps, source)))
+    state = mixer.start(2, Given(encoder_output=Seen.of(stamps, source)))
     made, _ = mixer(x, Where.run(2, 3), state)
     assert torch.allclose(made, y, rtol=0, atol=1e-6)
 

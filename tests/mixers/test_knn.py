@@ -36,7 +36,7 @@ def test_it_is_its_equation() -> None:
     mixer, _ = pair(3)
     x, memory = torch.randn(1, 5, WIDTH, dtype=torch.float64), source(1, [9])
     with torch.no_grad():
-        y, _ = mixer(x, Where.run(1, 5).give(memory=memory))
+        y, _ = mixer(x, Where.run(1, 5).give(encoder_output=memory))
         m = memory.parts[0][0]
         q, k, v = (
             linear(z).view(-1, HEADS, SIZE) for linear, z in ((mixer.query, x[0]), (mixer.key, m), (mixer.value, m))
@@ -68,11 +68,13 @@ def test_with_all_of_the_source_it_is_cross(options: dict[str, object], form: st
         if mixer is near:
             y = near.merge(
                 where.blank(
-                    getattr(near, form)(near.queries(where.blank(x)), where, near._source(Given(memory=seen), 3))
+                    getattr(near, form)(
+                        near.queries(where.blank(x)), where, near._source(Given(encoder_output=seen), 3)
+                    )
                 )
             )
         else:
-            y, _ = mixer(x, where.give(memory=seen))
+            y, _ = mixer(x, where.give(encoder_output=seen))
         weights = [p for name, p in mixer.named_parameters() if name != "key.bias"]  # a softmax does not see it
         total = (y[where.real] * torch.linspace(-1, 1, WIDTH)).sum()
         slopes.append([y[where.real], *torch.autograd.grad(total, [x, m, *weights])])
@@ -82,14 +84,14 @@ def test_with_all_of_the_source_it_is_cross(options: dict[str, object], form: st
 
 def test_fewer_is_not_cross() -> None:
     near, cross = pair(3)
-    x, where = torch.randn(1, 2, WIDTH, dtype=torch.float64), Where.run(1, 2).give(memory=source(1, [7]))
+    x, where = torch.randn(1, 2, WIDTH, dtype=torch.float64), Where.run(1, 2).give(encoder_output=source(1, [7]))
     assert not torch.allclose(near(x, where)[0], cross(x, where)[0], rtol=0, atol=1e-6)
 
 
 def test_a_search_block_by_block_finds_what_one_search_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     mixer, _ = pair(5)
     x, memory = torch.randn(3, 9, WIDTH, dtype=torch.float64), source(3, [50, 31, 2])
-    where = Where.run(3, 9).give(memory=memory)
+    where = Where.run(3, 9).give(encoder_output=memory)
 
     def run() -> tuple[Tensor, Tensor]:
         asked = x.clone().requires_grad_()
@@ -117,21 +119,21 @@ def test_scores_are_never_held_all_at_once() -> None:
             return made
 
     with torch.no_grad(), Watch():
-        mixer(torch.randn(1, 200, WIDTH), Where.run(1, 200).give(memory=memory))
+        mixer(torch.randn(1, 200, WIDTH), Where.run(1, 200).give(encoder_output=memory))
     assert 0 < max(sizes) <= nearest.HELD < 200 * 4 * 30_000
 
 
 def test_the_source_is_remembered_once_and_not_projected() -> None:
     mixer = KnnCross.Config(nearest=2).build(WIDTH)
     memory = Seen.of(Where.run(2, 5), torch.randn(2, 5, WIDTH))
-    state = mixer.start(2, Given(memory=memory))
+    state = mixer.start(2, Given(encoder_output=memory))
     assert nbytes(state) == 2 * price(mixer.spec(), 0, 5) == 2 * 5 * (WIDTH * 4 + 16)
     assert state.tensors()[2].data_ptr() == memory.parts[0].data_ptr()
 
 
 def test_what_is_looked_at_are_the_nearest() -> None:
     mixer, _ = pair(3)
-    where = Where.run(2, 4).give(memory=source(2, [8, 2]))
+    where = Where.run(2, 4).give(encoder_output=source(2, [8, 2]))
     with torch.no_grad(), look(mixer) as seen:
         mixer(torch.randn(2, 4, WIDTH, dtype=torch.float64), where)
     (weights,) = seen["weights"]
@@ -148,7 +150,7 @@ def test_impossible_options_are_refused() -> None:
     with pytest.raises(InputError, match="needs the encoder's output"):
         KnnCross.Config().build(WIDTH)(torch.zeros(1, 1, WIDTH), Where.run(1, 1))
     with pytest.raises(InputError, match=r"3 rows of width 24 need a memory of \[3, tokens, 24\], not of \[2, 4, 24\]"):
-        KnnCross.Config().build(WIDTH).start(3, Given(memory=source(2, [4, 4])))
+        KnnCross.Config().build(WIDTH).start(3, Given(encoder_output=source(2, [4, 4])))
 
 
 @pytest.mark.parametrize("nearest", [3, 16])
@@ -158,4 +160,4 @@ def test_a_source_of_other_rows_or_another_width_is_refused(nearest: int) -> Non
     for shape in ((1, 9, WIDTH), (3, 9, WIDTH), (2, 9, WIDTH + 2)):
         memory = Seen.of(Where.run(*shape[:2]), torch.zeros(shape))
         with pytest.raises(InputError, match=rf"not of \[{shape[0]}, 9, {shape[2]}\]"):
-            mixer(x, Where.run(2, 3).give(memory=memory))
+            mixer(x, Where.run(2, 3).give(encoder_output=memory))

@@ -123,7 +123,7 @@ def test_cross_attention_is_its_equation_and_depends_on_the_memory() -> None:
     mixer = Cross.Config(heads=1).build(8).double()
     x, m = torch.randn(1, 2, 8, dtype=torch.float64), torch.randn(1, 4, 8, dtype=torch.float64)
     memory = Seen.of(Where.run(1, 4), m)
-    y, _ = mixer(x, Where.run(1, 2).give(memory=memory))
+    y, _ = mixer(x, Where.run(1, 2).give(encoder_output=memory))
     for i in range(2):
         q = mixer.query(x[0, i])
         weight = torch.stack([(q @ mixer.key(m[0, j])) / math.sqrt(8) for j in range(4)]).softmax(0)
@@ -135,7 +135,7 @@ def test_cross_attention_is_its_equation_and_depends_on_the_memory() -> None:
 def test_cross_projects_the_source_once() -> None:
     mixer = Cross.Config().build(WIDTH)
     memory = Seen.of(Where.run(2, 4), torch.randn(2, 4, WIDTH))
-    state = mixer.start(2, Given(memory=memory))
+    state = mixer.start(2, Given(encoder_output=memory))
     calls = 0
 
     def count(*_: object) -> None:
@@ -188,7 +188,7 @@ def test_impossible_sizes_are_refused() -> None:
         Cross.Config().build(WIDTH)(torch.zeros(1, 1, WIDTH), Where.run(1, 1))
     memory = Seen.of(Where.run(2, 4), torch.zeros(2, 4, WIDTH))
     with pytest.raises(InputError, match="a state for 3 rows needs a memory of 3 rows, not 2"):
-        Cross.Config().build(WIDTH).start(3, Given(memory=memory))
+        Cross.Config().build(WIDTH).start(3, Given(encoder_output=memory))
 
 
 def test_multi_query_is_grouped_query_with_one_group() -> None:

@@ -45,7 +45,7 @@ def test_a_model_can_be_copied() -> None:
     twin = copy.deepcopy(model)
     tokens, where = torch.randint(29, (1, 4)), Where.run(1, 4)
     with torch.no_grad():
-        assert torch.equal(model.read(tokens, where).parts[0], twin.read(tokens, where).parts[0])
+        assert torch.equal(model.encode(tokens, where).parts[0], twin.encode(tokens, where).parts[0])
     assert twin.decoder.head.weight is sources(twin)
 
 
@@ -70,9 +70,9 @@ def test_decoding_token_by_token_gives_the_tokens_of_the_whole_pass() -> None:
     model = config.build().eval()
     source, where = torch.randint(29, (3, 7)), Where.ragged([7, 4, 5])
     with torch.no_grad():
-        memory = model.read(source, where)
-        out = greedy(model, torch.tensor([1, 2, 3]), Given(memory=memory), 9)
-        scores, _ = model(out[:, :-1], Where.run(3, 9).give(memory=memory))
+        memory = model.encode(source, where)
+        out = greedy(model, torch.tensor([1, 2, 3]), Given(encoder_output=memory), 9)
+        scores, _ = model(out[:, :-1], Where.run(3, 9).give(encoder_output=memory))
     assert torch.equal(scores.argmax(-1), out[:, 1:])
 
 

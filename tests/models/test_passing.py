@@ -303,7 +303,7 @@ def test_many_tokens_ask_a_source(lengths: tuple[int, ...]) -> None:
     """Without a state, as a target is scored; and call by call."""
     config = Decoder.Config(**SIZES, cross=Cross.Config(kv_heads=2), wiring=PostNorm())
     model, source = _model(config), Where.ragged(torch.tensor([9, 4, 6]))
-    given = Given(memory=Seen.of(source, _stream(source)))
+    given = Given(encoder_output=Seen.of(source, _stream(source)))
     where = _where(lengths).beside(given)
     assert _goes(model.stack, where)
     later = Where.ragged([2, 3, 2], start=torch.tensor(lengths))

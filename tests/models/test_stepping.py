@@ -205,14 +205,14 @@ def _seq2seq() -> Iterator[Seq2seq]:
 def test_a_beam_search_over_a_source(model: Seq2seq, monkeypatch: pytest.MonkeyPatch) -> None:
     source = torch.randint(37, (3, 8))
     where = Where.ragged(torch.tensor([8, 3, 5]))
-    memory = model.read(source, where)
+    memory = model.encode(source, where)
     found = []
     for quick in (True, False):
         with monkeypatch.context() as patched:
             if not quick:
                 patched.setattr("heed.models.decoder.stepper", lambda model, state: None)
             how = Beam(beams=4, best=4)
-            found.append(generate(model, [[1], [1], [1]], limit=9, end=0, how=how, given=Given(memory=memory)))
+            found.append(generate(model, [[1], [1], [1]], limit=9, end=0, how=how, given=Given(encoder_output=memory)))
     for mine, theirs in zip(*found, strict=True):
         assert [one.tokens for one in mine] == [one.tokens for one in theirs]
         for one, other in zip(mine, theirs, strict=True):

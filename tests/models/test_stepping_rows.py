@@ -55,8 +55,8 @@ def _seq2seq() -> tuple[Seq2seq, Given]:
     encoder = Encoder.Config(**SIZES, position=Sinusoid.Config())
     decoder = Decoder.Config(**SIZES, cross=Cross.Config(), position=Sinusoid.Config(), wiring=PostNorm())
     model = Seq2seq.Config(encoder=encoder, decoder=decoder, shared=True).build().eval()
-    memory = model.read(torch.randint(37, (3, 8)), Where.ragged(torch.tensor([8, 3, 5])))
-    return model, Given(memory=memory)
+    memory = model.encode(torch.randint(37, (3, 8)), Where.ragged(torch.tensor([8, 3, 5])))
+    return model, Given(encoder_output=memory)
 
 
 def _subjects() -> Iterator[tuple[str, Decoder | Seq2seq, Given]]:

@@ -143,7 +143,7 @@ def test_a_masked_bond_is_found() -> None:
     reaction = ["[CLS]", *"CC(=O)O.OCC", ">>", *"CC(", "[MASK]", *"O)OCC", "[SEP]"]
     ids = torch.tensor([[vocabulary.index(token) for token in reaction]])
     with torch.no_grad():
-        seen = encoder.read(ids, Where.run(1, len(reaction)))
+        seen = encoder.encode(ids, Where.run(1, len(reaction)))
         p = encoder.heads["masked"](seen.parts[0], seen)[0, reaction.index("[MASK]")].softmax(-1)
     assert vocabulary[int(p.argmax())] == "="
     assert float(p.max()) == pytest.approx(0.983, abs=1e-3)

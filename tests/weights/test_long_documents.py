@@ -55,11 +55,11 @@ class Document:
         self.tokens = drawn(model, len(LENGTHS), int(self.lengths.max()))
         self.source: Seen | None = None
         if isinstance(model, Seq2seq):
-            self.source = model.read(drawn(model, len(LENGTHS), 26, seed=1), Where.ragged([26, 3, 19, 8]))
+            self.source = model.encode(drawn(model, len(LENGTHS), 26, seed=1), Where.ragged([26, 3, 19, 8]))
 
     @property
     def given(self) -> Given:
-        return NOTHING if self.source is None else Given(memory=self.source)
+        return NOTHING if self.source is None else Given(encoder_output=self.source)
 
     def rows(self, row: int) -> Given:
         """What one row is given."""
@@ -67,7 +67,7 @@ class Document:
             return NOTHING
         kept = int(self.source.real[row].sum())
         tensors = (self.source.order, self.source.position, *self.source.parts)
-        return Given(memory=Seen(*(tensor[row : row + 1, :kept] for tensor in tensors)))
+        return Given(encoder_output=Seen(*(tensor[row : row + 1, :kept] for tensor in tensors)))
 
     def where(self, begin: Tensor, take: Tensor) -> Where:
         """The next tokens of every row, from `begin` on. [B] both"""
@@ -133,9 +133,9 @@ def test_a_row_answers_as_if_alone(case: str) -> None:
     model = loaded(case)
     document = Document(model)
     if isinstance(model, Encoder | XLNetReader):
-        read = model.read(document.tokens, Where.ragged(document.lengths))
+        read = model.encode(document.tokens, Where.ragged(document.lengths))
         alone = [
-            model.read(document.tokens[row : row + 1, :length], Where.run(1, length)).parts[0][0]
+            model.encode(document.tokens[row : row + 1, :length], Where.run(1, length)).parts[0][0]
             for row, length in enumerate(document.lengths.tolist())
         ]
         found = [part[real] for part, real in zip(read.parts[0], read.real, strict=True)]
@@ -152,7 +152,7 @@ def one_row(document: Document, row: int) -> Tensor:
     """What the model answers to one row without padding."""
     length = int(document.lengths[row])
     where = document.where(torch.zeros_like(document.lengths), document.lengths)
-    given = Given(memory=document.rows(row).memory)
+    given = Given(encoder_output=document.rows(row).encoder_output)
     if where.given.neighbours is not None:
         found = where.given.neighbours
         there = found.order[row] >= 0

@@ -9,7 +9,7 @@ from torch import Tensor
 from ...core.config import renamed_keys
 from ...core.contract import Where
 from ...core.errors import CannotStream
-from ...core.interfaces import Asked, Reads
+from ...core.interfaces import Asked, Encodes
 from ...core.state import Seen
 from ...mixers import Attention, SomeMixers
 from ...parts.inputs.audio import AnySound, AudioEmbeddings
@@ -21,7 +21,7 @@ from ..plan import Shape
 from ..stack import Stack
 
 
-class AudioEncoder(Backbone, Reads, Asked):
+class AudioEncoder(Backbone, Encodes, Asked):
     """A body that is given a sound. Its stream has fewer frames than the sound; `read` gives it with their stamps.
 
     The stamps of a call count what the front is fed: samples, or frames of a spectrogram.
@@ -55,7 +55,7 @@ class AudioEncoder(Backbone, Reads, Asked):
             raise CannotStream("a sound is heard whole; call the listener once with state=None")
         return self.mix(self.embeddings.embed(x, where), self.embeddings.frames(where))
 
-    def read(self, sound: Tensor, where: Where) -> Seen:
+    def encode(self, sound: Tensor, where: Where) -> Seen:
         """The stream of this sound, stamped, to be given to a head or to a decoder."""
         x, _ = self(sound, where)
         return Seen.of(self.embeddings.frames(where), x)

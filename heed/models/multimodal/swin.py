@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ...core.config import Flag, Positive, Share, Size, renamed_keys
 from ...core.contract import Mixer, Reach, Where
-from ...core.interfaces import Asked, Reads, Sees
+from ...core.interfaces import Asked, Encodes, Sees
 from ...core.spec import Spec
 from ...core.state import Seen
 from ...mixers import ShiftedWindow
@@ -42,7 +42,7 @@ class Stage(nn.Module):
         return (x, where) if self.merge is None else self.merge(x, where)
 
 
-class Swin(Mixer[States], Reads, Sees, Asked):
+class Swin(Mixer[States], Encodes, Sees, Asked):
     """Stages of blocks: each sees half as many rows and columns as the one before, in twice the channels.
 
     It gives fewer tokens than it takes, so not it but the stack of each of its stages obeys the laws of a mixer.
@@ -133,7 +133,7 @@ class Swin(Mixer[States], Reads, Sees, Asked):
         x, where = self.embeddings.embed(images)
         return self._merged(x, where)
 
-    def read(self, images: Tensor, where: Where) -> Seen:
+    def encode(self, images: Tensor, where: Where) -> Seen:
         """The same beside stamps, which must be about all patches of the first plane."""
         bare, grid = self.embeddings.embed(images)
         must_match(where, grid)
@@ -141,7 +141,7 @@ class Swin(Mixer[States], Reads, Sees, Asked):
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         """The same as a Mixer."""
-        return self.read(x, where).parts[0], None
+        return self.encode(x, where).parts[0], None
 
     def _merged(self, x: Tensor, where: Grid) -> Seen:
         x = self.embeddings.place(x, where)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ...core.config import ManyOf, Size, renamed_keys
 from ...core.contract import Where
 from ...core.errors import InputError
-from ...core.interfaces import Asked, Reads, Sees
+from ...core.interfaces import Asked, Encodes, Sees
 from ...core.stamps import Stamps
 from ...core.state import Seen
 from ...mixers import Attention, SomeMixers
@@ -51,7 +51,7 @@ class Distilled(Head):
 SomeViews = Annotated[HeadConfig | tuple[HeadConfig, ...], ManyOf(lambda: (*HEADS, Distilled.Config))]
 
 
-class VisionEncoder(Backbone, Reads, Sees, Asked):
+class VisionEncoder(Backbone, Encodes, Sees, Asked):
     """Patches in, stream out: the body of ViT, DeiT and of CLIP's image tower.
 
     seen = viewer.see(images)                                       # [B, C, H, W] -> a stream with its stamps
@@ -86,7 +86,7 @@ class VisionEncoder(Backbone, Reads, Sees, Asked):
         stream, _ = self.mix(x, where)
         return Seen.of(where, stream)
 
-    def read(self, images: Tensor, where: Where) -> Seen:
+    def encode(self, images: Tensor, where: Where) -> Seen:
         """The same beside stamps, which must be about as many tokens."""
         seen = self.see(images)
         must_match(where, seen)

@@ -110,7 +110,7 @@ class Funnel(Encoder):
     def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         return self.levels(self.embeddings.place(x, where), where)[-1].x, state
 
-    def read(self, tokens: Tensor, where: Where) -> Seen:
+    def encode(self, tokens: Tensor, where: Where) -> Seen:
         """The stream of these tokens; without upper layers, of fewer, and stamped so."""
         where = told(tokens, where)
         last = self.levels(self.embeddings(tokens, where), where)[-1]

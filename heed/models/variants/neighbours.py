@@ -43,9 +43,9 @@ class Glance(Headed[Nothing]):
         return ()
 
     def forward(self, x: Tensor, where: Where, state: Nothing | None = None) -> tuple[Tensor, Nothing | None]:
-        source = where.given.memory
+        source = where.given.encoder_output
         if source is None:
-            raise InputError("a neighbour looks at a source; pass where.give(memory=...)")
+            raise InputError("a neighbour looks at a source; pass where.give(encoder_output=...)")
         visible = source.real[:, None, None, :]
         blind = ~visible.any(-1, keepdim=True)
         query = self.position.turn(self.queries(x), where).masked_fill(blind, 0)
@@ -70,10 +70,10 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor, where: Where, chunk: Seen) -> Tensor:
         def itself(stream: Tensor) -> Tensor:
-            return self.itself(stream, where.give(memory=Seen.of(where, stream)))[0]
+            return self.itself(stream, where.give(encoder_output=Seen.of(where, stream)))[0]
 
         def crossed(stream: Tensor) -> Tensor:
-            return stream if self.cross is None else self.cross(stream, where.give(memory=chunk))[0]
+            return stream if self.cross is None else self.cross(stream, where.give(encoder_output=chunk))[0]
 
         middle = [] if self.cross is None else [crossed]
         y: Tensor = self.wiring(x, [itself, *middle, self.feedforward.alone])

@@ -1,4 +1,4 @@
-"""Heads: from the stream to what a user wants to know. Scores of tokens, one answer per text, one answer per token."""
+"""Heads: from the stream to what a user wants to know. LMHead of tokens, one answer per text, one answer per token."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..layers.norms import AnyNorm
 Pool: TypeAlias = Literal["first", "last", "mean", "max"]
 
 
-class Scores(nn.Linear):
+class LMHead(nn.Linear):
     """cap · tanh( (W · scale·x + b) / cap ): scores of tokens, perhaps scaled (T5) and capped (Gemma 2)."""
 
     def __init__(self, width: int, vocabulary: int, *, bias: bool, scale: float, cap: float | None) -> None:
@@ -38,7 +38,7 @@ class HeadConfig(Config):
 
 
 class Head(nn.Module):
-    """Reads the stream."""
+    """Encodes the stream."""
 
     @abstractmethod
     def forward(self, stream: Tensor, where: Stamps) -> Tensor:

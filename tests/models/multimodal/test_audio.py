@@ -80,9 +80,9 @@ def test_a_row_is_heard_as_if_it_were_alone(embeddings: Any, wiring: Any) -> Non
     sound = sounds(embeddings, 4, 31)
     for row, length in enumerate(lengths):
         sound[row, length:] = torch.nan
-    seen = model.read(sound, Where.ragged(lengths))
+    seen = model.encode(sound, Where.ragged(lengths))
     for row, length in enumerate(lengths[:3]):
-        alone = model.read(sound[row : row + 1, :length], Where.run(1, length))
+        alone = model.encode(sound[row : row + 1, :length], Where.run(1, length))
         found = seen.parts[0][row][seen.real[row]]
         assert found.shape == alone.parts[0][0].shape
         assert (found - alone.parts[0][0]).abs().max() < 1e-12
@@ -134,7 +134,7 @@ def test_a_norm_over_time_does_not_count_padding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("front", "sound", "where", "message"),
+    ("embeddings", "sound", "where", "message"),
     [
         (SMALL, torch.zeros(1, 7), Where.run(1, 7), "a sound of 7 samples is too short; one frame needs 8"),
         (SMALL, torch.zeros(1, 9, 2), Where.run(1, 9), r"samples of shape \[rows, samples\]"),
@@ -147,7 +147,7 @@ def test_a_norm_over_time_does_not_count_padding() -> None:
 def test_what_is_no_sound_is_refused(embeddings: Any, sound: Tensor, where: Where, message: str) -> None:
     model = listener(embeddings)
     with pytest.raises(InputError, match=message):
-        model.read(sound.double() if sound.is_floating_point() else sound, where)
+        model.encode(sound.double() if sound.is_floating_point() else sound, where)
 
 
 def test_a_listener_cannot_continue() -> None:
@@ -189,11 +189,11 @@ def test_a_text_is_written_from_a_sound() -> None:
     model = Seq2seq.Config(encoder=encoder, decoder=decoder).build().double().eval()
     assert isinstance(model.encoder, AudioEncoder)
     assert isinstance(model.encoder.embeddings, AudioEmbeddings)
-    memory = model.read(torch.randn(2, 9, 5).double(), Where.ragged([9, 6]))
+    memory = model.encode(torch.randn(2, 9, 5).double(), Where.ragged([9, 6]))
     assert memory.real.sum(1).tolist() == [5, 3]
     tokens = torch.randint(6, (2, 4))
-    whole, _ = model(tokens, Where.run(2, 4).give(memory=memory))
-    state = model.start(2, Given(memory=memory))
+    whole, _ = model(tokens, Where.run(2, 4).give(encoder_output=memory))
+    state = model.start(2, Given(encoder_output=memory))
     for t in range(4):
         scores, after = model(tokens[:, t : t + 1], Where.run(2, 1, start=t), state)
         assert after is not None

@@ -33,11 +33,13 @@ PLAIN = VisionEncoder.Config(
 )
 VIEWERS = (
     PLAIN,
-    PLAIN.model_copy(update={"front": PatchEmbeddings.Config(image=(10, 12), patch=(2, 2), marks=2, channels=1)}),
-    PLAIN.model_copy(update={"front": PatchEmbeddings.Config(image=(24, 24), patch=(4, 3), marks=0, position=False)}),
+    PLAIN.model_copy(update={"embeddings": PatchEmbeddings.Config(image=(10, 12), patch=(2, 2), marks=2, channels=1)}),
+    PLAIN.model_copy(
+        update={"embeddings": PatchEmbeddings.Config(image=(24, 24), patch=(4, 3), marks=0, position=False)}
+    ),
     PLAIN.model_copy(
         update={
-            "front": PatchEmbeddings.Config(
+            "embeddings": PatchEmbeddings.Config(
                 image=(24, 24), patch=(4, 4), bias=False, norm=LayerNorm(), patch_norm=LayerNorm()
             ),
             "wiring": PreNorm(final=False),
@@ -127,7 +129,7 @@ def test_images_are_independent_of_one_another(config: VisionEncoder.Config | Sw
     tokens = model.embeddings.embed(batch)[1].shape
     assert torch.allclose(model.see(batch[[2, 0]]).parts[0], whole.parts[0][[2, 0]], rtol=0, atol=1e-12)
     assert torch.equal(model(batch, Where.run(*tokens))[0], whole.parts[0])
-    assert torch.equal(model.read(batch, Where.run(*tokens)).parts[0], whole.parts[0])
+    assert torch.equal(model.encode(batch, Where.run(*tokens)).parts[0], whole.parts[0])
     assert torch.equal(copy.deepcopy(model).see(batch).parts[0], whole.parts[0])
     assert model.heads["pooled"](whole.parts[0], whole).shape == (3, 5)
 
@@ -226,7 +228,7 @@ def test_the_highest_token_ends_a_text_where_none_is_named() -> None:
 def test_a_taught_mark_has_half_a_say() -> None:
     config = PLAIN.model_copy(
         update={
-            "front": PatchEmbeddings.Config(image=(8, 8), patch=(4, 4), marks=2),
+            "embeddings": PatchEmbeddings.Config(image=(8, 8), patch=(4, 4), marks=2),
             "heads": (Distilled.Config(labels=3),),
         }
     )

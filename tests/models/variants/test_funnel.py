@@ -69,7 +69,7 @@ def test_levels_get_shorter_and_the_end_is_as_long_as_the_beginning() -> None:
 
 def test_without_upper_layers_it_gives_the_short_text() -> None:
     model = built(upper=0)
-    seen = model.read(torch.randint(17, (2, 9)), Where.ragged([9, 4]))
+    seen = model.encode(torch.randint(17, (2, 9)), Where.ragged([9, 4]))
     assert seen.parts[0].shape == (2, 5, 8)
     assert seen.order.tolist() == [[0, 1, 2, 3, 4], [0, 1, -1, -1, -1]]
 

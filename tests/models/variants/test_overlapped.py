@@ -88,11 +88,13 @@ def test_a_trained_model_gives_what_it_gave(dtype: torch.dtype) -> None:
     here, there = Where.ragged([9, 4, 1]), Where.run(3, 6)
     bound = 1e-12 if dtype == torch.float64 else 1e-5
     with torch.no_grad():
-        memories = [each.read(source, here) for each in (model, twin)]
-        scores = [each(target, there.give(memory=m))[0] for each, m in zip((model, twin), memories, strict=True)]
+        memories = [each.encode(source, here) for each in (model, twin)]
+        scores = [
+            each(target, there.give(encoder_output=m))[0] for each, m in zip((model, twin), memories, strict=True)
+        ]
         assert scores[1].dtype == dtype
         assert torch.allclose(scores[0], scores[1], rtol=0, atol=bound)
-        state = twin.start(3, Given(memory=memories[1]))
+        state = twin.start(3, Given(encoder_output=memories[1]))
         for t in range(6):
             score, after = twin(target[:, t : t + 1], Where.run(3, 1, start=t), state)
             assert after is not None
@@ -107,11 +109,11 @@ def test_a_long_source_is_within_reach() -> None:
     model = Seq2seq.Config(encoder=encoder, decoder=decoder).build().eval()
     source, where = torch.randint(VOCABULARY, (1, 300)), Where.run(1, 300)
     with pytest.raises(InputError, match="position 299 is outside 0 to 7"):
-        model.read(source, where)
+        model.encode(source, where)
     twin = unlimited(model, nearest=4, window=8)
     with torch.no_grad():
-        memory = twin.read(source, where)
-        scores, _ = twin(source[:, :5], Where.run(1, 5).give(memory=memory))
+        memory = twin.encode(source, where)
+        scores, _ = twin(source[:, :5], Where.run(1, 5).give(encoder_output=memory))
     assert memory.shape == (1, 300)
     assert scores.isfinite().all()
 

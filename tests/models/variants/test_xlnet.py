@@ -103,7 +103,7 @@ def test_a_text_is_read_segment_by_segment() -> None:
     """Every token sees its segment both ways, and what is kept of the stream before."""
     model, tokens = reader(), ids()
     first, memory = model.read_on(tokens[:, :5], Where.run(ROWS, 5), keep=4)
-    assert torch.allclose(first, model.read(tokens[:, :5], Where.run(ROWS, 5)).parts[0], rtol=0, atol=BOUND)
+    assert torch.allclose(first, model.encode(tokens[:, :5], Where.run(ROWS, 5)).parts[0], rtol=0, atol=BOUND)
     assert [seen.position.tolist()[0] for seen in memory] == [[1, 2, 3, 4]] * 2
     second, after = model.read_on(tokens[:, 5:], Where.run(ROWS, 3, start=5), memory, keep=4)
     assert [seen.position.tolist()[0] for seen in after] == [[4, 5, 6, 7]] * 2
@@ -114,7 +114,7 @@ def test_a_text_is_read_segment_by_segment() -> None:
         y, _ = block(longer, Where.run(ROWS, 7, start=1))
         x = y[:, 4:]
     assert torch.allclose(second, x, rtol=0, atol=BOUND)
-    assert not torch.allclose(second, model.read(tokens[:, 5:], where).parts[0], rtol=0, atol=1e-6)
+    assert not torch.allclose(second, model.encode(tokens[:, 5:], where).parts[0], rtol=0, atol=1e-6)
 
 
 @torch.no_grad()
@@ -158,7 +158,7 @@ def test_what_looks_both_ways_has_no_state() -> None:
 
 def test_heads_are_asked() -> None:
     model = reader(heads=Pooled.Config(pool="last", activation="tanh", labels=3))
-    seen = model.read(torch.stack((ids(), ids(1) % 2), -1), Where.ragged([TOKENS, 5]))
+    seen = model.encode(torch.stack((ids(), ids(1) % 2), -1), Where.ragged([TOKENS, 5]))
     assert model.heads["pooled"](seen.parts[0], seen).shape == (ROWS, 3)
     assert model.embeddings.fields == 2
 

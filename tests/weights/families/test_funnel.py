@@ -122,7 +122,7 @@ def test_a_loaded_model_pools_each_row_by_its_own_length(name: str, more: dict[s
     assert isinstance(ours, Funnel)
     tokens, lengths = ids(3, 21, VOCABULARY), (21, 10, 13)
     with torch.no_grad():
-        read = ours.read(tokens, Where.ragged(lengths))
+        read = ours.encode(tokens, Where.ragged(lengths))
     for row, length in enumerate(lengths):
         alone = said(theirs, {"input_ids": tokens[row : row + 1, :length]})["last_hidden_state"][0]
         assert int(read.real[row].sum()) == len(alone)

@@ -65,9 +65,9 @@ def test_t5_with_a_head_of_its_own(tmp_path: Path) -> None:
     model = in_full(model.eval())
     opened, ours = loaded(path.parent)
     source, target = ids(2, READ, VOCABULARY), ids(2, WRITTEN, VOCABULARY, seed=1)
-    memory = ours.read(source, Where.run(2, READ))
+    memory = ours.encode(source, Where.run(2, READ))
     wanted = model(input_ids=source, decoder_input_ids=target).logits
-    close(ours(target, Where.run(2, WRITTEN).give(memory=memory))[0], wanted, EXACT)
+    close(ours(target, Where.run(2, WRITTEN).give(encoder_output=memory))[0], wanted, EXACT)
     again = returned(opened, tmp_path / "ours", model)
     assert torch.equal(again(input_ids=source, decoder_input_ids=target).logits, wanted)
 
@@ -79,11 +79,11 @@ def test_t5_of_old_files(tmp_path: Path) -> None:
     tensors = load_file(path)
     table = tensors["shared.weight"]
     source, where = ids(2, READ, VOCABULARY), Where.run(2, READ)
-    wanted = loaded(tmp_path)[1].read(source, where).parts[0]
+    wanted = loaded(tmp_path)[1].encode(source, where).parts[0]
     names = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"
     unused = {"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": table[:32, :3].clone()}
     save_file(tensors | {name: table.clone() for name in names} | unused, path)
-    close(loaded(tmp_path)[1].read(source, where).parts[0], wanted, EXACT)
+    close(loaded(tmp_path)[1].encode(source, where).parts[0], wanted, EXACT)
     save_file(tensors | {names[1]: table + 1e-3}, path)
     with pytest.raises(WeightsError, match=r"are tied in this model, but differ by up to 0\.001"):
         weights.load(tmp_path)
@@ -97,9 +97,9 @@ def test_no_token_is_left_out_for_want_of_capacity(tmp_path: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"expert_capacity": 1}))
     source, target = ids(2, READ, VOCABULARY), ids(2, WRITTEN, VOCABULARY, seed=1)
     _, ours = loaded(tmp_path)
-    memory = ours.read(source, Where.run(2, READ))
+    memory = ours.encode(source, Where.run(2, READ))
     wanted = model(input_ids=source, decoder_input_ids=target).logits  # with room for all
-    close(ours(target, Where.run(2, WRITTEN).give(memory=memory))[0], wanted, EXACT)
+    close(ours(target, Where.run(2, WRITTEN).give(encoder_output=memory))[0], wanted, EXACT)
 
 
 ALONE = {"t5": transformers.T5EncoderModel, "umt5": transformers.UMT5EncoderModel}
@@ -129,9 +129,9 @@ def test_bart_saved_bare(tmp_path: Path) -> None:
     opened, ours = loaded(path.parent)
     source, target = ids(2, READ, VOCABULARY), ids(2, WRITTEN, VOCABULARY, seed=1)
     wanted = model(input_ids=source, decoder_input_ids=target)
-    memory = ours.read(source, Where.run(2, READ))
+    memory = ours.encode(source, Where.run(2, READ))
     close(memory.parts[0], wanted.encoder_last_hidden_state, EXACT)
-    stream, head = ours.apart(target, Where.run(2, WRITTEN).give(memory=memory))
+    stream, head = ours.apart(target, Where.run(2, WRITTEN).give(encoder_output=memory))
     close(stream, wanted.last_hidden_state, EXACT)
     assert not [name for name, _ in head.named_parameters() if name == "bias"]
     again = returned(opened, tmp_path / "ours", model)

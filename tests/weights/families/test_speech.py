@@ -63,18 +63,18 @@ def whisper_agrees(model: Any, folder: Path) -> None:
     assert isinstance(ours, Seq2seq)
     features, target = sound(2, config.num_mel_bins, 2 * config.max_source_positions), ids(2, 7, config.vocab_size)
     wanted = model(input_features=features, decoder_input_ids=target)
-    memory = ours.read(features.mT, Where.run(2, features.shape[2]))
+    memory = ours.encode(features.mT, Where.run(2, features.shape[2]))
     close(memory.parts[0], wanted.encoder_last_hidden_state, EXACT)
-    close(ours(target, Where.run(2, 7).give(memory=memory))[0], wanted.logits, EXACT)
+    close(ours(target, Where.run(2, 7).give(encoder_output=memory))[0], wanted.logits, EXACT)
 
     shorter = model(input_features=features[1:], decoder_input_ids=target[1:, :4]).logits
-    close(ours(target, Where.ragged([7, 4]).give(memory=memory))[0][1:, :4], shorter, EXACT)
+    close(ours(target, Where.ragged([7, 4]).give(encoder_output=memory))[0][1:, :4], shorter, EXACT)
 
     tokens = target[:, :1]
     for _ in range(5):
         scores = model(input_features=features, decoder_input_ids=tokens).logits[:, -1]
         tokens = torch.cat((tokens, scores.argmax(-1, keepdim=True)), 1)
-    written, _ = greedy(ours, target[:, :1], Where.run(2, 1), 5, Given(memory=memory))
+    written, _ = greedy(ours, target[:, :1], Where.run(2, 1), 5, Given(encoder_output=memory))
     assert torch.equal(written, tokens[:, 1:])
 
     again = returns(opened, folder / "ours", model)
@@ -92,8 +92,8 @@ def test_whisper_without_prefix(tmp_path: Path) -> None:
     assert isinstance(opened.model, Seq2seq)
     features, target = sound(1, 5, 18), ids(1, 4, 37)
     wanted = model(input_features=features, decoder_input_ids=target).last_hidden_state
-    memory = opened.model.read(features.mT, Where.run(1, 18))
-    close(opened.model.decoder.apart(target, Where.run(1, 4).give(memory=memory))[0], wanted, EXACT)
+    memory = opened.model.encode(features.mT, Where.run(1, 18))
+    close(opened.model.decoder.apart(target, Where.run(1, 4).give(encoder_output=memory))[0], wanted, EXACT)
     again = returns(opened, tmp_path / "ours", model)
     assert torch.equal(again(input_features=features, decoder_input_ids=target).last_hidden_state, wanted)
 
@@ -154,7 +154,7 @@ def answer(model: Any, **inputs: Tensor) -> Tensor:
 
 
 def heard(model: AudioEncoder, waves: Tensor, where: Where) -> Tensor:
-    seen = model.read(waves, where)
+    seen = model.encode(waves, where)
     stream = seen.parts[0]
     found: Tensor = model.heads["tagged"](stream, seen) if "tagged" in model.heads else stream
     return found

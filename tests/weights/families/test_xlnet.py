@@ -159,7 +159,7 @@ def test_a_reader_looks_both_ways_and_answers(name: str, tmp_path: Path) -> None
     out = model(**{key: value[:, None] if "Multiple" in name else value for key, value in given.items()})
     fields = torch.stack((tokens, kinds), -1)
     fields[1] = fields[1].roll(-3, 0)
-    seen = ours.read(fields, Where.ragged([TOKENS, 4]))
+    seen = ours.encode(fields, Where.ragged([TOKENS, 4]))
     answer = next((head(seen.parts[0], seen) for head in ours.heads.values()), seen.parts[0])
     theirs = out.start_logits if "Question" in name else out[0]
     made = answer[..., 0] if "Question" in name else answer

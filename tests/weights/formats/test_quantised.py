@@ -18,7 +18,7 @@ from heed.mixers import Attention
 from heed.models import Decoder
 from heed.parts.layers.embeddings import Rounded
 from heed.parts.layers.linears import Edited, Grouped, Int8
-from heed.parts.outputs.heads import Scores
+from heed.parts.outputs.heads import LMHead
 from heed.runs.convert import convert
 from heed.weights import load, write
 from heed.weights.edits import LoRA, Quantised, edit
@@ -95,7 +95,7 @@ def test_tokens_that_are_unknown_are_told() -> None:
 def test_numbers_that_somebody_needs_stay() -> None:
     """A head that is more than a matrix, or is left out, keeps the table that it is tied to."""
     capped = edit(decoder(cap=5.0), Quantised())
-    assert isinstance(capped.head, Scores)
+    assert isinstance(capped.head, LMHead)
     assert type(capped.embeddings.table) is nn.Embedding
     assert capped.head.weight is capped.embeddings.table.weight
     left = edit(decoder(), Quantised(but="head"))

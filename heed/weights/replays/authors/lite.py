@@ -310,7 +310,7 @@ def outputs(folder: Folder) -> Outputs:
     tokens = sequence(folder, "src_tokens")
     source = Padded.of(tokens != padding, "ranks")
     with _filled(translator.encoder, tokens.shape[1]):
-        memory = translator.read(source.aligned(tokens), source.where)
+        memory = translator.encode(source.aligned(tokens), source.where)
         made = {"encoder_out": _time_first(source.back(memory.parts[0]))}
         if "lsra0_input_TBC" in (folder.wanted or ()):
             made |= _alone(folder, translator, source)
@@ -321,7 +321,7 @@ def outputs(folder: Folder) -> Outputs:
         sequences = f"{stem or 'generate.'}sequences"
         asked = folder.extra(sequences)[:, :1] if sequences in (folder.wanted or ()) else None
         prompt = torch.full((len(tokens), 1), START) if asked is None else asked
-        written, scores = greedy(translator, prompt, Where.run(*prompt.shape), steps, Given(memory=memory))
+        written, scores = greedy(translator, prompt, Where.run(*prompt.shape), steps, Given(encoder_output=memory))
         made |= {sequences: torch.cat((prompt, written), 1), sequences.replace("sequences", "step_logits"): scores}
     return made
 
@@ -349,7 +349,7 @@ def _decoded(folder: Folder, translator: Seq2seq, source: Padded, memory: Seen, 
             "for tokens; heed replays targets whose padding comes last"
         )
     shown = Padded.of(real, "ranks")
-    where = shown.where.give(memory=memory)
+    where = shown.where.give(encoder_output=memory)
     with look(decoder.stack, f"blocks.{len(decoder.stack.order) - 1}.cross.weights") as seen:
         inner = streams(decoder.stack, decoder.embeddings(target, where), where)
     ((weights,),) = seen.values()
@@ -357,7 +357,7 @@ def _decoded(folder: Folder, translator: Seq2seq, source: Padded, memory: Seen, 
     made["avg_cross_attn"] = shown.pairs_back(weights, source).mean(1)
     made["logits"] = decoder.head(decoder.stack.ends.leave(inner[-1]))
     if folder.wants("logits_incremental"):
-        state, scores = translator.start(len(target), Given(memory=memory)), []
+        state, scores = translator.start(len(target), Given(encoder_output=memory)), []
         for column in range(target.shape[1]):
             score, after = translator(target[:, column : column + 1], where.cut(column, column + 1), state)
             assert after is not None  # a state came in, so one comes out

@@ -100,7 +100,7 @@ def outputs(folder: Folder) -> Outputs:
 
     memory = Seen.of(hidden.where, last)
     shown = Padded.of(torch.ones(target.shape[:2], dtype=torch.bool))
-    inner = streams(pair.decoder, target, shown.where.give(memory=memory))
+    inner = streams(pair.decoder, target, shown.where.give(encoder_output=memory))
     made |= {"decoder_out": pair.decoder.ends.leave(inner[-1])} | _both("dec", inner[1:])
     return {name: tensor.transpose(0, 1).contiguous() for name, tensor in made.items()}
 

@@ -94,7 +94,7 @@ def torch_outputs(folder: Folder) -> Outputs:
     model = torch_model(folder)
     source, target = sequence(folder, "src"), sequence(folder, "tgt")
     hidden = Padded.hiding(folder, "src_key_padding_mask", source)
-    memory = model.read(hidden.aligned(source), hidden.where)
+    memory = model.encode(hidden.aligned(source), hidden.where)
     made = {"memory": hidden.back(memory.parts[0])}
     stream, logits = decoded(model, target, Padded.hiding(folder, "tgt_key_padding_mask", target), memory)
     made |= {"decoder_out": stream, "logits": logits}
@@ -106,7 +106,7 @@ def torch_outputs(folder: Folder) -> Outputs:
 
 def decoded(model: Seq2seq, target: Tensor, hidden: Padded, memory: Seen) -> tuple[Tensor, Tensor]:
     """What the decoder makes of a whole target: its stream, and the scores of the next token."""
-    where, decoder = hidden.where.give(memory=memory), model.decoder
+    where, decoder = hidden.where.give(encoder_output=memory), model.decoder
     stream, _ = decoder.stack(decoder.embeddings(hidden.aligned(target), where), where)
     return hidden.back(stream), hidden.back(decoder.head(stream))
 
@@ -114,7 +114,7 @@ def decoded(model: Seq2seq, target: Tensor, hidden: Padded, memory: Seen) -> tup
 def greedy(model: Seq2seq, memory: Seen, steps: int) -> tuple[Tensor, Tensor]:
     """The likeliest token after the likeliest token, from `START` on, one per call; and the scores of every step."""
     rows = memory.shape[0]
-    state = model.start(rows, Given(memory=memory))
+    state = model.start(rows, Given(encoder_output=memory))
     tokens, scores = [torch.full((rows, 1), START)], []
     for step in range(steps):
         score, after = model(tokens[-1], Where.run(rows, 1, start=step), state)
@@ -191,7 +191,7 @@ def annotated_outputs(folder: Folder) -> Outputs:
     model = annotated_model(folder)
     source, target = sequence(folder, "src"), sequence(folder, "tgt")
     hidden = Padded.of(_visible(folder, "src_mask", 1, source)[:, 0])
-    memory = model.read(hidden.aligned(source), hidden.where)
+    memory = model.encode(hidden.aligned(source), hidden.where)
     shown = _unpadded(folder, _visible(folder, "tgt_mask", target.shape[1], target))
     stream, logits = decoded(model, target, Padded.of(shown), memory)
     return {

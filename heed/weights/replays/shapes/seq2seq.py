@@ -52,14 +52,14 @@ def written(model: Seq2seq, family: Family, folder: Folder, memory: Seen, source
         asked = "decoder_input_ids" in folder.inputs and not stem
         prompt = sequence(folder, "decoder_input_ids") if asked else torch.full((rows, 1), _begun(family, folder).start)
         where = Where.run(rows, prompt.shape[1])
-        tokens, made[f"{stem}step_logits"] = greedy(model, prompt, where, steps, Given(memory=memory))
+        tokens, made[f"{stem}step_logits"] = greedy(model, prompt, where, steps, Given(encoder_output=memory))
         made[f"{stem}sequences"] = torch.cat((prompt, tokens), 1)
     return made
 
 
 def decoded(model: Seq2seq, target: Tensor, padded: Padded, memory: Seen, source: Padded) -> Outputs:
     """Of a whole target: `decoder_hidden_states`, both attentions, `last_hidden_state`, `logits`."""
-    decoder, where = model.decoder, padded.where.give(memory=memory)
+    decoder, where = model.decoder, padded.where.give(encoder_output=memory)
     depths = Depths.of(decoder.stack, decoder.embeddings(padded.aligned(target), where), where)
     stream = depths.streams[-1]
     made = depths.named(padded, source, side="decoder_")

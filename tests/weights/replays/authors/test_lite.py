@@ -68,8 +68,8 @@ def test_a_row_by_itself_is_what_it_is_in_a_batch() -> None:
     """Where the reference's rows see the bias of padding, heed's do not: only a replay fills them up."""
     folder = Folder.open(GOLDEN / CASES[0])
     model, tokens = lite.model(folder).double(), folder.input("src_tokens")
-    both = model.read(tokens, Where.ragged([14, 9])).parts[0]
-    alone = model.read(tokens[1:, :9], Where.run(1, 9)).parts[0]
+    both = model.encode(tokens, Where.ragged([14, 9])).parts[0]
+    alone = model.encode(tokens[1:, :9], Where.run(1, 9)).parts[0]
     assert torch.allclose(both[1, :9], alone[0], rtol=0, atol=1e-12)
     recorded = load_file(GOLDEN / CASES[0] / "outputs.safetensors")["encoder_out"].transpose(0, 1)
     assert (alone[0] - recorded[1, :9]).abs().max() > 1e-3

@@ -53,8 +53,8 @@ def test_whole_and_in_pieces(seed: int) -> None:
     here, where, made = Where.ragged([12, 8]), Where.run(*target.shape[:2]), []
     with torch.no_grad():
         memory = Seen.of(here, pair.encoder(source, here)[0])
-        whole, _ = pair.decoder(target, where.give(memory=memory))
-        state = pair.decoder.start(len(target), Given(memory=memory))
+        whole, _ = pair.decoder(target, where.give(encoder_output=memory))
+        state = pair.decoder.start(len(target), Given(encoder_output=memory))
         for begin, end in pieces(target.shape[1], seed):
             piece, after = pair.decoder(target[:, begin:end], where.cut(begin, end), state)
             assert after is not None

@@ -77,10 +77,10 @@ def test_whole_and_in_pieces(case: str, seed: int) -> None:
     source, target = folder.input("src"), folder.input("tgt")
     rows, length = target.shape
     with torch.no_grad():
-        memory = model.read(source, Where.ragged([14, 9]))
-        where = Where.run(rows, length).give(memory=memory)
+        memory = model.encode(source, Where.ragged([14, 9]))
+        where = Where.run(rows, length).give(encoder_output=memory)
         whole, _ = model(target, where)
-        state, pieces = model.start(rows, Given(memory=memory)), []
+        state, pieces = model.start(rows, Given(encoder_output=memory)), []
         chosen = torch.randperm(length - 1, generator=torch.Generator().manual_seed(seed))[:4].sort().values + 1
         for begin, end in zip([0, *chosen.tolist()], [*chosen.tolist(), length], strict=True):
             piece, after = model(target[:, begin:end], where.cut(begin, end), state)
@@ -233,9 +233,9 @@ def test_padding_is_read_off_the_target_mask(tmp_path: Path) -> None:
         for row in range(2):  # each row alone, its real tokens only, at the columns that they have
             columns = source[row].nonzero().T
             here = Where(torch.arange(columns.shape[1])[None], columns)
-            memory = model.read(folder.input("src")[row, columns[0]][None], here)
+            memory = model.encode(folder.input("src")[row, columns[0]][None], here)
             shown = target[row].nonzero().T
-            where = Where(torch.arange(shown.shape[1])[None], shown).give(memory=Seen.of(here, *memory.parts))
+            where = Where(torch.arange(shown.shape[1])[None], shown).give(encoder_output=Seen.of(here, *memory.parts))
             logits, _ = model(folder.input("tgt")[row, shown[0]][None], where)
             gap = (made["log_probs"][row, shown[0]] - logits[0].log_softmax(-1)).abs().max().item()
             assert gap <= 10 * TOLERANCES["annotated_transformer/seq2seq"]["absolute"]
