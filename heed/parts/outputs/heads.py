@@ -1,4 +1,4 @@
-"""Heads: from the stream to what a user wants to know. LMHead of tokens, one answer per text, one answer per token."""
+"""Heads: from the stream to what a user wants to know. Logits of tokens, one answer per text, one answer per token."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class HeadConfig(Config):
 
 
 class Head(nn.Module):
-    """Encodes the stream."""
+    """Reads the stream."""
 
     @abstractmethod
     def forward(self, stream: Tensor, where: Stamps) -> Tensor:
