@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .diagnose import Diagnosis
-from .outcome import Outcome, Status
+from ..diagnose import Diagnosis
+from ..outcome import Outcome, Status
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from .diagnose import Diagnosis
-from .outcome import Outcome, Status, Sure
+from ..diagnose import Diagnosis
+from ..outcome import Outcome, Status, Sure
 from .report import Report
 
 MARKS = {Status.PASS: ("✓", "green"), Status.FAIL: ("✗", "bold red"), Status.NONE: ("·", "dim")}

@@ -1,4 +1,4 @@
-"""Statements about the kernel that chooses tokens: it draws what sampling written out in torch draws."""
+"""Statements about the sampling kernel: it draws what sampling written out in torch draws."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ STRATEGIES: tuple[SamplingConfig, ...] = (
 def choices() -> list[Finding]:
     """Tokens that are not those of the written-out form; a draw would have to fall within rounding of a border."""
     return [
-        Finding("kernels", _wrong(how, scores), 0.0, f"{how!r} from {scores.shape[1]} tokens")
+        Finding("kernels", _wrong(how, logits), 0.0, f"{how!r} from {logits.shape[1]} tokens")
         for how in STRATEGIES
-        for scores in _scores()
+        for logits in _logits()
     ]
 
 
 def ranks() -> list[Finding]:
-    """Log p of the likeliest tokens."""
+    """Top-k log-probabilities."""
     found = []
-    for scores in _scores():
-        count = min(7, scores.shape[1])
-        apart = (likeliest(scores, count)[0] - scores.log_softmax(1).topk(count).values).abs().max()
-        found.append(Finding("kernels", float(apart), 4e-6, f"the {count} likeliest of {scores.shape[1]} tokens"))
+    for logits in _logits():
+        count = min(7, logits.shape[1])
+        apart = (likeliest(logits, count)[0] - logits.log_softmax(1).topk(count).values).abs().max()
+        found.append(Finding("kernels", float(apart), 4e-6, f"top {count} of {logits.shape[1]} tokens"))
     return found
 
 
-def _scores() -> Iterator[Tensor]:
+def _logits() -> Iterator[Tensor]:
     """Odd sizes; flat, steep, and many equal ones."""
     draw = torch.Generator().manual_seed(0)
     for vocabulary in (1, 17, 130, 5003):
@@ -52,10 +52,10 @@ def _scores() -> Iterator[Tensor]:
         yield from (0.01 * plain, 9 * plain, (2 * plain).round())
 
 
-def _wrong(how: SamplingConfig, scores: Tensor) -> float:
+def _wrong(how: SamplingConfig, logits: Tensor) -> float:
     rule = Choice(torch.ones(ROWS, dtype=torch.bool), enough=1, ends=torch.empty(0, dtype=torch.long))
     one, other, wrong = how.start(ROWS), how.start(ROWS), 0.0
     for _ in range(DRAWS):
-        wrong += float((chosen(scores, other.told(rule, 1))[0] != one(scores)).sum())
+        wrong += float((chosen(logits, other.told(rule, 1))[0] != one(logits)).sum())
         other.used(1)
     return wrong

@@ -204,7 +204,7 @@ def discover(
     signature = Signature.of(target)
     problems = list[str]()
     own = dict.fromkeys(signature.all(Role.TABLES)[:1], tables) if tables is not None else {}
-    square = [replace(sizes, rows=sizes.tokens) for sizes in trials[:1]]  # for those who take rows for tokens
+    square = [replace(sizes, rows=sizes.tokens) for sizes in trials[:1]]  # for targets that take rows for tokens
     for call in (call for sizes in (*trials, *square) for call in _all_ways(target, signature, sizes, own)):
         try:
             with torch.no_grad():
@@ -233,7 +233,7 @@ def _all_ways(target: Any, signature: Signature, sizes: Sizes, own: Mapping[str,
 
 
 def ways(target: Any, signature: Signature, sizes: Sizes, given: Mapping[str, Any]) -> Iterator[Call]:
-    """Ways to call the target, the likeliest first."""
+    """Ways to call the target, the most likely first."""
     for face, axes in _faces(target, signature):
         for fixed, made in _beside(signature, sizes, face, given):
             yield Call(target, signature, sizes, face, axes, fixed=fixed, made=made)

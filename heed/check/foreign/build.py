@@ -62,7 +62,7 @@ def lively(module: nn.Module, seed: int) -> nn.Module:
             if not weight.is_floating_point() or not weight.numel():
                 continue
             noise = torch.randn(weight.shape, generator=draw, dtype=torch.float64)
-            if not float(weight.abs().max()) < WILD:  # nobody has set it yet: whatever lay in memory
+            if not float(weight.abs().max()) < WILD:  # not set yet: whatever lay in memory
                 weight.copy_(noise / weight.shape[-1] ** 0.5)
             elif weight.dim() < 2 or not bool(weight.abs().max() > 0):
                 weight.add_(0.1 * noise)
@@ -124,7 +124,7 @@ def candidates(
     lacking = [name for name in needed if name not in given and ours[name] is MISSING]
     if lacking:
         raise CannotCheck(
-            f"nobody knows what {_name(make)} wants as {', '.join(lacking)}; give it: "
+            f"it is unknown what {_name(make)} wants as {', '.join(lacking)}; give it: "
             f"--init '{{\"{lacking[0]}\": ...}}'"
         )
     known = {name: value for name, value in ours.items() if value is not MISSING}
@@ -164,10 +164,10 @@ def configured(parameter: inspect.Parameter, sizes: Sizes, make: Callable[..., A
             return _configuration(kind, sizes)
         except Exception:  # the next one may do
             continue
-    return Answers(sizes)
+    return GuessedConfig(sizes)
 
 
-class Answers:
+class GuessedConfig:
     """A configuration that knows every size by its usual names."""
 
     def __init__(self, sizes: Sizes) -> None:
@@ -178,7 +178,7 @@ class Answers:
         if word is not None:
             return getattr(self._sizes, word)
         if name.startswith("__") or (plain_value(name) is None and name not in {"device", "dtype"}):
-            raise AttributeError(f"the configuration was asked for {name!r}, which nobody knows; give --init")
+            raise AttributeError(f"the configuration was asked for {name!r}, which is unknown; give --init")
         return plain_value(name)
 
     def __getitem__(self, name: str) -> Any:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from ..core.atomic import replacing
-from .bugs import BUGS
-from .outcome import Status
+from ...core.atomic import replacing
+from ..bugs import BUGS
+from ..outcome import Status
 from .report import Report
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..core.errors import HeedError
+from ...core.errors import HeedError
 
 
 class CannotCheck(HeedError, RuntimeError):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
-from .diagnose import Diagnosis
-from .outcome import Status
+from ..diagnose import Diagnosis
+from ..outcome import Status
 from .render import MARKS, SURE
 from .report import Report
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.cases import arrived
-from ..core.contract import Mixer, Where
-from ..core.state import Seen
+from ...core.cases import arrived
+from ...core.contract import Mixer, Where
+from ...core.state import Seen
 from .words import Sizes, size_word
 
 
@@ -27,7 +27,7 @@ class Adapted(nn.Module):
 
 
 class Ours(nn.Module):
-    """A mixer of heed, beside a source if it looks at one; neighbours arrive for those who ask for them."""
+    """A mixer of heed, beside a source if it looks at one; neighbours arrive for mixers that ask for them."""
 
     def __init__(self, mixer: Mixer[Any]) -> None:
         super().__init__()

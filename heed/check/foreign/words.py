@@ -22,7 +22,7 @@ class Role(StrEnum):
     MASK = "mask"  # who sees whom, or who is there at all: an experiment tells
     PADDING = "padding"  # who is there at all
     LENGTHS = "lengths"  # how many are there
-    CAUSAL = "causal"  # a switch: nobody looks ahead
+    CAUSAL = "causal"  # a switch: causal or not
     CACHE = "cache"
     USE_CACHE = "use cache"
     PLACE = "place"  # where the first token stands
@@ -181,7 +181,7 @@ def is_dropout(name: str) -> bool:
 
 
 def says_causal(name: str) -> bool:
-    """Whether a name tells that nobody looks ahead."""
+    """Whether a name says causal."""
     words = re.findall(r"[A-Z]?[a-z]+", name)
     told = {word.lower() for word in words}
     return bool(told & {"causal", "autoregressive", "gpt", "masked"})
