@@ -22,7 +22,7 @@ _WHERE = {  # public name -> module that holds it
     "nbytes": "core.state",
     "select": "core.state",
     "to": "core.state",
-    "attend": "parts.attend",
+    "attend": "parts.attention.attend",
     "look": "parts.look",
     "build": "models",
     "edit": "weights.edits",
