@@ -1,4 +1,4 @@
-"""Involution along a sequence: every token makes a kernel of itself, which many channels share."""
+"""Involution (Li et al. 2021) along a sequence: every token generates a kernel that the channels of a group share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mamba: a state space whose steps are chosen by what it reads, so that it may keep or forget."""
+"""Mamba (Gu & Dao 2023): a selective state space, whose parameters depend on the input."""
 
 from __future__ import annotations
 

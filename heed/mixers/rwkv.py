@@ -1,4 +1,4 @@
-"""RWKV: a mean of all values so far, weighted by their keys and by how long ago they were, as a recurrence."""
+"""Time mixing of RWKV-4 (Peng et al. 2023): a weighted mean of all values so far, with a decay per channel."""
 
 from __future__ import annotations
 

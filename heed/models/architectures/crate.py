@@ -1,4 +1,4 @@
-"""CRATE (Yu et al. 2023): a transformer whose layers are steps of one optimisation, sparse rate reduction.
+"""CRATE (Yu et al. 2023): a white-box transformer whose layers are steps of sparse rate reduction.
 
 Each layer first compresses the tokens towards subspaces (`mssa`), then rewrites them as sparse codes (`ista`). What the
 paper claims can be looked at, layer by layer:

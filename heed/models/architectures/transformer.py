@@ -1,4 +1,4 @@
-"""The original Transformer (Vaswani et al. 2017), and the two variants of it that most people have met.
+"""The original Transformer (Vaswani et al. 2017), and what torch.nn and the Annotated Transformer make of it.
 
 transformer(37000)                              the paper's base model: shared and tied vocabulary of 37,000
 transformer(37000, size=BIG)

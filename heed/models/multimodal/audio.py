@@ -1,4 +1,4 @@
-"""Listener: a sound to a stream in which every frame has heard all others."""
+"""Audio encoder, as in Whisper (Radford et al. 2022): log-mel frames to hidden states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Towers: one reads texts, one sees images; what belongs together points the same way (CLIP, Radford et al. 2021)."""
+"""CLIP (Radford et al. 2021): a text encoder and an image encoder with one embedding space."""
 
 from __future__ import annotations
 

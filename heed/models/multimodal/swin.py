@@ -1,4 +1,4 @@
-"""Swin: a plane of patches, mixed in shifted windows and merged two by two from stage to stage (Liu et al. 2021)."""
+"""Swin Transformer (Liu et al. 2021): shifted-window attention in stages that merge patches."""
 
 from __future__ import annotations
 

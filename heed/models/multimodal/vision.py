@@ -1,4 +1,4 @@
-"""Viewer: an image to a stream in which every patch has looked at all others (Dosovitskiy et al. 2021)."""
+"""Vision Transformer: ViT (Dosovitskiy et al. 2021) and DeiT (Touvron et al. 2021), images to hidden states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A decoder with an adaptive vocabulary: rare tokens have fewer channels, and most losses do not look at them."""
+"""Adaptive input (Baevski & Auli 2019) and adaptive softmax (Grave et al. 2017): rare tokens have fewer channels."""
 
 from __future__ import annotations
 

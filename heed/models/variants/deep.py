@@ -1,4 +1,4 @@
-"""The deep character Transformer (Al-Rfou et al. 2018): many layers, which learn because all of them are asked."""
+"""Character Transformer with auxiliary losses (Al-Rfou et al. 2018, Character-Level LM with Deeper Self-Attention)."""
 
 from __future__ import annotations
 

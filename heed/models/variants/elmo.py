@@ -1,4 +1,4 @@
-"""ELMo (Peters et al. 2018): two language models, one for each direction, whose layers are mixed into one reading."""
+"""ELMo (Peters et al. 2018): a forward and a backward language model, whose layers are mixed into embeddings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Funnel Transformer: a text gets shorter from block to block, and at the end is as long as it was."""
+"""Funnel-Transformer (Dai et al. 2020): an encoder that pools the sequence between blocks, and upsamples at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The encoder of retrieved neighbours (Borgeaud et al. 2022), which reads them beside the chunk they are of."""
+"""The encoder of retrieved neighbours in RETRO (Borgeaud et al. 2022)."""
 
 from __future__ import annotations
 

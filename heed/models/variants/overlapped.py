@@ -1,4 +1,4 @@
-"""Long sources: an encoder that reads them in overlapping windows."""
+"""Long sources in overlapping windows, as in SLED (Ivgi et al. 2022) and Unlimiformer (Bertsch et al. 2023)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RETRO: a decoder that looks at neighbours of its text, retrieved chunk by chunk (Borgeaud et al. 2022)."""
+"""RETRO (Borgeaud et al. 2022): a decoder with chunked cross-attention to retrieved neighbours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recurrent memory Transformer: a few tokens carry what was said from one segment to the next."""
+"""Recurrent Memory Transformer (Bulatov, Kuratov & Burtsev 2022): memory tokens carried from segment to segment."""
 
 from __future__ import annotations
 

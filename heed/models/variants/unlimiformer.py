@@ -1,4 +1,4 @@
-"""A trained encoder-decoder for sources of any length, without training (Bertsch et al. 2023, Unlimiformer)."""
+"""Unlimiformer (Bertsch et al. 2023): a trained encoder-decoder for sources of any length, without training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""XLNet: every token is predicted from any others, by a second stream that does not know it (Yang et al. 2019)."""
+"""XLNet (Yang et al. 2019): permutation language modelling with two-stream attention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""YOCO: a decoder of two halves, whose keys and values are kept once, whatever its depth (Sun et al. 2024)."""
+"""YOCO (Sun et al. 2024): a decoder-decoder that keeps one KV cache for all upper layers."""
 
 from __future__ import annotations
 
