@@ -17,7 +17,7 @@ from ..block import Block, States
 from ..decoder import Decoder
 
 
-class Deep(Decoder, Rehearses):
+class DeepDecoder(Decoder, Rehearses):
     """A decoder whose layers each have learned positions, and in training predict, too, with heads of their own.
 
         loss = Σ_l Σ_a w_a · CE( W_la x_l[t], token t + a ),   w_1 = 1, w_2 = 1/2,   over layers l that still take part
@@ -36,8 +36,8 @@ class Deep(Decoder, Rehearses):
         target_weight: Positive = 0.5  # of those beyond the next one
         wiring: AnyWiring = PostNorm()
 
-        def build(self) -> Deep:
-            return Deep(self)
+        def build(self) -> DeepDecoder:
+            return DeepDecoder(self)
 
     config: Config
 

@@ -28,7 +28,7 @@ class Elmo(Decoder, Rehearses):
     """A language model that learns both ways: log p(x_t | x_<t) + log p(x_t | x_>t), with one table and one head.
 
     What it says, and what is reported as its loss, is the next token: as a decoder it is its forward half and streams.
-    `backward` is a second stack for the reversed text. What both have learnt is read by an `ElmoReader`.
+    `backward` is a second stack for the reversed text. What both have learnt is read by an `ElmoEncoder`.
     """
 
     class Config(Decoder.Config):
@@ -55,7 +55,7 @@ class Elmo(Decoder, Rehearses):
         return stream if self.narrow is None else self.narrow(stream)
 
 
-class ElmoReader(Encoder):
+class ElmoEncoder(Encoder):
     """What an `Elmo` knows of a token in its text: γ·Σ_l s_l [forward_l ; backward_l], s = softmax(w), l = 0 ... depth.
 
     Layer 0 is the embedding, twice. γ and w are learnt for each use. The stream is twice as wide as the model and costs
@@ -63,11 +63,11 @@ class ElmoReader(Encoder):
     """
 
     class Config(Encoder.Config):
-        kind: Literal["elmo_reader"] = "elmo_reader"  # type: ignore[assignment]  # a shape of its own
+        kind: Literal["elmo_encoder"] = "elmo_encoder"  # type: ignore[assignment]  # a shape of its own
         mixer: SomeMixers = BACK
 
-        def build(self) -> ElmoReader:
-            return ElmoReader(self)
+        def build(self) -> ElmoEncoder:
+            return ElmoEncoder(self)
 
     config: Config
 
@@ -78,13 +78,13 @@ class ElmoReader(Encoder):
         self.heads = heads_of(config.heads, 2 * config.width, self.embeddings.table)
         back, ahead = self.stack.reach
         if ahead != 0:
-            raise ConfigError("each direction of an elmo_reader looks back only; use masks like causal or window")
+            raise ConfigError("each direction of an elmo_encoder looks back only; use masks like causal or window")
         if isinstance(config.wiring, ResiDual | Reversible):
             raise ConfigError("layers are mixed where one stream runs through them; choose a wiring like pre or post")
         self.reach = Reach(back, None if back is None else max(1, back))  # never 0: it has no state
 
     @classmethod
-    def of(cls, model: Elmo, config: Config) -> ElmoReader:
+    def of(cls, model: Elmo, config: Config) -> ElmoEncoder:
         """A reader with the weights of a language model of the same shape."""
         reader = cls(config)
         held = {

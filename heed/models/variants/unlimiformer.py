@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ..seq2seq import Seq2seq
 
 
-def unlimited(model: Seq2seq, *, nearest: int, window: int | None = None) -> Seq2seq:
+def unlimiformer(model: Seq2seq, *, nearest: int, window: int | None = None) -> Seq2seq:
     """A copy whose cross-attention hears the `nearest` source tokens of each head, and no others.
 
     With `window`, the source is read in overlapping windows of so many tokens, so that it may be longer than what the
@@ -27,7 +27,7 @@ def plan(config: Seq2seq.Config, *, nearest: int, window: int | None = None) -> 
     from ...mixers import KnnCross  # a package that offers this by name need not import what it is made of
     from ...parts.attention.multihead import HeadedConfig
     from ..encoder import Encoder
-    from .overlapped import Overlapped
+    from .sled import SledEncoder
 
     cross, encoder = config.decoder.cross, config.encoder
     if cross is None:
@@ -38,5 +38,5 @@ def plan(config: Seq2seq.Config, *, nearest: int, window: int | None = None) -> 
         if not isinstance(encoder, Encoder.Config):
             raise ConfigError("only a source of tokens is read in windows; leave window unset")
         names = set(Encoder.Config.model_fields) - {"kind"}
-        sides["encoder"] = Overlapped.Config(**{name: getattr(encoder, name) for name in names}, window=window)
+        sides["encoder"] = SledEncoder.Config(**{name: getattr(encoder, name) for name in names}, window=window)
     return config.model_copy(update=sides)

@@ -126,7 +126,7 @@ class XLNet(Decoder, Permutes):
         return stream if self.narrow is None else self.narrow(stream)
 
 
-class XLNetReader(Encoder):
+class XLNetEncoder(Encoder):
     """The content stream alone, which is read and asked: texts are classified, tokens are tagged.
 
     A token may bring its segment as a second id, [B, T, 2]. A long text may be read segment by segment:
@@ -138,7 +138,7 @@ class XLNetReader(Encoder):
     """
 
     class Config(Encoder.Config):
-        kind: Literal["xlnet_reader"] = "xlnet_reader"  # type: ignore[assignment]  # a shape of its own
+        kind: Literal["xlnet_encoder"] = "xlnet_encoder"  # type: ignore[assignment]  # a shape of its own
         mixer: SomeMixers = (TwoStream.Config(mask=Whole(), segments=True),)
         wiring: AnyWiring = PostNorm()
 
@@ -147,8 +147,8 @@ class XLNetReader(Encoder):
             two_streams(self)
             return self
 
-        def build(self) -> XLNetReader:
-            return XLNetReader(self)
+        def build(self) -> XLNetEncoder:
+            return XLNetEncoder(self)
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

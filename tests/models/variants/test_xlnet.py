@@ -11,7 +11,7 @@ from torch import Tensor
 from heed.core.contract import Where
 from heed.core.errors import CannotStream, ConfigError, InputError
 from heed.mixers import Attention, Cross, TwoStream
-from heed.models import XLNet, XLNetReader
+from heed.models import XLNet, XLNetEncoder
 from heed.models.variants.xlnet import Memory
 from heed.parts.feedforward import Absent, ChannelMix, FeedForward
 from heed.parts.masks import Causal, Whole, Window
@@ -27,9 +27,9 @@ def writer(**changes: Any) -> XLNet:
     return config.build().double().eval()
 
 
-def reader(**changes: Any) -> XLNetReader:
+def reader(**changes: Any) -> XLNetEncoder:
     torch.manual_seed(0)
-    config = XLNetReader.Config(vocabulary=VOCABULARY, width=WIDTH, depth=2, **changes)
+    config = XLNetEncoder.Config(vocabulary=VOCABULARY, width=WIDTH, depth=2, **changes)
     return config.build().double().eval()
 
 

@@ -16,7 +16,7 @@ from ..block import States
 from ..encoder import Encoder
 
 
-class Overlapped(Encoder):
+class SledEncoder(Encoder):
     """An encoder that reads a long source in windows, each half beside the next, and keeps the middle half of each.
 
     So a token has at least a quarter of a window on either side, where the source has it; the first window keeps its
@@ -29,7 +29,7 @@ class Overlapped(Encoder):
     """
 
     class Config(Encoder.Config):
-        kind: Literal["overlapped"] = "overlapped"  # type: ignore[assignment]  # a shape of its own
+        kind: Literal["sled_encoder"] = "sled_encoder"  # type: ignore[assignment]  # a shape of its own
         window: Size = 512
 
         @model_validator(mode="after")
@@ -39,8 +39,8 @@ class Overlapped(Encoder):
                 raise ValueError(f"a window of {self.window} has no middle half; use a multiple of 4, such as {near}")
             return self
 
-        def build(self) -> Overlapped:
-            return Overlapped(self)
+        def build(self) -> SledEncoder:
+            return SledEncoder(self)
 
     def __init__(self, config: Config, table: nn.Embedding | None = None) -> None:
         super().__init__(config, table)
