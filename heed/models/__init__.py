@@ -1,8 +1,8 @@
-"""Blocks, stacks and the three shapes (encoder, decoder, encoder-decoder), and one file per architecture.
+"""Models: blocks, stacks, encoder, decoder and encoder-decoder, and one file per architecture.
 
-`MODELS` is the table of shapes over tokens, `MULTIMODAL` that of models of images and sounds; `ARCHITECTURES` is the table
-of plans that give the configuration of a shape from a few numbers. A shape or a plan may stand in the place of a model
-in a recipe. What is not asked for is not imported.
+`MODELS` is the table of shapes over tokens, `MULTIMODAL` that of models of images and audio; `ARCHITECTURES` is the
+table of plans that give the configuration of a shape from a few numbers. A shape or a plan may stand in the place of a
+model in a recipe. A class is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ ARCHITECTURES: Table[type[Plan]] = Table(
         "transformer": "architectures.transformer:Transformer",
         "transformer_xl": "architectures.transformer_xl:TransformerXL",
         "bert": "architectures.bert:Bert",
+        "gpt2": "architectures.gpt2:GPT2",
+        "t5": "architectures.t5:T5",
         "deepnet": "architectures.deepnet:DeepNet",
         "deepnet_decoder": "architectures.deepnet:DeepNetDecoder",
         "residual_transformer": "architectures.deepnet:ResiDualTransformer",
@@ -78,10 +80,12 @@ if TYPE_CHECKING:
     from .architectures.deepnet import DeepNetDecoder as DeepNetDecoder
     from .architectures.deepnet import ResiDualTransformer as ResiDualTransformer
     from .architectures.flash import Flash as Flash
+    from .architectures.gpt2 import GPT2 as GPT2
     from .architectures.lite_transformer import LiteTransformer as LiteTransformer
     from .architectures.mamba import MambaDecoder as MambaDecoder
     from .architectures.retnet import RetNet as RetNet
     from .architectures.rwkv import RWKV as RWKV
+    from .architectures.t5 import T5 as T5
     from .architectures.transformer import Transformer as Transformer
     from .architectures.transformer_decoder import TransformerDecoder as TransformerDecoder
     from .architectures.transformer_xl import TransformerXL as TransformerXL
