@@ -39,9 +39,9 @@ class Rwkv(Mixer[Remembered]):
 
     Peng et al. 2023. Costs O(n·d) time beside its projections and O(n·d) memory over n tokens, a step of decoding O(d).
     Remembers the last token, both sums and the largest exponent in them, by which they are divided. The whole sequence
-    is one walk of a kernel (`kernels/wkv_scan.py`) or a scan of pairs (`parts/recurrence/scan.py`), in which no exponent is above 0:
-    neither 20,000 tokens nor keys of any size overflow. First weights are the authors' for layer `layer` of `layers`:
-    deeper layers fade faster, and take more from the token itself.
+    is one walk of a kernel (`kernels/wkv_scan.py`) or a scan of pairs (`parts/recurrence/scan.py`), in which no
+    exponent is above 0: neither 20,000 tokens nor keys of any size overflow. First weights are the authors' for layer
+    `layer` of `layers`: deeper layers fade faster, and take more from the token itself.
     """
 
     class Config(MixerConfig):

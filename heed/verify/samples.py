@@ -42,7 +42,7 @@ from ..models import (
 )
 from ..models.architectures.transformer import ANNOTATED, PAPER, TINY, TORCH, transformer
 from ..models.variants.retro import NeighbourEncoder
-from ..models.variants.yoco import Reader
+from ..models.variants.yoco import SharedKVAttention
 from ..parts.feedforward import Absent, ChannelMix, FeedForward, Gated
 from ..parts.inputs.adaptive import Adaptive
 from ..parts.layers.norms import GatedNorm, LayerNorm, RMSNorm, StdNorm
@@ -175,11 +175,13 @@ def _yocos() -> tuple[Config, ...]:
     plain = Yoco.Config(vocabulary=VOCABULARY, width=WIDTH, depth=DEPTH)
     near, few = (
         Attention.Config(mask=Window(back=2)),
-        Reader.Config(kv_heads=1, bias=True, position=NoPosition.Config()),
+        SharedKVAttention.Config(kv_heads=1, bias=True, position=NoPosition.Config()),
     )
     return (
         *(plain, plain.model_copy(update={"depth": 4, "mixer": (near, Retention.Config()), "upper": 1, "reader": few})),
-        plain.model_copy(update={"depth": 3, "upper": 2, "reader": Reader.Config(heads=3, head_size=4, scale=0.3)}),
+        plain.model_copy(
+            update={"depth": 3, "upper": 2, "reader": SharedKVAttention.Config(heads=3, head_size=4, scale=0.3)}
+        ),
         *(plain.model_copy(update={"wiring": wiring, "tied": False}) for wiring in (DeepNorm.alone(2), Parallel())),
     )
 

@@ -32,9 +32,9 @@ Nothing: TypeAlias = "tuple[()]"
 
 
 class NeighbourAttention(Headed[Nothing]):
-    """Every entry of a neighbour asks all of a source, which may be the neighbour itself; both turn by their places.
+    """Attention of a neighbour's tokens to a source, which may be the neighbour itself, with rotary positions.
 
-    Padding asks like any other entry, but nobody asks it. If there is nothing but padding, all of it is taken alike.
+    Padding is masked as a key. If there is nothing but padding, all keys weigh alike.
     """
 
     def __init__(self, config: Cross.Config, position: Rope.Config, width: int, source: int) -> None:
@@ -52,7 +52,7 @@ class NeighbourAttention(Headed[Nothing]):
     def forward(self, x: Tensor, where: Where, state: Nothing | None = None) -> tuple[Tensor, Nothing | None]:
         source = where.given.encoder_output
         if source is None:
-            raise InputError("a neighbour looks at a source; pass where.give(encoder_output=...)")
+            raise InputError("a neighbour attends to a source; pass where.give(encoder_output=...)")
         visible = source.real[:, None, None, :]
         blind = ~visible.any(-1, keepdim=True)
         query = self.position.turn(self.queries(x), where).masked_fill(blind, 0)
@@ -63,7 +63,7 @@ class NeighbourAttention(Headed[Nothing]):
 
 
 class NeighbourLayer(nn.Module):
-    """Neighbours look at themselves and, in some layers, at their chunk."""
+    """Self-attention within a neighbour and, in some layers, cross-attention to its chunk."""
 
     def __init__(self, config: NeighbourEncoder.Config, width: int, chunk: int, *, crossed: bool) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class NeighbourLayer(nn.Module):
 
 
 class NeighbourEncoder(nn.Module):
-    """Layers that look both ways over each neighbour and at the decoder's stream over its chunk, then a projection."""
+    """Bidirectional layers over each neighbour, with cross-attention to the decoder's hidden states of its chunk."""
 
     class Config(Tree):
         depth: Size = 2
@@ -127,17 +127,18 @@ class NeighbourEncoder(nn.Module):
 
 
 class Retro(Decoder):
-    """A decoder some of whose layers look at retrieved neighbours, which an encoder reads beside the chunk they are of.
+    """A decoder some of whose layers attend to retrieved neighbours, which an encoder encodes beside their chunk.
 
         found = neighbours(ids, padding=0)                             # [B, chunks, neighbours, length] token ids
-        scores, _ = model(tokens, where.give(neighbours=found))
+        logits, _ = model(tokens, where.give(neighbours=found))
 
     Neighbours arrive with the call that holds the last token of their chunk, those alone: then any cut of a text into
-    calls gives the same. The encoder is told what the decoder thinks of the chunk at the first layer that looks at
-    neighbours, so beside the states of its layers the model remembers the stream of the open chunk there.
+    calls gives the same. The encoder attends to the decoder's hidden states of the chunk at the first layer that looks
+    at neighbours, so beside the states of its layers the model remembers those of the open chunk.
 
     Borgeaud et al. 2022. With E entries of neighbours for each chunk of C tokens, a text of n tokens costs a decoder
-    over n tokens, n·E scores in every layer that looks, and the encoder over n/C·E entries, however large the database.
+    over n tokens, n·E attention scores in every layer that looks, and the encoder over n/C·E entries, however large the
+    database.
     """
 
     class Config(Decoder.Config):
@@ -194,16 +195,16 @@ class Retro(Decoder):
         return self._narrowed(stream), self.head
 
     def unaided(self, tokens: Tensor, where: Where) -> Tensor:
-        """The scores of a model whose layers do not look at neighbours, as if there were none at all."""
+        """The logits of the model without its cross-attention to neighbours."""
         x = self.stack.ends.enter(self.embeddings(tokens, where))
         for block in self.stack.layers:
             x = block.alone(x, where) if isinstance(block, Retrieving) else block(x, where)[0]
-        scores: Tensor = self.head(self._narrowed(self.stack.ends.leave(x)))
-        return scores
+        logits: Tensor = self.head(self._narrowed(self.stack.ends.leave(x)))
+        return logits
 
     @property
     def _open(self) -> Slot:
-        """The stream of the open chunk."""
+        """The hidden states of the open chunk."""
         parts = ((Dim("width", self.config.width),),)
         return Slot(parts, Entries(each=1, cap=Dim("(chunk - 1)", self.chunk - 1)), self.head.weight.dtype)
 
@@ -226,7 +227,7 @@ class Retro(Decoder):
         return x, None if state is None else tuple(kept for kept in (*after, open_) if kept is not None)
 
     def _encoded(self, x: Tensor, where: Where, open_: Log | None) -> tuple[Where, Log | None]:
-        """The neighbours that arrived, read beside the stream of their chunks."""
+        """The neighbours that arrived, encoded beside the hidden states of their chunks."""
         near, open_ = remember(open_, where, where.blank(x))
         found, many = where.given.neighbours, self.config.chunked
         if found is None or not found.shape[1]:
@@ -312,7 +313,7 @@ class Retrieving(Block):
 def neighbours(ids: Tensor, first: Tensor | int = 0, *, padding: int | None = None) -> Seen:
     """Retrieved token ids [B, chunks, neighbours, length] of the chunks from `first` (or `first[b]`) on, stamped.
 
-    Tokens with the id `padding`, and ids below 0, are looked at by nobody.
+    Tokens with the id `padding`, and ids below 0, are masked.
     """
     if ids.dim() != 4 or ids.is_floating_point():
         raise InputError(

@@ -30,7 +30,7 @@ from tests.train.support import language_model, metrics
 EPSILON = 0.1  # of the coding rate
 
 
-def viewer(**more: Any) -> VisionEncoder:
+def classifier(**more: Any) -> VisionEncoder:
     """Images of 8 × 8 in four patches; a stream of five tokens."""
     torch.manual_seed(0)
     size = CrateSize(width=12, depth=3, heads=3)
@@ -78,7 +78,7 @@ def by_hand(stack: Any, x: Tensor, where: Where) -> list[tuple[float, float]]:
 
 @torch.no_grad()
 def test_layers_of_a_classifier_by_hand() -> None:
-    model, images = viewer(), torch.randn(2, 1, 8, 8, dtype=torch.float64)
+    model, images = classifier(), torch.randn(2, 1, 8, 8, dtype=torch.float64)
     wanted = by_hand(model.stack, *model.embeddings(images))
     shown = layerwise(model, images)
     assert len(shown) == 3
@@ -103,7 +103,7 @@ def test_layers_of_a_decoder_by_hand() -> None:
 
 @torch.no_grad()
 def test_looking_changes_nothing() -> None:
-    model, images = viewer(), torch.randn(2, 1, 8, 8, dtype=torch.float64)
+    model, images = classifier(), torch.randn(2, 1, 8, 8, dtype=torch.float64)
     before = model.see(images).parts[0]
     layerwise(model, images)
     assert torch.equal(model.see(images).parts[0], before)

@@ -12,7 +12,7 @@ from heed.core.errors import ConfigError
 from heed.core.spec import price
 from heed.mixers import Attention, Infini, Lstm
 from heed.models import Elmo, ElmoEncoder
-from heed.models.variants.elmo import Turned, depths
+from heed.models.variants.elmo import Reversed, depths
 from heed.parts.masks import Whole, Window
 from heed.parts.outputs.heads import Tagged
 from heed.parts.residual.wiring import ResiDual
@@ -91,7 +91,7 @@ def test_ragged_rows_are_turned_each_by_itself() -> None:
     reader = reading()
     made, _ = reader(TOKENS, Where.ragged([6, 4]))
     assert float((made[1, :4] - reader(TOKENS[1:, :4], Where.run(1, 4))[0][0]).detach().abs().max()) < EXACT
-    turn = Turned.of(Where.ragged([6, 4], start=3))
+    turn = Reversed.of(Where.ragged([6, 4], start=3))
     assert turn.where.order.tolist() == [[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, -1, -1]]
     assert torch.equal(turn(turn(TOKENS)), TOKENS)
     assert turn(TOKENS)[1].tolist() == [*TOKENS[1, :4].flip(0).tolist(), *TOKENS[1, 4:].tolist()]

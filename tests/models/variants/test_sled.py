@@ -140,5 +140,5 @@ def test_impossible_things_are_refused() -> None:
         wide(torch.zeros(1, 9, dtype=torch.long), where)
     with pytest.raises(ConfigError, match="nearest is 0"):
         unlimiformer(seq2seq(), nearest=0)
-    with pytest.raises(ConfigError, match="cross.kind is 'latent'"):
+    with pytest.raises(ConfigError, match="cross.kind is 'mla'"):
         Decoder.Config.load({"vocabulary": 5, "width": 8, "depth": 1, "cross": {"kind": "mla"}})
