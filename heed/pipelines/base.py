@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
+from .. import engine
 from ..core.config import Config, Size, Text
 from ..core.contract import Given
 from ..core.errors import InputError
-from ..core.interfaces import Writes
+from ..core.interfaces import LanguageModel
 from ..data.base import Examples
 from ..decode import (
     AnyStrategy,
@@ -71,7 +72,7 @@ class Completion:
 
 def room(model: AnyModel) -> int:
     """How many tokens a model can place."""
-    return model.longest or sys.maxsize if isinstance(model, Writes) else sys.maxsize
+    return model.longest or sys.maxsize if isinstance(model, LanguageModel) else sys.maxsize
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ class TextGeneration(Pipeline):
     def spoken(self, never: Collection[int] = ()) -> Constraint | None:
         """What may be written: a model may score more tokens than its tokenizer has, for the sake of round sizes."""
         size = self.tokenizer.size
-        vocabulary = self.model.vocabulary if isinstance(self.model, Writes) else size
+        vocabulary = self.model.vocabulary if isinstance(self.model, LanguageModel) else size
         banned = {*never, *range(size, vocabulary)}
         return Never(banned, vocabulary) if banned else None
 
@@ -278,6 +279,7 @@ def perplexity(nats: float, tokens: int) -> float:
 
 def cross_entropy_of(task: Task, model: AnyModel, batches: Iterable[Sequence[Item]]) -> tuple[float, int]:
     """Without smoothing and without dropout, summed; and the number of labels."""
+    model = engine.compile(model)
     device, nats, tokens = model.device or torch.device("cpu"), 0.0, 0
     with torch.no_grad():
         for items in batches:

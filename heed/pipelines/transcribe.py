@@ -9,10 +9,11 @@ import torch
 from pydantic import model_validator
 from torch import Tensor
 
+from .. import engine
 from ..core.config import Config, Count, Flag, Size, Text, Theirs, nearest
 from ..core.contract import Given, Where
 from ..core.errors import InputError
-from ..core.interfaces import Encodes, Writes
+from ..core.interfaces import Encodes, LanguageModel
 from ..core.state import Seen
 from ..decode import AnyStrategy, Never, generate
 from ..media.sounds import LogMel, Sound, read
@@ -102,7 +103,7 @@ class Transcriber(Hearer):
     what = "an encoder-decoder that writes what it hears"
 
     def __init__(self, model: AnyModel, tokenizer: Tokenizer, settings: Dictation) -> None:
-        if not (isinstance(model, Encodes) and isinstance(model, Writes)):
+        if not (isinstance(model, Encodes) and isinstance(model, LanguageModel)):
             raise InputError(f"to transcribe, a model must hear first, then write; {type(model).__name__} does not")
         self.model, self.tokenizer, self.settings = model.eval(), tokenizer, settings
         self.rate, self.window = settings.features.rate, settings.seconds * settings.features.rate
@@ -145,13 +146,15 @@ class Transcriber(Hearer):
     def _heard(self, parts: Sequence[Tensor]) -> Seen:
         padded = (torch.nn.functional.pad(part, (0, self.window - len(part))) for part in parts)
         heard = self._fed(torch.stack([self.settings.features(part) for part in padded]))
-        return self._reads.encode(heard, Where.run(*heard.shape[:2], device=heard.device))
+        return engine.compile(self._reads).encode(heard, Where.run(*heard.shape[:2], device=heard.device))
 
     def _first_scores(self, memory: Seen) -> Tensor:
         """Of the token after the start: which language it is. [rows, vocabulary]"""
         rows = memory.shape[0]
         tokens = torch.full((rows, 1), self.settings.start, device=memory.order.device)
-        scores, _ = self.model(tokens, Where.run(rows, 1, device=tokens.device).give(encoder_output=memory))
+        scores, _ = engine.compile(self.model)(
+            tokens, Where.run(rows, 1, device=tokens.device).give(encoder_output=memory)
+        )
         return scores[:, 0]
 
     def _spoken(self, scores: Tensor) -> str | None:

@@ -9,10 +9,11 @@ from unicodedata import normalize
 import numpy as np
 import torch
 
+from .. import engine
 from ..core.config import Share, Size
 from ..core.contract import Given
 from ..core.errors import ConfigError, InputError, MissingExtra
-from ..core.interfaces import Encodes, Writes
+from ..core.interfaces import Encodes, LanguageModel
 from ..core.state import Seen
 from ..data.base import Example, Examples
 from ..parts.outputs.loss import Loss
@@ -48,10 +49,10 @@ class Translate(Task):
         """The encoded source."""
         if not isinstance(model, Encodes) or source is None:
             raise InputError("to translate, a model and a source to read are needed")
-        return model.encode(source.tokens, source.where)
+        return engine.compile(model).encode(source.tokens, source.where)
 
     def must_fit(self, model: AnyModel) -> None:
-        if not (isinstance(model, Encodes) and isinstance(model, Writes) and model.streams):
+        if not (isinstance(model, Encodes) and isinstance(model, LanguageModel) and model.streams):
             raise ConfigError(
                 f"to translate, a model must read a source first, then write looking back only; {type(model).__name__} "
                 "does not: use model.kind=seq2seq or model.kind=transformer"
