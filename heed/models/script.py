@@ -19,8 +19,10 @@ from ..kernels.program import Draft, Unknown
 from ..mixers import Attention
 from ..parts.feedforward.channel_mix import ChannelMix
 from ..parts.feedforward.mlp import FeedForward, Gated
-from ..parts.layers.linears import Edited, Grouped, Int8, Packed
+from ..parts.layers.bitnet import PackedTernaryLinear
+from ..parts.layers.linear import LinearLike
 from ..parts.layers.norms import FromOne
+from ..parts.layers.quantised import GroupedLinear, Int8Linear
 from ..parts.masks import Causal, Window
 from ..parts.outputs.heads import LMHead
 from ..parts.positions import Alibi, NoPosition, Rope
@@ -252,37 +254,37 @@ class Blocks:
         number = (groups, width, plain, more)
         self.draft.add(Operation.NORM, target, source, number=number, real=(eps,), table=(gain, shift))
 
-    def _product(self, layer: nn.Linear | Edited, source: int, name: str, activation: str = "identity") -> int:
+    def _product(self, layer: nn.Linear | LinearLike, source: int, name: str, activation: str = "identity") -> int:
         target = self.draft.register(name, layer.out_features)
         self._multiply(layer, source, target, activation=activation)
         return target
 
-    def _settle(self, layer: nn.Linear | Edited, source: int, target: int, old: float) -> None:
+    def _settle(self, layer: nn.Linear | LinearLike, source: int, target: int, old: float) -> None:
         """target = old · target + layer(source)."""
         self._multiply(layer, source, target, Mode.PLUS if old else Mode.SET, old=old)
 
     def _multiply(
         self,
-        layer: nn.Linear | Edited,
+        layer: nn.Linear | LinearLike,
         source: int,
         target: int,
         mode: Mode = Mode.SET,
         activation: str = "identity",
         old: float = 1.0,
     ) -> None:
-        if isinstance(layer, Packed) and layer.norm is not None:
+        if isinstance(layer, PackedTernaryLinear) and layer.norm is not None:
             normed = self.draft.register("rounded", layer.in_features)
             self._norm(layer.norm, source, normed)
             source = normed
         self.draft.linear(self._matrix(layer), target, source, mode, activation, old)
 
-    def _matrix(self, layer: nn.Linear | Edited) -> Matrix:
+    def _matrix(self, layer: nn.Linear | LinearLike) -> Matrix:
         sizes = layer.out_features, layer.in_features
-        if isinstance(layer, Packed):
+        if isinstance(layer, PackedTernaryLinear):
             three, kind = (layer.codes, layer.scale, layer.shift), Weights.TERNARY
-        elif isinstance(layer, Int8):
+        elif isinstance(layer, Int8Linear):
             three, kind = (layer.codes, layer.scale, layer.bias), Weights.INT8 if layer.channels == 16 else Weights.W8A8
-        elif isinstance(layer, Grouped):
+        elif isinstance(layer, GroupedLinear):
             three = (layer.codes, layer.scale, layer.bias)
             kind = Weights.GROUPS8 if layer.bits == 8 else Weights.GROUPS4
         else:

@@ -21,8 +21,9 @@ from ..kernels.hugepages import gathered
 from ..kernels.kv_slots import Memories
 from ..kernels.program import Program, Running, Unknown
 from ..parts.inputs.tokens import TokenEmbeddings
-from ..parts.layers.embeddings import Rounded, as_read
-from ..parts.layers.linears import Grouped, Int8, Packed
+from ..parts.layers.bitnet import PackedTernaryLinear
+from ..parts.layers.embeddings import QuantisedEmbedding, stored_weights
+from ..parts.layers.quantised import GroupedLinear, Int8Linear
 from ..parts.outputs.heads import LMHead
 from ..parts.positions import Learned
 from ..parts.positions.base import Adds
@@ -48,7 +49,11 @@ def stepper(model: Decoder, state: State) -> Stepper | None:
 
 def _settled(model: Decoder) -> Script:
     """Its program, with all that is read where it is read best."""
-    rounded = [module for module in model.modules() if isinstance(module, Int8 | Grouped | Packed | Rounded)]
+    rounded = [
+        module
+        for module in model.modules()
+        if isinstance(module, Int8Linear | GroupedLinear | PackedTernaryLinear | QuantisedEmbedding)
+    ]
     for layer, codes in zip(rounded, gathered([layer.codes for layer in rounded]), strict=True):
         layer.codes = codes
     script = Script(model)
@@ -168,7 +173,7 @@ class Script(Blocks):
     def _front(self, embeddings: TokenEmbeddings, width: int) -> int:
         known(embeddings.narrow is None and embeddings.segment is None and embeddings.box is None, embeddings)
         stream = self.draft.register("stream", width)
-        kind, codes, steps = as_read(embeddings.table)
+        kind, codes, steps = stored_weights(embeddings.table)
         known(embeddings.table.weight.dtype == torch.float32, embeddings.table)
         at = self.draft.keep(codes), self.draft.keep(steps), None
         made = Matrix(int(kind), embeddings.table.num_embeddings, embeddings.table.embedding_dim, 0, *at)
