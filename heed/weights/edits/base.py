@@ -14,10 +14,10 @@ from torch import nn
 
 from ...core.config import Config, Text
 from ...core.errors import ConfigError
-from ...parts.layers.linears import Edited
+from ...parts.layers.linear import LinearLike
 
 M = TypeVar("M", bound=nn.Module)
-Layer: TypeAlias = "nn.Linear | Edited"
+Layer: TypeAlias = "nn.Linear | LinearLike"
 
 SHOWN = 12  # names that a message lists
 
@@ -79,7 +79,7 @@ def linears(model: nn.Module) -> dict[str, Layer]:
     found: dict[str, Layer] = {}
     for name, module in model.named_modules(remove_duplicate=False):
         outer = name.rpartition(".")[0]  # an edited layer is the parent of what it is made of
-        if isinstance(module, nn.Linear | Edited) and outer not in found:
+        if isinstance(module, nn.Linear | LinearLike) and outer not in found:
             found[name] = module
     return found
 

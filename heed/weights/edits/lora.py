@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ...core.atomic import replacing
 from ...core.config import Positive, Share, Size
 from ...core.errors import ConfigError, InputError, WeightsError
-from ...parts.layers.linears import LowRank
+from ...parts.layers.lora import LoraLinear
 from ..formats.safetensors import Stored
 from .base import Layer, Patterns, Swap, linears
 
@@ -40,7 +40,7 @@ class LoRA(Swap):
 
     def swapped(self, name: str, layer: Layer) -> nn.Module:
         least = min(layer.in_features, layer.out_features)
-        if isinstance(layer, LowRank):
+        if isinstance(layer, LoraLinear):
             raise ConfigError(
                 f"{name} has an adapter already; merge(model) works it in before another one is put there"
             )
@@ -49,25 +49,25 @@ class LoRA(Swap):
                 f"rank {self.rank} is more than {name} has, which is {layer.out_features} × {layer.in_features}; "
                 f"use at most {least}"
             )
-        return LowRank(layer, self.rank, (self.alpha or self.rank) / self.rank, self.dropout)
+        return LoraLinear(layer, self.rank, (self.alpha or self.rank) / self.rank, self.dropout)
 
 
-def adapters(model: nn.Module) -> dict[str, LowRank]:
+def adapters(model: nn.Module) -> dict[str, LoraLinear]:
     """What LoRA put into a model, by name."""
-    return {name: layer for name, layer in linears(model).items() if isinstance(layer, LowRank)}
+    return {name: layer for name, layer in linears(model).items() if isinstance(layer, LoraLinear)}
 
 
 def freeze(model: nn.Module) -> None:
     """Only adapters learn."""
     model.requires_grad_(False)
     for module in model.modules():
-        if isinstance(module, LowRank):
+        if isinstance(module, LoraLinear):
             module.a.requires_grad_()
             module.b.requires_grad_()
 
 
 @torch.no_grad()
-def merge(model: nn.Module) -> dict[str, LowRank]:
+def merge(model: nn.Module) -> dict[str, LoraLinear]:
     """Work the adapters into the weights: W ← W + alpha/r · B A. Gives what `unmerge` needs to take them out again.
 
     Back and forth a weight keeps its value but for two roundings: |W'' - W| ≤ ε·(|W| + 2|change|), ε = 2⁻²⁴ of float32,
@@ -91,7 +91,7 @@ def merge(model: nn.Module) -> dict[str, LowRank]:
 
 
 @torch.no_grad()
-def unmerge(model: nn.Module, held: dict[str, LowRank]) -> None:
+def unmerge(model: nn.Module, held: dict[str, LoraLinear]) -> None:
     """Take adapters out of the weights that `merge` worked them into, and put them in their places again."""
     layers = linears(model)
     for name, layer in held.items():
@@ -128,8 +128,8 @@ def load_adapters(model: nn.Module, path: Path | str) -> None:
     for name in names:
         a, b, scale = (held[f"{name}.{part}"] for part in PARTS)
         layer = layers[name]
-        if not isinstance(layer, LowRank) or layer.a.shape != a.shape:
-            layer = LowRank(layer, len(a), 1.0).train(layer.training)
+        if not isinstance(layer, LoraLinear) or layer.a.shape != a.shape:
+            layer = LoraLinear(layer, len(a), 1.0).train(layer.training)
             model.set_submodule(name, layer)
         layer.scale = float(scale)
         layer.a.copy_(a)
@@ -137,7 +137,7 @@ def load_adapters(model: nn.Module, path: Path | str) -> None:
     freeze(model)
 
 
-def _stored(layer: LowRank) -> dict[str, Tensor]:
+def _stored(layer: LoraLinear) -> dict[str, Tensor]:
     scale = torch.tensor([layer.scale], dtype=torch.float64)
     return {"a": layer.a.detach().contiguous(), "b": layer.b.detach().contiguous(), "scale": scale}
 
