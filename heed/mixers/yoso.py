@@ -17,7 +17,6 @@ from ..core.spec import Spec
 from ..parts.attention.multihead import Headed, HeadedConfig
 from ..parts.convolution.value_convolution import Beside, Kernel
 from ..parts.layers.norms import RMSNorm
-from ..parts.veil import Veil
 
 Nothing: TypeAlias = "tuple[()]"
 LONGEST = 20  # bits of a hash that is drawn: a million buckets
@@ -70,7 +69,7 @@ class Yoso(Headed[Nothing]):
     def __init__(self, config: Config, width: int) -> None:
         super().__init__(config, width)
         self.bits, self.hashes = config.bits, config.hashes
-        self.reach, self.veil = Reach(None, None), Veil()  # the veil hides values from the convolution
+        self.reach = Reach(None, None)
         self.convolution = Beside.some(self.heads, config.kernel)
         draw = torch.Generator().manual_seed(config.seed)
         shape = (config.hashes or 0, self.heads, self.head_size, config.bits)
@@ -91,8 +90,7 @@ class Yoso(Headed[Nothing]):
         form = self.expected if self.hashes is None else self.drawn
         y = F.normalize(form(query, key, value), dim=-1)
         if self.convolution is not None:
-            shown = self.veil.shown
-            y = y + self.convolution(value if shown is None else value * shown[..., None, None])
+            y = y + self.convolution(value)
         return self.merge(where.blank(y)), state
 
     def expected(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
