@@ -8,18 +8,15 @@ import torch
 from torch import Tensor
 
 from ..core.config import Size
-from ..core.contract import MixerConfig, Reach, Where
-from ..core.spec import Spec
+from ..core.contract import MixerConfig, Where
 from ..parts.attention.attend import attend, written_out
-from ..parts.attention.multihead import Headed, HeadedConfig
-from ..parts.convolution.value_convolution import Beside, Kernel
+from ..parts.convolution.value_convolution import Convolved, ConvolvedConfig, Kernel
 from ..parts.layers.norms import RMSNorm
 
-Nothing: TypeAlias = "tuple[()]"
 Coefficient: TypeAlias = Literal["head", "row"]
 
 
-class Nystrom(Headed[Nothing]):
+class Nystrom(Convolved):
     """Tokens ask landmarks and landmarks ask tokens; what lies between is the inverse of what landmarks ask landmarks.
 
         y = W_o ( F A⁺ B v + w * v ),   F = softmax(q k̃ᵀ / √d),  A = softmax(q̃ k̃ᵀ / √d),  B = softmax(q̃ kᵀ / √d)
@@ -35,7 +32,7 @@ class Nystrom(Headed[Nothing]):
     Costs O(n·l·d + l³) time and O(n·(l + d)) memory over n tokens and l landmarks; looks ahead and remembers nothing.
     """
 
-    class Config(HeadedConfig):
+    class Config(ConvolvedConfig):
         paper: ClassVar[str] = "Xiong et al. 2021, Nyströmformer, arXiv 2102.03902"
 
         kind: Literal["nystrom"] = "nystrom"
@@ -58,24 +55,10 @@ class Nystrom(Headed[Nothing]):
     def __init__(self, config: Config, width: int) -> None:
         super().__init__(config, width)
         self.landmarks, self.rounds, self.coefficient = config.landmarks, config.rounds, config.coefficient
-        self.convolution = Beside.some(self.heads, config.kernel)
-        self.reach = Reach(None, None)
 
-    def spec(self) -> Spec:
-        return ()
-
-    def forward(self, x: Tensor, where: Where, state: Nothing | None = None) -> tuple[Tensor, Nothing | None]:
-        x = where.blank(x)
-        group = self.heads // self.kv_heads
-        query, key, value = self.queries(x), self.keys(x), where.blank(self.values(x))
-        key, value = (part.repeat_interleave(group, 2) if group > 1 else part for part in (key, value))
+    def attended(self, query: Tensor, key: Tensor, value: Tensor, where: Where) -> Tensor:
+        """Rows that are longer than their landmarks by landmarks, the others exactly."""
         self.weights(lambda: self.written_out(query, key, where))
-        y = self._attended(query, key, value, where)
-        y = y if self.convolution is None else y + self.convolution(value)
-        return self.merge(where.blank(y)), state
-
-    def _attended(self, query: Tensor, key: Tensor, value: Tensor, where: Where) -> Tensor:
-        """Rows that are longer than their landmarks by landmarks, the others as they are."""
         if not where.span.padded:
             form = self.exactly if where.shape[1] <= self.landmarks else self.by_landmarks
             return form(query, key, value, where.real)

@@ -23,10 +23,11 @@ from ....parts.attention.lsh import even
 from ....parts.outputs.loss import NO_LABEL
 from ...families.reformer import Reformer
 from ...formats.folder import INPUTS, OUTPUTS, Folder
+from ..greedy import generated, greedy
 from ..hidden import HiddenLocal, HiddenLsh, mixers_swapped, with_weights_of
 from ..inputs import Outputs, Padded, sequence, streams
 from .encoder import answered
-from .shared import generated, greedy, mean_loss, must_read, widened
+from .shared import mean_loss, must_read, widened
 
 ROTATIONS = "random_rotations"
 

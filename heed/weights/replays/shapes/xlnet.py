@@ -25,8 +25,9 @@ from ....models.variants.xlnet import query
 from ....parts.look import look
 from ...families.xlnet import XLNet as Family
 from ...formats.folder import INPUTS, Folder
+from ..greedy import generated, is_called
 from ..inputs import Outputs
-from .shared import generated, is_called, mean_loss, must_read
+from .shared import mean_loss, must_read
 
 FAR = -1e30  # is added to the scores of hidden pairs
 AnyXLNet: TypeAlias = XLNet | XLNetReader
