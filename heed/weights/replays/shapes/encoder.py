@@ -8,6 +8,9 @@ on padding is not made.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -48,6 +51,34 @@ def outputs(model: Encoder, family: Family, folder: Folder, marked: Tensor | Non
     stream = depths.streams[-1]
     made = depths.named(padded) | {"last_hidden_state": padded.back(stream)}
     return answered(model, folder, made, Seen.of(where, stream), padded, shown.real)
+
+
+def chosen(folder: Folder, encoded: Callable[[Folder], Outputs]) -> Outputs:
+    """Multiple choice: if ids are [rows, answers, tokens], each answer is a row of its own, and `logits` are [rows, answers]."""
+    ids = folder.inputs.get("input_ids")
+    if ids is None or ids.dim() != 3:
+        return encoded(folder)
+    rows, answers = ids.shape[:2]
+    labels, flat = folder.inputs.get("labels"), replace(folder)
+    given = {name: tensor for name, tensor in folder.inputs.items() if name != "labels"}
+    vars(flat)["inputs"] = {
+        name: tensor.flatten(0, 1) if tensor.shape[:2] == (rows, answers) else tensor for name, tensor in given.items()
+    }
+    made = encoded(flat)
+    if "logits" not in made or made["logits"].shape != (rows * answers, 1):
+        raise WeightsError(
+            f"{folder.path / INPUTS}: input_ids has the shape {list(ids.shape)}, answers to choose from; this model "
+            "has no head that gives one score to each"
+        )
+    made["logits"] = made["logits"].reshape(rows, answers)
+    if labels is None:
+        return made
+    if labels.numel() != rows or labels.is_floating_point():
+        raise WeightsError(
+            f"{folder.path / INPUTS}: labels are {labels.dtype} of the shape {list(labels.shape)}; needed is the "
+            f"number of an answer for each of {rows} rows"
+        )
+    return made | {"loss": mean_loss(made["logits"], labels.flatten().long())}
 
 
 def answered(model: Encoder, folder: Folder, made: Outputs, read: Seen, padded: Padded, shown: Tensor) -> Outputs:
