@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from .. import engine
 from ..core.contract import Mixer
 from ..core.errors import RunError
 from ..parts.feedforward.experts import Experts, balance, routed
-from ..pipelines import cross_entropy_of
 from ..runs.folder import WEIGHTS, Run
 from ..show.voice import Voice
-from ..tasks import Batch, Corpus, Feed, Item, Place, Task, bucketed
+from ..tasks import Batch, Corpus, Feed, Item, Place, Task, bucketed, cross_entropy_of
 from ..weights.formats import native as own
 from .average import Average
 from .checkpoint import Checkpoint, Progress
@@ -47,7 +47,7 @@ class Objective(nn.Module):
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         with ExitStack() as watching:
             seen = [(part.config.balance, watching.enter_context(routed(part))) for part in self.experts]
-            loss = self.task.loss(self.model, batch)
+            loss = self.task.loss(engine.compile(self.model), batch)  # padded rows as varlen rows
         total = loss.total
         for weight, said in seen:
             if any(routing.scores.numel() for routing in said):

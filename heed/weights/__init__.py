@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.collector import at_rest
 from ..core.contract import Mixer
-from ..core.tables import Named, later
+from ..core.tables import Named, gc_paused, later
 from .families import FAMILIES, open_
 from .families.base import Family, Opened
 from .formats.checkpoint import Checkpoint
@@ -41,7 +40,7 @@ AUTHORS: Named[Callable[[Folder], Mixer[Any]]] = Named(
 )
 
 
-@at_rest()
+@gc_paused()
 def load(path: Path | str) -> Opened:
     """The model of a checkpoint folder, with what is needed to write it back."""
     return open_(Folder.open(path).checkpoint)
