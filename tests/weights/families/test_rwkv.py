@@ -24,8 +24,8 @@ from heed.core.contract import Where
 from heed.core.errors import WeightsError
 from heed.models import Decoder
 from heed.weights import replay
+from heed.weights.replays.greedy import greedy
 from heed.weights.replays.shapes.recurrent import _state
-from heed.weights.replays.shapes.shared import greedy
 from tests.weights.live import close, ids, returns, saved
 from tests.weights.support import GOLDEN, write
 

@@ -18,7 +18,7 @@ from heed import weights
 from heed.core.contract import Given, Where
 from heed.core.errors import WeightsError
 from heed.models import AudioEncoder, Seq2seq
-from heed.weights.replays.shapes.shared import greedy
+from heed.weights.replays.greedy import greedy
 from tests.weights.live import close, ids, returns, saved
 
 EXACT = 1e-10  # float64 throughout
