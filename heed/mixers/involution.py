@@ -23,8 +23,8 @@ class Involution(Sliding):
 
     Li et al. 2021, along one axis instead of two (`parts/convolution/involution.py` is over planes). Where a dynamic
     convolution weighs by a softmax what it has projected, this weighs the stream itself, by any number. Centred kernels
-    see x_(i + k - K // 2). Costs O(n·(K + (d + K·d / group) / reduction)·d) time over n tokens; remembers the last K -
-    1 inputs.
+    see x_(i + k - K // 2). Costs O(n·(K + (d + K·d / group) / reduction)·d) time over n tokens; remembers the
+    last K - 1 inputs.
     """
 
     class Config(SlidingConfig):
