@@ -1,4 +1,4 @@
-"""Mixers: attention, recurrences, convolutions, one file per mechanism. `MIXERS` is the table that every tool works from.
+"""Mixers: attention, recurrences and convolutions, one file per mechanism. Every tool works from the table `MIXERS`.
 
 It names each mechanism and its place: a model imports only what it is made of. A new mechanism is a file and a line of
 this table; the imports below it are for type checkers alone.

@@ -17,7 +17,7 @@ from ..parts.look import Look
 
 
 class Involution(Sliding):
-    """Every token is a sum of its neighbours by weights that it makes of itself, the same for all channels of a group.
+    """A depthwise convolution whose kernel every token generates from itself; the channels of a group share it.
 
         y_ic = Σ_k H_g(c)(x_i)_k x_(i - (K - 1 - k), c),   H(x) = W₁ relu( norm( W₀ x ) ) + b
 
