@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-BELOW = "core text data media show kernels parts mixers models weights decode tasks runs"
+BELOW = "core text data media show kernels parts mixers models engine weights decode pipelines tasks runs"
 
 # A package or top-level module of heed, and what of heed it may import besides itself.
 MAY_IMPORT = {
@@ -31,23 +31,25 @@ MAY_IMPORT = {
         "kernels": "core",
         "parts": "core kernels",
         "mixers": "core parts kernels",
-        "models": "core parts kernels mixers",
+        "models": "core parts mixers",
+        "engine": "core kernels parts mixers models",
         "weights": "core kernels parts mixers models",
-        "decode": "core",
-        "tasks": "core text data media parts decode",
-        "runs": "core text data media show parts models weights decode tasks",
-        "train": "core text data media show parts models weights decode tasks runs",
-        "serve": "core text models weights decode tasks runs",
+        "decode": "core engine",
+        "pipelines": "core text media parts models engine weights decode",
+        "tasks": "core text data media parts engine decode pipelines",
+        "runs": "core text data media show parts models engine weights decode pipelines tasks",
+        "train": "core text data media show parts models engine weights decode pipelines tasks runs",
+        "serve": "core text models engine weights decode pipelines tasks runs",
         "check": "core",
         "testing": "check",
         "compare": f"{BELOW} train serve check",
         "verify": f"{BELOW} train serve check compare",
         "studio": "core show check compare serve",
-        "catalogue": "core text data parts mixers models weights decode tasks",
+        "catalogue": "core text data parts mixers models engine weights decode tasks",
         "demo": f"{BELOW} train verify",
         "bench": f"{BELOW} train",
-        "cli": "__init__ show models weights decode tasks runs train serve check compare verify studio catalogue demo "
-        "bench",
+        "cli": "__init__ show models engine weights decode pipelines tasks runs train serve check compare verify "
+        "studio catalogue demo bench",
     }.items()
 }
 FREE = frozenset({"__init__", "__main__"})  # heed/__init__.py and heed/__main__.py may import anything

@@ -130,11 +130,14 @@ def test_models_that_cannot_are_refused(tokenizer: Tokenizer) -> None:
 
 
 def test_in_use(tokenizer: Tokenizer) -> None:
-    ready = Permute(context=8).ready(model_of(tokenizer).float(), tokenizer)
-    assert ready.generate("hello", GenerationConfig(limit=3)) == ready.generate("hello", GenerationConfig(limit=3))
-    scores = ready.score(TEXTS)
+    task = Permute(context=8)
+    pipeline = task.pipeline(model_of(tokenizer).float(), tokenizer)
+    assert pipeline.generate("hello", GenerationConfig(max_new_tokens=3)) == pipeline.generate(
+        "hello", GenerationConfig(max_new_tokens=3)
+    )
+    scores = task.evaluate(pipeline, TEXTS)
     assert set(scores) == {"loss", "perplexity", "tokens", "bits_per_byte", "bytes", "reading_loss"}
     assert float(scores["perplexity"]) == pytest.approx(float(np.exp(float(scores["loss"]))))
     assert scores["bytes"] == sum(len(text) for (text,) in TEXTS)
     with pytest.raises(InputError, match="need no answers"):
-        ready.score(TEXTS, GenerationConfig(how=Beam()))
+        task.evaluate(pipeline, TEXTS, GenerationConfig(strategy=Beam()))

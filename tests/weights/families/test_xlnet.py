@@ -188,7 +188,7 @@ def test_in_use(tmp_path: Path) -> None:
     folder = tmp_path / "words"
     model_of(XLNetLMHeadModel, folder, vocab_size=len(WORDS))
     worded(folder)
-    assert heed.load(folder).generate("the cat", GenerationConfig(limit=3)) != ""
+    assert heed.load(folder).generate("the cat", GenerationConfig(max_new_tokens=3)) != ""
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
