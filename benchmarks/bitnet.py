@@ -49,8 +49,8 @@ def _trained(path: Path, changes: list[str]) -> tuple[Run, float]:
     if not outcome.finished:  # it was stopped: its loss would be that of a model half trained, or of none
         raise SystemExit(f"the training in {path} was stopped at step {outcome.progress.step} of {STEPS}")
     run = outcome.run
-    ready = run.recipe.task.ready(run.model(), run.tokenizer)
-    return run, float(ready.score(run.recipe.data.split("valid", ("text",)))["loss"])
+    pipeline = run.recipe.task.pipeline(run.model(), run.tokenizer)
+    return run, float(run.recipe.task.evaluate(pipeline, run.recipe.data.split("valid", ("text",)))["loss"])
 
 
 def _steps(run: Run) -> str:

@@ -29,8 +29,8 @@ from benchmarks.report import Row, Target
 from heed.demo import demo
 from heed.demo.report import GOALS
 from heed.runs import Recipe, find
+from heed.runs.evaluate import evaluate
 from heed.runs.folder import METRICS
-from heed.runs.score import evaluate
 from heed.show.voice import Voice
 from heed.train import train
 
@@ -80,8 +80,8 @@ def characters(rounds: int | None) -> Iterator[Row]:
         recipe = Recipe.read(find("characters"), [*changes, f"training.steps={steps}"])
         outcome = train(recipe, folder / "characters", Voice())
         run = outcome.run
-        ready = recipe.task.ready(run.model(), run.tokenizer)
-        loss = float(ready.score(recipe.data.split("valid", ("text",)))["loss"])
+        pipeline = recipe.task.pipeline(run.model(), run.tokenizer)
+        loss = float(recipe.task.evaluate(pipeline, recipe.data.split("valid", ("text",)))["loss"])
     mine = outcome.progress.seconds
     yield Row(
         f"seconds of training, {steps} steps; peer: {STEPS:,} steps",

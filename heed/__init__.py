@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .core.collector import at_rest
+from .core.tables import gc_paused
 
 __version__ = "0.1.0"
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    with at_rest():
+    with gc_paused():
         if name in _WHERE:
             return getattr(import_module(f".{_WHERE[name]}", __name__), name)
         if name in _PACKAGES:

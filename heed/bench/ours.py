@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..core.contract import Mixer
     from ..models import Seq2seq
-    from ..pipelines.encoder import Reader
+    from ..pipelines.encoder import EncoderPipeline
     from ..tasks.base import Batch
     from ..weights.edits.quantised import Bits
 
@@ -129,7 +129,7 @@ def _encoding(work: Work) -> Prepared:
 
     def way(bits: Bits | None) -> Round:
         ready = load(work.folder, quantise=bits)
-        return lambda: Done(len(cast("Reader", ready).embed(cast("list[str]", texts))))
+        return lambda: Done(len(cast("EncoderPipeline", ready).embed(cast("list[str]", texts))))
 
     return Prepared({name: way(bits) for name, bits in _channels(work).items()})
 
@@ -166,9 +166,9 @@ def _training(work: Work) -> Prepared:
     """A step as `heed train` makes it: fused loss, fused AdamW."""
     import numpy as np
 
+    from ..pipelines.base import Padded
     from ..runs.training import AdamW
     from ..tasks import Causal, Translate
-    from ..tasks.base import Padded
     from ..train.optim import adamw
 
     batch: Batch

@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from .options import Wish, print_json
+from .options import GenerationOptions, print_json
 
 if TYPE_CHECKING:
     from ..pipelines import Pipeline
 
 
-def talk(ready: Pipeline, wish: Wish, lines: Iterable[str], system: str | None, *, as_json: bool) -> None:
+def talk(pipeline: Pipeline, options: GenerationOptions, lines: Iterable[str], system: str | None, *, as_json: bool) -> None:
     """Every line is answered in the light of all before it; an empty line is passed over."""
-    from ..pipelines.loaded import Continuer
+    from ..pipelines import TextGeneration
 
-    if not isinstance(ready, Continuer):
-        raise typer.BadParameter(f"--chat needs a language model with a chat template; this is {ready.what}")
-    ask = wish.ask(ready.task)
+    if not isinstance(pipeline, TextGeneration) or not pipeline.framed:
+        raise typer.BadParameter(f"--chat needs a language model with a chat template; this is {pipeline.what}")
+    config = options.config(pipeline.strategy)
     messages = [] if system is None else [{"role": "system", "content": system}]
     for line in lines:
         if not line.strip():
             continue
         messages.append({"role": "user", "content": line})
         pieces = list[str]()
-        for piece in ready.chatting(messages, ask):
+        for piece in pipeline.chatting(messages, config):
             pieces.append(piece)
             if not as_json:
                 print(piece, end="", flush=True)

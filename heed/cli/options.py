@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from ..decode import AnyStrategy
     from ..pipelines import GenerationConfig
-    from ..tasks import Task
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Change a setting: a.b=value. May be repeated.")]
@@ -27,8 +27,8 @@ Data = Annotated[
 
 
 @dataclass(frozen=True)
-class Wish:
-    """How answers are to be written, as it was asked for; None and empty = as the task says."""
+class GenerationOptions:
+    """The options of generation, as they were given; None and empty = the usual strategy of the run or checkpoint."""
 
     beam: Annotated[int | None, typer.Option(help="Search with so many beams.")] = None
     length_penalty: Annotated[float | None, typer.Option(help="Of a beam search: log p / length^penalty.")] = None
@@ -43,15 +43,15 @@ class Wish:
     stop: Annotated[list[str] | None, typer.Option(help="End the answer before this text. May be repeated.")] = None
     prefix: Annotated[str, typer.Option(help="Every answer begins so.")] = ""
 
-    def ask(self, task: Task) -> GenerationConfig:
+    def config(self, usual: AnyStrategy) -> GenerationConfig:
         """Typed; contradictions are errors."""
         from ..pipelines import GenerationConfig
 
-        rest = _given(limit=self.limit, stop=self.stop or None)
-        return GenerationConfig.load({"how": self._how(task.decode.dump()), "prefix": self.prefix, **rest})
+        rest = _given(max_new_tokens=self.limit, stop=self.stop or None)
+        return GenerationConfig.load({"strategy": self._strategy(usual.dump()), "prefix": self.prefix, **rest})
 
-    def _how(self, usual: dict[str, Any]) -> dict[str, Any]:
-        """How tokens are chosen: the task's usual way, with what was asked for instead."""
+    def _strategy(self, usual: dict[str, Any]) -> dict[str, Any]:
+        """The usual strategy, with the options that were given instead."""
         searching = _given(beams=self.beam, length_penalty=self.length_penalty, best=self.best)
         drawing = _given(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, min_p=self.min_p)
         if searching and drawing:

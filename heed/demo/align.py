@@ -11,8 +11,8 @@ from torch import Tensor
 from ..core.contract import Where
 from ..decode import generate
 from ..parts.look import look
+from ..pipelines import Text2TextGeneration
 from ..show.heatmap import Figure
-from ..tasks.translate import Translator
 
 CROSS = "decoder.stack.blocks.*.cross.weights"  # the points of the cross-attentions, one per layer
 
@@ -41,15 +41,15 @@ class Alignment:
         return Figure(title, weights.tolist(), self.target, self.source, part)
 
 
-def align(ready: Translator, text: str) -> Alignment:
+def align(pipeline: Text2TextGeneration, text: str) -> Alignment:
     """How the model's own answer to a text came about.
 
     The answer is written first, then read again in one call that shows all weights: row t of them is where the model
     looked when it chose token t.
     """
-    tokenizer, model = ready.tokenizer, ready.model
-    prompt, given, end = ready.prompt(text), ready.given([text]), tokenizer.need("end")
-    ((written,),) = generate(model, [prompt], limit=ready.enough([text]), end=end, given=given)
+    tokenizer, model = pipeline.tokenizer, pipeline.model
+    prompt, given, end = pipeline.prompt(text), pipeline.given([text]), tokenizer.need("end")
+    ((written,),) = generate(model, [prompt], limit=pipeline.default_length([prompt]), end=end, given=given)
     answer = [*written.tokens, end] if written.why == "end" else list(written.tokens)
     inputs = torch.tensor([[*prompt, *answer[:-1]]], device=model.device)
     with torch.no_grad(), look(model, CROSS) as seen:

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..pipelines import Scores
 from ..show.heatmap import Figure
+from ..tasks import Metrics
 from ..verify import Proof
 from .examples import Sample
 
@@ -61,7 +61,7 @@ class Report:
     picture: Path
     weights: int  # numbers in the model
     steps: int
-    scores: Mapping[str, Scores]  # by split
+    scores: Mapping[str, Metrics]  # by split
     readings: tuple[Reading, ...]
     aligned: Reading  # the one whose alignment is shown
     alignment: Figure

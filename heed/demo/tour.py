@@ -12,7 +12,7 @@ from ..data import Dates
 from ..runs import Recipe, Run
 from ..runs.folder import writing
 from ..runs.recipe import SHIPPED
-from ..runs.score import evaluate
+from ..runs.evaluate import evaluate
 from ..show.heatmap import write_page
 from ..show.voice import Voice
 from ..tasks import Translate
@@ -43,18 +43,18 @@ def demo(out: Path, voice: Voice | None = None, *, changes: Sequence[str] = ()) 
     with _timed(seconds, "scoring"):
         scores = evaluate(run, voice=speaker)
     with _timed(seconds, "looking"):
-        ready = task.ready(run.model(), run.tokenizer)
-        answers = ready.translate([sample.text for sample in shown])
+        pipeline = task.pipeline(run.model(), run.tokenizer)
+        answers = pipeline.translate([sample.text for sample in shown])
         readings = [Reading(sample, answer) for sample, answer in zip(shown, answers, strict=True)]
         pictured = sorted(readings, key=_turn)[: len(PICTURED)]
-        alignments = [align(ready, reading.sample.text) for reading in pictured]
+        alignments = [align(pipeline, reading.sample.text) for reading in pictured]
         picture = _draw(run, pictured, alignments)
     with _timed(seconds, "proving"):
         proofs = _prove(run, speaker)
     return Report(
         run=run.path,
         picture=picture,
-        weights=sum(weight.numel() for weight in ready.model.parameters()),
+        weights=sum(weight.numel() for weight in pipeline.model.parameters()),
         steps=outcome.progress.step,
         scores=scores,
         readings=tuple(readings),

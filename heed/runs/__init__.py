@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ..core.collector import at_rest
+from ..core.tables import gc_paused
 from ..core.errors import ConfigError, RunError, WeightsError
 from ..core.tables import later
 
@@ -24,7 +24,7 @@ else:
     )
 
 
-@at_rest()
+@gc_paused()
 def load(
     path: Path | str, device: torch.device | str | None = None, *, quantise: Bits | Literal["keep"] | None = None
 ) -> Pipeline:
@@ -44,11 +44,11 @@ def _rounded(path: Path | str, device: torch.device | str | None, bits: Bits) ->
     from ..weights.edits.quantised import bits_of, is_rounded
 
     change = Quantised(bits=bits_of(bits))
-    ready = _loaded(path, device)
-    if any(map(is_rounded, ready.model.modules())):
+    pipeline = _loaded(path, device)
+    if any(map(is_rounded, pipeline.model.modules())):
         raise WeightsError(f"{path} is in few bits already; load it without quantise, or quantise what it is of")
-    edit(ready.model, change)
-    return ready
+    edit(pipeline.model, change)
+    return pipeline
 
 
 def _kept(place: Path, device: torch.device | str | None) -> Pipeline:
@@ -73,13 +73,13 @@ def _loaded(path: Path | str, device: torch.device | str | None) -> Pipeline:
     from .folder import Run
 
     run = Run.open(place)
-    return run.recipe.task.ready(run.model().to(device), run.tokenizer)
+    return run.recipe.task.pipeline(run.model().to(device), run.tokenizer)
 
 
-def _moved(ready: Pipeline, device: torch.device | str | None) -> Pipeline:
+def _moved(pipeline: Pipeline, device: torch.device | str | None) -> Pipeline:
     if device is not None:
-        ready.model.to(device)
-    return ready
+        pipeline.model.to(device)
+    return pipeline
 
 
 def _is_checkpoint(folder: Path) -> bool:

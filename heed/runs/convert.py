@@ -24,7 +24,7 @@ from ..weights.formats.sidecars import bring
 from . import load
 from .edited import edited, merged
 from .folder import Run
-from .quality import Cost, cost, read_text, writer
+from .quality import Cost, cost, language_model, read_text
 
 KEEP: Literal["keep"] = "keep"
 
@@ -82,7 +82,7 @@ def convert(
 def measured(source: Path, text: Path) -> Callable[[Path], Cost]:
     """What measures the cost of few bits: it is asked before anything is written whether it can be measured."""
     words, exact = read_text(text), load(source)
-    writer(exact)
+    language_model(exact)
     return lambda target: cost(exact, load(target), words)
 
 

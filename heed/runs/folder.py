@@ -107,8 +107,8 @@ class Run:
         return own.read(self.build, self.path)
 
     @property
-    def scores(self) -> Data:
-        """What was measured so far, by the name of the data."""
+    def evaluated(self) -> Data:
+        """Metrics that `heed eval` found so far, by the name of the data."""
         return self._read(read_data, SCORES) if (self.path / SCORES).exists() else {}
 
     def keep(self, model: nn.Module) -> None:

@@ -19,10 +19,9 @@ from torch.nn.parallel import DistributedDataParallel
 from ..core.contract import Mixer
 from ..core.errors import RunError
 from ..parts.feedforward.experts import Experts, balance, routed
-from ..pipelines import cross_entropy_of
 from ..runs.folder import WEIGHTS, Run
 from ..show.voice import Voice
-from ..tasks import Batch, Corpus, Feed, Item, Place, Task, bucketed
+from ..tasks import Batch, Corpus, Feed, Item, Place, Task, bucketed, cross_entropy_of
 from ..weights.formats import native as own
 from .average import Average
 from .checkpoint import Checkpoint, Progress

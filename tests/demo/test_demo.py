@@ -21,10 +21,10 @@ from heed.data import Dates
 from heed.data.dates import BY_CODE, texts_of
 from heed.demo import Report, align, demo, tell
 from heed.demo.examples import samples
-from heed.pipelines import Scores
+from heed.pipelines import Text2TextGeneration
 from heed.runs import Run, load
 from heed.show.voice import Voice
-from heed.tasks.translate import Translator
+from heed.tasks import Metrics
 from heed.train.checkpoint import Progress
 from heed.train.start import Outcome
 from heed.verify.trained import STATEMENTS
@@ -60,8 +60,8 @@ def told(report: Report, width: int = 200) -> str:
 def test_it_leaves_a_run_with_scores_and_a_picture(shown: tuple[Report, str]) -> None:
     report, said = shown
     run = Run.open(report.run)
-    assert set(run.scores) == {"valid", "test"}
-    assert run.scores["valid"]["pairs"] == 40
+    assert set(run.evaluated) == {"valid", "test"}
+    assert run.evaluated["valid"]["pairs"] == 40
     assert report.steps == 3
     assert report.weights == sum(weight.numel() for weight in run.model().parameters())
     assert report.picture.parent == report.run
@@ -87,7 +87,7 @@ def test_it_is_honest_about_what_three_steps_are_worth(shown: tuple[Report, str]
 
 
 def scored(report: Report, **found: float) -> Report:
-    numbers: dict[str, Scores] = {name: {"exact": exact, "pairs": 40} for name, exact in found.items()}
+    numbers: dict[str, Metrics] = {name: {"exact": exact, "pairs": 40} for name, exact in found.items()}
     return replace(report, scores=numbers)
 
 
@@ -153,7 +153,7 @@ def test_examples_take_turns_between_formats_of_training_and_others() -> None:
 
 def test_an_alignment_is_what_the_model_did_while_it_wrote(shown: tuple[Report, str]) -> None:
     ready = load(shown[0].run)
-    assert isinstance(ready, Translator)
+    assert isinstance(ready, Text2TextGeneration)
     text = "2024年5月3日"
     found = align(ready, text)
     assert found.source == (*text, "</s>")

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from heed.core.errors import ConfigError, RunError
 from heed.runs import Run, load
-from heed.runs.score import evaluate
+from heed.runs.evaluate import evaluate
 from heed.show.voice import Silent
 from heed.train import checkpoint
 from tests.train.support import metrics, recipe, resumed, same_run, trained
@@ -134,9 +134,9 @@ def test_a_tail_starts_anew_when_there_are_more_steps(tmp_path: Path) -> None:
 def test_scores_of_other_weights_are_forgotten(tmp_path: Path) -> None:
     run = trained(tmp_path / "run").run
     evaluate(run, voice=Silent())
-    assert run.scores.keys() == {"valid", "test"}
+    assert run.evaluated.keys() == {"valid", "test"}
     resumed(tmp_path / "run", "training.steps=7")
-    assert not run.scores
+    assert not run.evaluated
     assert "None yet" in (run.path / "README.md").read_text()
 
 

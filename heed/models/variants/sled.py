@@ -1,4 +1,4 @@
-"""Long sources: an encoder that reads them in overlapping windows."""
+"""Long sources in overlapping windows, as in SLED (Ivgi et al. 2022) and Unlimiformer (Bertsch et al. 2023)."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ from ..block import States
 from ..encoder import Encoder
 
 
-class Overlapped(Encoder):
-    """An encoder that reads a long source in windows, each half beside the next, and keeps the middle half of each.
+class SledEncoder(Encoder):
+    """An encoder of long sources in sliding windows, which overlap by half; it keeps the middle half of each.
 
-    So a token has at least a quarter of a window on either side, where the source has it; the first window keeps its
-    begin and the last one, which ends where the row ends, its end. Positions begin anew in every window: a source may
-    be longer than any that the encoder has positions for. A source of one window is read as `encoder` reads it, and
-    the weights are the same.
+    So a token has at least a quarter of a window of context on either side; the first window keeps its begin and the
+    last one, which ends where the row ends, its end. Positions restart in every window: a source may be longer than the
+    encoder has positions for. The weights are those of an `encoder`, and so is the output for a source of one window.
 
     Ivgi et al. 2022 (SLED), Bertsch et al. 2023 (Unlimiformer). n tokens in windows of w cost 2n/w times what the
     encoder costs over w tokens.
     """
 
     class Config(Encoder.Config):
-        kind: Literal["overlapped"] = "overlapped"  # type: ignore[assignment]  # a shape of its own
+        kind: Literal["sled_encoder"] = "sled_encoder"  # type: ignore[assignment]  # a shape of its own
         window: Size = 512
 
         @model_validator(mode="after")
@@ -39,8 +38,8 @@ class Overlapped(Encoder):
                 raise ValueError(f"a window of {self.window} has no middle half; use a multiple of 4, such as {near}")
             return self
 
-        def build(self) -> Overlapped:
-            return Overlapped(self)
+        def build(self) -> SledEncoder:
+            return SledEncoder(self)
 
     def __init__(self, config: Config, table: nn.Embedding | None = None) -> None:
         super().__init__(config, table)
@@ -54,7 +53,7 @@ class Overlapped(Encoder):
         if where.shape[1] <= self.window:
             return super().mix(x, where)
         if where.given.marked is not None or where.given.segment is not None:
-            raise InputError("a source that is read in windows has no marked tokens and no segments; leave them out")
+            raise InputError("a source that is encoded in windows has no marked tokens and no segments; leave them out")
         length, longest = where.real.sum(1), where.shape[1]
         column = self._columns(length, longest)
         rows = torch.arange(len(x), device=x.device)[:, None, None]
@@ -73,15 +72,15 @@ class Overlapped(Encoder):
         return begin[..., None] + torch.arange(self.window, device=length.device)
 
     def _stamps(self, where: Where, column: Tensor, length: Tensor) -> Where:
-        """The stamps of all windows as rows, each begun anew where the row begins. [B·C, window]"""
+        """The stamps of all windows as rows, each restarted where the row begins. [B·C, window]"""
         rows = torch.arange(len(column), device=column.device)[:, None, None]
         hidden = column >= length[:, None, None]
 
-        def anew(stamp: Tensor, filler: int) -> Tensor:
+        def restarted(stamp: Tensor, filler: int) -> Tensor:
             moved = stamp[rows, column] - stamp[rows, column[..., :1]] + stamp[:, :1, None]
             return moved.masked_fill(hidden, filler).flatten(0, 1)
 
-        return Where(anew(where.order, -1), anew(where.position, 0))
+        return Where(restarted(where.order, -1), restarted(where.position, 0))
 
     def _kept(self, length: Tensor, begin: Tensor, longest: int) -> Tensor:
         """Where each token of a row stands in its windows, side by side. [B], [B, C] -> [B, T]"""

@@ -13,7 +13,7 @@ from heed.core.errors import ConfigError
 from heed.core.laws import LAWS, Law
 from heed.mixers import Attention, Branches, Cross, DynamicConv, LightConv
 from heed.models import Embedded, Encoder, LiteTransformer, Seq2seq, familiar
-from heed.models.architectures.lite import lsra
+from heed.models.architectures.lite_transformer import lsra
 from heed.parts.feedforward import FeedForward
 from heed.parts.masks import Causal, Whole
 from heed.parts.residual.wiring import PostNorm, PreNorm

@@ -1,4 +1,4 @@
-"""Scoring a trained model on the splits of its data, or on other files."""
+"""Evaluating a run on the splits of its data, or on other files."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from ..core.config import nearest, override
 from ..core.errors import InputError, RunError
 from ..data import Example, Examples, Name
-from ..pipelines import GenerationConfig, Scores
+from ..pipelines import GenerationConfig
 from ..show.voice import Voice
-from .card import add_scores
+from ..tasks import Metrics
+from .card import add_metrics
 from .folder import Run
 from .recipe import Recipe
 
@@ -19,34 +20,35 @@ def evaluate(
     *,
     settings: Sequence[str] = (),
     splits: Iterable[str] = (),
-    ask: GenerationConfig | None = None,
+    config: GenerationConfig | None = None,
     first: int | None = None,
     voice: Voice | None = None,
-) -> dict[str, Scores]:
-    """Scores by split. `settings` may name other data, `first` scores only so many.
+) -> dict[str, Metrics]:
+    """Metrics by split. `settings` may name other data, `first` takes only so many examples.
 
-    Scores of the whole of the run's own data, answered in its usual way, are also written on its card.
+    Metrics of the whole of the run's own data, with its own strategy, are also written on its card.
     """
     recipe = Recipe.load(override(run.data, settings)) if settings else run.recipe
-    ready, speaker = recipe.task.ready(run.model(), run.tokenizer), voice or Voice()
-    found: dict[str, Scores] = {}
+    task, speaker = recipe.task, voice or Voice()
+    pipeline = task.pipeline(run.model(), run.tokenizer)
+    found: dict[str, Metrics] = {}
     for name in _chosen(recipe, splits):
-        examples = recipe.data.split(name, recipe.task.columns)
+        examples = recipe.data.split(name, task.columns)
         some = examples if first is None else First(examples, first)
         speaker.say(f"{name}: {some.report()}")
-        with speaker.counting(f"scoring {name}", len(some)):
-            found[name] = ready.score(some, ask, lambda done, _: speaker.at(done))
-        if first is None and not settings and ask in (None, GenerationConfig(how=recipe.task.decode)):
+        with speaker.counting(f"evaluating {name}", len(some)):
+            found[name] = task.evaluate(pipeline, some, config, lambda done, _: speaker.at(done))
+        if first is None and not settings and config in (None, GenerationConfig(strategy=task.decode)):
             _remember(run, name, found[name], speaker)
     return found
 
 
-def _remember(run: Run, name: str, scores: Scores, voice: Voice) -> None:
+def _remember(run: Run, name: str, metrics: Metrics, voice: Voice) -> None:
     """Write them on the card. If that cannot be done, they are still worth showing."""
     try:
-        add_scores(run, name, scores)
+        add_metrics(run, name, metrics)
     except RunError as error:
-        voice.say(f"the scores could not be written down: {error}")
+        voice.say(f"the metrics could not be written down: {error}")
 
 
 class First(Examples):
@@ -73,5 +75,5 @@ def _chosen(recipe: Recipe, wanted: Iterable[str]) -> list[Name]:
             raise InputError(f"there is no split {name!r} in this data{nearest(name, there)}")
     chosen = [name for name in there if (name in names if names else name != "train")]
     if not chosen:
-        raise InputError("there is no validation or test data to score on; give some with --data FILE")
+        raise InputError("there is no validation or test data to evaluate on; give some with --data FILE")
     return chosen

@@ -1,4 +1,4 @@
-"""The Transformer that is nothing but a decoder (Liu et al. 2018): what it reads and what it writes are one sequence.
+"""Transformer decoder with memory-compressed attention, T-DMCA (Liu et al. 2018): source and target are one sequence.
 
 transformer_decoder over [source, separator, target]: every token is predicted from those before it, the source's too.
 Local layers, whose blocks do not see one another, take turns with memory-compressed ones, which see everything, but

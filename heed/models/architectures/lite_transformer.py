@@ -1,4 +1,4 @@
-"""Lite Transformer (Wu et al. 2020): an encoder-decoder whose attention has half of the channels.
+"""Lite Transformer (Wu et al. 2020): an encoder-decoder with long-short range attention.
 
 The other half is mixed by a convolution, which finds what is near at less cost, so that attention is left with what is
 far (long-short range attention). Feed-forwards are as narrow as the stream.

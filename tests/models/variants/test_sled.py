@@ -9,7 +9,7 @@ from torch import Tensor
 from heed.core.contract import Given, Where
 from heed.core.errors import CannotStream, ConfigError, InputError
 from heed.mixers import Attention, Cross, KnnCross
-from heed.models import Decoder, Encoder, Overlapped, Seq2seq, transformer, unlimited
+from heed.models import Decoder, Encoder, Seq2seq, SledEncoder, transformer, unlimiformer
 from heed.models.architectures.transformer import TINY
 from heed.parts.masks import Whole
 from heed.parts.positions import Learned, Rope
@@ -17,12 +17,12 @@ from heed.parts.positions import Learned, Rope
 WIDTH, VOCABULARY = 16, 11
 
 
-def built(window: int, **options: object) -> tuple[Overlapped, Encoder]:
+def built(window: int, **options: object) -> tuple[SledEncoder, Encoder]:
     """In windows and at once, with the same weights."""
     torch.manual_seed(0)
     common = {"vocabulary": VOCABULARY, "width": WIDTH, "depth": 2, **options}
     plain = Encoder.Config(**common).build().double().eval()  # type: ignore[arg-type]
-    wide = Overlapped.Config(**common, window=window).build().double().eval()  # type: ignore[arg-type]
+    wide = SledEncoder.Config(**common, window=window).build().double().eval()  # type: ignore[arg-type]
     wide.load_state_dict(plain.state_dict())
     return wide, plain
 
@@ -81,8 +81,8 @@ def seq2seq() -> Seq2seq:
 def test_a_trained_model_gives_what_it_gave(dtype: torch.dtype) -> None:
     """Where all source tokens are among the nearest, and the source is one window; whole and token by token."""
     model = seq2seq().to(dtype)
-    twin = unlimited(model, nearest=9, window=12)
-    assert isinstance(twin.encoder, Overlapped)
+    twin = unlimiformer(model, nearest=9, window=12)
+    assert isinstance(twin.encoder, SledEncoder)
     assert twin.decoder.head.weight is twin.decoder.embeddings.table.weight
     source, target = torch.randint(VOCABULARY, (3, 9)), torch.randint(VOCABULARY, (3, 6))
     here, there = Where.ragged([9, 4, 1]), Where.run(3, 6)
@@ -110,7 +110,7 @@ def test_a_long_source_is_within_reach() -> None:
     source, where = torch.randint(VOCABULARY, (1, 300)), Where.run(1, 300)
     with pytest.raises(InputError, match="position 299 is outside 0 to 7"):
         model.encode(source, where)
-    twin = unlimited(model, nearest=4, window=8)
+    twin = unlimiformer(model, nearest=4, window=8)
     with torch.no_grad():
         memory = twin.encode(source, where)
         scores, _ = twin(source[:, :5], Where.run(1, 5).give(encoder_output=memory))
@@ -119,7 +119,7 @@ def test_a_long_source_is_within_reach() -> None:
 
 
 def test_the_configuration_comes_back() -> None:
-    config = unlimited(seq2seq(), nearest=3, window=8).config
+    config = unlimiformer(seq2seq(), nearest=3, window=8).config
     assert Seq2seq.Config.load(config.dump()) == config
     assert isinstance(config.decoder.cross, KnnCross.Config)
     plain = Decoder.Config.load({"vocabulary": 5, "width": 8, "depth": 1, "cross": {"heads": 2}})
@@ -133,12 +133,12 @@ def test_impossible_things_are_refused() -> None:
         with pytest.raises(ConfigError, match="window"):
             built(wrong)
     wide, _ = built(4, mixer=Attention.Config())
-    with pytest.raises(CannotStream, match="Overlapped looks any number of tokens ahead"):
+    with pytest.raises(CannotStream, match="SledEncoder looks any number of tokens ahead"):
         wide.start(1)
     where = Where.run(1, 9).give(marked=torch.zeros(1, 9, dtype=torch.bool))
     with pytest.raises(InputError, match="has no marked tokens"):
         wide(torch.zeros(1, 9, dtype=torch.long), where)
     with pytest.raises(ConfigError, match="nearest is 0"):
-        unlimited(seq2seq(), nearest=0)
-    with pytest.raises(ConfigError, match="cross.kind is 'latent'"):
+        unlimiformer(seq2seq(), nearest=0)
+    with pytest.raises(ConfigError, match="cross.kind is 'mla'"):
         Decoder.Config.load({"vocabulary": 5, "width": 8, "depth": 1, "cross": {"kind": "mla"}})
