@@ -50,7 +50,7 @@ class Rotation(StrEnum):
 class Known:
     """What the user declares; what is not declared is found out."""
 
-    causal: Annotated[bool | None, typer.Option("--causal/--bidirectional", help="Whether its mask is causal.")] = (
+    causal: Annotated[bool | None, typer.Option("--causal/--bidirectional", help="Whether nobody may look ahead.")] = (
         None
     )
     mask_true: Annotated[MaskTrue | None, typer.Option(help="What True or 1 means in a mask.")] = None
@@ -97,7 +97,7 @@ def check(
     known: Known,
     wanted: Wanted,
 ) -> None:
-    """Find the bug in an attention module: exit code 0 = nothing wrong, 1 = violations, 2 = could not run.
+    """Find the bug in somebody's attention: exit code 0 = nothing wrong, 1 = violations, 2 = could not run.
 
     The target's code is run in this process, with your rights: check what you would also import.
     """

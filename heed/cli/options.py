@@ -34,8 +34,8 @@ class GenerationOptions:
     length_penalty: Annotated[float | None, typer.Option(help="Of a beam search: log p / length^penalty.")] = None
     best: Annotated[int | None, typer.Option(help="Show so many answers of a beam search.")] = None
     temperature: Annotated[float | None, typer.Option(help="Draw at random; below 1 surer, above 1 wilder.")] = None
-    top_k: Annotated[int | None, typer.Option(help="Draw from the k most likely tokens.")] = None
-    top_p: Annotated[float | None, typer.Option(help="Draw from the most likely tokens that make up p.")] = None
+    top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens.")] = None
+    top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest tokens that make up p.")] = None
     min_p: Annotated[float | None, typer.Option(help="Draw from tokens at least p times as likely as the best.")] = None
     repetition: Annotated[float | None, typer.Option(help="Above 1: avoid tokens that were there already.")] = None
     seed: Annotated[int | None, typer.Option(help="Of random draws.")] = None
