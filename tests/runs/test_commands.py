@@ -20,9 +20,8 @@ from heed.core.config import override
 from heed.core.errors import HeedError, InputError, RunError, WeightsError
 from heed.decode import Beam, Greedy, Sample
 from heed.pipelines import GenerationConfig
-from heed.runs import load, score
+from heed.runs import load
 from heed.show.voice import Silent
-from heed.tasks import Translate
 from heed.train import train
 from tests.train.support import TINY, language_model, trained
 
@@ -165,7 +164,12 @@ def test_bad_input_is_a_message_not_a_traceback(case: str, heed: Heed, run: Path
 
 
 def test_zero_temperature_is_greedy_and_a_seed_alone_changes_nothing() -> None:
-    for more in (GenerationOptions(temperature=0.0), GenerationOptions(temperature=0.0, seed=1), GenerationOptions(temperature=0.0, top_k=3), GenerationOptions(seed=4)):
+    for more in (
+        GenerationOptions(temperature=0.0),
+        GenerationOptions(temperature=0.0, seed=1),
+        GenerationOptions(temperature=0.0, top_k=3),
+        GenerationOptions(seed=4),
+    ):
         assert more.config(Greedy()).strategy == Greedy()
     assert GenerationOptions(seed=4).config(Beam()).strategy == Beam()
     assert GenerationOptions(top_k=4, seed=2).config(Beam()).strategy == Sample(top_k=4, seed=2)

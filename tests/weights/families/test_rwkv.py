@@ -140,7 +140,7 @@ def test_a_body_without_a_head(tmp_path: Path) -> None:
     tokens = ids(1, LENGTH, VOCABULARY)
     opened = weights.load(tmp_path)
     assert isinstance(opened.model, Decoder)
-    stream, head = opened.model.apart(tokens, Where.run(1, LENGTH))
+    (stream, _), head = opened.model.hidden_states(tokens, Where.run(1, LENGTH)), opened.model.lm_head
     assert head.weight is opened.model.embeddings.table.weight
     close(stream, model(input_ids=tokens).last_hidden_state, SINGLE)
 

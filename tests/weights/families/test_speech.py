@@ -93,7 +93,7 @@ def test_whisper_without_prefix(tmp_path: Path) -> None:
     features, target = sound(1, 5, 18), ids(1, 4, 37)
     wanted = model(input_features=features, decoder_input_ids=target).last_hidden_state
     memory = opened.model.encode(features.mT, Where.run(1, 18))
-    close(opened.model.decoder.apart(target, Where.run(1, 4).give(encoder_output=memory))[0], wanted, EXACT)
+    close(opened.model.decoder.hidden_states(target, Where.run(1, 4).give(encoder_output=memory))[0], wanted, EXACT)
     again = returns(opened, tmp_path / "ours", model)
     assert torch.equal(again(input_features=features, decoder_input_ids=target).last_hidden_state, wanted)
 
