@@ -22,7 +22,7 @@ PASTS = (1, 1_000, 20_000)
 WRITTEN = 64
 ROUNDS = 7
 LONG, PIECE = 16_384, 512  # of what attention remembers: tokens that are read, so many at a time
-MORE = 512  # written after them
+MORE = 512  # generated after them
 
 
 def rows(rounds: int | None) -> Iterator[Row]:
@@ -34,7 +34,7 @@ def rows(rounds: int | None) -> Iterator[Row]:
         yield from _flat(name, model, rounds or ROUNDS)
     grown, needed = apart(_memory)
     both = Figure.exact(grown, "B"), Figure.exact(needed, "B"), Figure.exact(grown / needed, "×")
-    what = f"attention, {LONG:,} tokens remembered, {MORE} written: memory; peer: weights and declared state"
+    what = f"attention, {LONG:,} tokens remembered, {MORE} generated: memory; peer: weights and declared state"
     yield Row(what, *both, Target(1.1))
 
 
@@ -76,7 +76,7 @@ def _written(model: Decoder, state: State, past: int, count: int) -> float:
 
 @torch.no_grad()
 def _memory() -> tuple[float, float]:
-    """Bytes beyond those of the bare libraries while tokens are written, and bytes of weights and state."""
+    """Bytes beyond those of the bare libraries while tokens are generated, and bytes of weights and state."""
     torch.manual_seed(0)
     small = Decoder.Config(vocabulary=VOCABULARY, width=8, depth=1).build().eval()
     _written(small, _read(small, 1), 1, 2)  # everything is imported and compiled

@@ -32,7 +32,7 @@ class Lsh(Mixer[Memory]):
         q = W x,  k = q / |q|,  v = W_v x,   h_r(q) = argmax( [qR_r; -qR_r] ),  per head
 
     Kitaev et al. 2020, eq. 3 and appendix A. Queries and keys are one projection, so that both fall into the same
-    bucket. A token sees itself only where there is nobody else. The rotations R are random, not trained: the seed tells
+    bucket. A token sees itself only where there is no other. The rotations R are random, not trained: the seed tells
     them. With n tokens in m even buckets training costs O(n·n/m·d) time and memory in each round, by sorting: choose m
     in proportion to n; if all fall into one bucket, it costs O(n²·d). Remembers query and value of every token, and its
     buckets; decoding compares buckets with all, and reads those that match.
