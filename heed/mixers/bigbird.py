@@ -42,10 +42,10 @@ class BigBird(Headed[Nothing]):
         block: Size = 64  # tokens
         window: Size = 3  # blocks, the own one in the middle
         random: Count = 3  # blocks
-        globals: Count = 1  # blocks at either end that see everybody and that everybody sees
+        globals: Count = 1  # global blocks at either end, which see all and which all see
         seed: Seed = 0
         repeats_first: Flag = False  # no random blocks: the first counts 1 + random times (their code, when it answers)
-        full: Count = 0  # in rows of at most so many blocks everybody sees everybody
+        full: Count = 0  # in rows of at most so many blocks every token sees all
 
         @model_validator(mode="after")
         def _fits(self) -> Self:
@@ -54,7 +54,7 @@ class BigBird(Headed[Nothing]):
                     f"a window of {self.window} blocks has no middle; use {self.window - 1} or {self.window + 1}"
                 )
             if self.repeats_first and not self.globals:
-                raise ValueError("repeats_first repeats a block that everybody sees; let globals be 1 or more")
+                raise ValueError("repeats_first repeats a block that all see; let globals be 1 or more")
             return self
 
         def build(self, width: int) -> BigBird:
@@ -110,7 +110,7 @@ class BigBird(Headed[Nothing]):
         return y.index_copy(0, rows, F.pad(part, (0, 0, 0, 0, 0, y.shape[1] - few)))
 
     def _ends(self, query: Tensor, key: Tensor, value: Tensor, blocks: Blocks) -> Tensor:
-        """The sparse rows, and in them the tokens that see everybody."""
+        """The sparse rows, and in them the tokens with global attention."""
         y, ends = self._sparse(query, key, value, blocks), min(self.config.globals, blocks.many) * blocks.size
         if not ends:
             return y

@@ -24,7 +24,7 @@ from ..parts.layers.norms import RMSNorm
 from ..parts.masks import Atrous, Mask, Sight, Whole, Window
 
 Nothing: TypeAlias = "tuple[()]"
-Far: TypeAlias = "tuple[Tensor, Tensor, Tensor]"  # keys and values [1, g, h, d], and who sees them [1, t, g]
+Far: TypeAlias = "tuple[Tensor, Tensor, Tensor]"  # keys and values [1, g, h, d], and which queries see them [1, t, g]
 WHOLE = Whole()
 
 
@@ -106,7 +106,7 @@ class Longformer(Headed[Nothing]):
         elif marked.shape != where.shape or marked.dtype != torch.bool:
             raise InputError(
                 f"marked is {marked.dtype} of the shape {list(marked.shape)}; needed is a boolean for each token, "
-                f"{list(where.shape)}, True where it sees everybody and everybody sees it"
+                f"{list(where.shape)}, True where it sees all tokens and all see it"
             )
         marked = marked & where.real
         return marked if bool(marked.any()) else None
@@ -191,7 +191,7 @@ class Longformer(Headed[Nothing]):
         return key if self.key_norm is None else self.key_norm(key), value
 
     def _weights(self, x: Tensor, heads: tuple[Tensor, Tensor, Tensor], where: Where, marked: Tensor | None) -> Tensor:
-        """Who looks at whom, written out. [B, H, T, T]"""
+        """Attention weights, written out. [B, H, T, T]"""
         each = [mask(where, where).pairs(1).expand(-1, self.heads // len(self.masks), -1, -1) for mask in self.masks]
         visible = torch.cat(each, 1)
         if marked is None:

@@ -39,8 +39,8 @@ class Lsh(Mixer[Memory]):
 
     With `chunks` buckets are cut into chunks of equal length as they stand in the sorted order, and a token looks at
     its own chunk and at neighbouring ones, whatever their buckets (the paper's eq. 5 and the authors' code): O(n·c·d)
-    always, and a pair that meets in two rounds counts twice. But who shares a chunk depends on later tokens, too, so
-    this form needs the whole sequence at once, even if `causal`.
+    always, and a pair that meets in two rounds counts twice. But which tokens share a chunk depends on later tokens,
+    too, so this form needs the whole sequence at once, even if `causal`.
     """
 
     class Config(MixerConfig):
@@ -170,14 +170,14 @@ class _Sorted:
         return vector.take_along_dim(column[..., None], 2).flatten(0, 1)
 
     def shares(self, ring: Ring) -> Tensor:
-        """What share of a token's weight each round has; none of who is alone in all. [B, H, R, L]"""
+        """What share of a token's weight each round has; none of a token that is alone in all. [B, H, R, L]"""
         back = self.index.argsort(-1)
         total = ring.total.view(back.shape).gather(2, back).view(*back.shape[:2], -1, self.column.shape[1])
         alone = total.isneginf().all(2, keepdim=True)
         return total.masked_fill(alone, 0).softmax(2).masked_fill(alone, 0)
 
     def merged(self, ring: Ring, own: Tensor) -> Tensor:
-        """What all rounds give, by what they weighed; its own value for who is alone. [B, T, H, e]"""
+        """What all rounds give, by what they weighed; its own value for a token that is alone. [B, T, H, e]"""
         share, size = self.shares(ring), own.shape[-1]
         y = ring.y.view(*self.index.shape, size).take_along_dim(self.index.argsort(-1)[..., None], 2)
         y = (y.view(*share.shape, size) * share[..., None]).sum(2)  # [B, H, L, e]
@@ -220,7 +220,7 @@ def _written_out(ask: Asking) -> Tensor:
 
 
 def _or_itself(weight: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """Who is alone looks at itself. [B, H, T, N]"""
+    """A token that is alone looks at itself. [B, H, T, N]"""
     itself = (query[:, :, None] == key[:, None]) & (query >= 0)[:, :, None]
     alone = weight.sum(-1, keepdim=True) == 0
     return torch.where(alone & itself[:, None], 1.0, weight)

@@ -100,7 +100,7 @@ class Nystrom(Convolved):
         return guess
 
     def written_out(self, query: Tensor, key: Tensor, where: Where) -> Tensor:
-        """What each token takes of each, F A⁺ B: n² numbers, made only when somebody looks. Some are below 0."""
+        """What each token takes of each, F A⁺ B: n² numbers, made only for a look. Some are below 0."""
         made = []
         for row, real in enumerate(where.real):
             q, k, mask = query[row : row + 1], key[row : row + 1], real[None]
@@ -114,7 +114,7 @@ class Nystrom(Convolved):
 
 
 def _seen(real: Tensor) -> Tensor | None:
-    """Everybody sees all tokens of the row. [B, 1, 1, T]"""
+    """Every token sees all tokens of the row. [B, 1, 1, T]"""
     return None if bool(real.all()) else real[:, None, None]
 
 

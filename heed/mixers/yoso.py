@@ -32,7 +32,7 @@ class Yoso(Convolved):
     expectation, in O(n·hashes·τ·d) time (O(n·hashes·d²) for the gradient) and O(n·(d + hashes) + 2^τ·d) memory. Planes
     are drawn from `seed`, and while training anew for each call.
 
-    The slope of a weight is infinite where q̂ = k̂; like the paper, both forms take its lower bound τ/2 · weight for it.
+    The gradient of a weight is infinite where q̂ = k̂; like the paper, both forms take its lower bound τ/2 · weight.
     The gradient of the estimate is estimated with the same buckets. Looks ahead, so it remembers nothing.
     """
 
@@ -123,13 +123,13 @@ class _Expected(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         query, key, value, chance = ctx.saved_tensors
-        steep = torch.einsum("bthe,bnhe->bhtn", slope, value) * chance * (ctx.bits / 2)
+        steep = torch.einsum("bthe,bnhe->bhtn", gradient, value) * chance * (ctx.bits / 2)
         return (
             torch.einsum("bhtn,bnhd->bthd", steep, key),
             torch.einsum("bhtn,bthd->bnhd", steep, query),
-            torch.einsum("bhtn,bthe->bnhe", chance, slope),
+            torch.einsum("bhtn,bthe->bnhe", chance, gradient),
             None,
         )
 
@@ -150,17 +150,17 @@ class _Drawn(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, query_codes, key_codes = ctx.saved_tensors
-        slopes = [torch.zeros_like(part) for part in (query, key, value)]
+        gradients = [torch.zeros_like(part) for part in (query, key, value)]
         for asked, told in zip(query_codes, key_codes, strict=True):
-            slopes[2] += _collected(asked, told, slope, ctx.buckets)
-            for up, down in zip(torch.split(slope, TOGETHER, -1), torch.split(value, TOGETHER, -1), strict=True):
-                slopes[0] += _crossed(told, asked, down, key, up, ctx.buckets)
-                slopes[1] += _crossed(asked, told, up, query, down, ctx.buckets)
+            gradients[2] += _collected(asked, told, gradient, ctx.buckets)
+            for up, down in zip(torch.split(gradient, TOGETHER, -1), torch.split(value, TOGETHER, -1), strict=True):
+                gradients[0] += _crossed(told, asked, down, key, up, ctx.buckets)
+                gradients[1] += _crossed(asked, told, up, query, down, ctx.buckets)
         steep = ctx.bits / 2
-        query_slope, key_slope, value_slope = (part / len(query_codes) for part in slopes)
-        return steep * query_slope, steep * key_slope, value_slope, None, None, None
+        query_gradient, key_gradient, value_gradient = (part / len(query_codes) for part in gradients)
+        return steep * query_gradient, steep * key_gradient, value_gradient, None, None, None
 
 
 def _crossed(given: Tensor, taken_from: Tensor, one: Tensor, other: Tensor, asked: Tensor, buckets: int) -> Tensor:

@@ -86,8 +86,8 @@ class Laid:
 class Ring:
     """What the tokens of rings got from their chunks."""
 
-    y: Tensor  # [S, L, e] zeros for who sees nothing
-    total: Tensor  # [S, L] the logarithm of what the softmax divided by; -inf for who sees nothing
+    y: Tensor  # [S, L, e] zeros for a token that sees nothing
+    total: Tensor  # [S, L] the logarithm of what the softmax divided by; -inf for a token that sees nothing
     weight: Tensor  # [S, chunks, c, k]
     key: Tensor  # [S, chunks, k] the places that these weights are about
 

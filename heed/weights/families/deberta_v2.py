@@ -26,7 +26,7 @@ ENHANCED = Prediction(
 )
 TERMS = frozenset({"c2p", "p2c"})
 POSITIONS = ("rel_embeddings.weight", "LayerNorm.weight", "LayerNorm.bias")
-MASKING = ("dense", "LayerNorm", "classifier")  # of a second head that v3 was trained with, and that nobody reads
+MASKING = ("dense", "LayerNorm", "classifier")  # of a second head that v3 was trained with, and that is not read
 
 
 def _parted(value: object) -> object:

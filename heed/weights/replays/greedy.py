@@ -28,13 +28,13 @@ def ids(folder: Folder, name: str) -> Tensor:
 
 
 def continued(folder: Folder, model: Mixer[Any], tokens: Tensor) -> Outputs:
-    """The likeliest tokens and their scores, under the names that the folder has for them, if it has any."""
+    """The generated ids and the logits of every step, under the names that the folder has for them, if it has any."""
     stem, steps = generated(folder, tokens.shape[1])
     if folder.wanted is None or not steps:
         return {}
     prompt = _prompt(folder, tokens, stem, steps)
-    written, scores = greedy(model, prompt, Where.run(*prompt.shape), steps)
-    return {f"{stem}sequences": torch.cat((prompt, written), 1), f"{stem}step_logits": scores}
+    written, logits = greedy(model, prompt, Where.run(*prompt.shape), steps)
+    return {f"{stem}sequences": torch.cat((prompt, written), 1), f"{stem}step_logits": logits}
 
 
 def _prompt(folder: Folder, tokens: Tensor, stem: str, steps: int) -> Tensor:
@@ -70,17 +70,17 @@ def generated(folder: Folder, prompt: int) -> tuple[str, int]:
 def greedy(
     model: Mixer[Any], tokens: Tensor, where: Where, steps: int, given: Given = NOTHING
 ) -> tuple[Tensor, Tensor]:
-    """The likeliest token after the likeliest token, one per call: the new tokens, and the scores of every step."""
+    """Greedy decoding, one token per call: the new tokens, and the logits of every step."""
     rows, lengths = tokens.shape[0], where.real.sum(1)
     order, position = (stamp.gather(1, (lengths - 1)[:, None]) + 1 for stamp in (where.order, where.position))
-    scores, state = model(tokens, where.beside(given), model.start(rows, given))
-    picked = scores[torch.arange(rows), lengths - 1]
+    logits, state = model(tokens, where.beside(given), model.start(rows, given))
+    picked = logits[torch.arange(rows), lengths - 1]
     written, found = list[Tensor](), list[Tensor]()
     for step in range(steps):
         written.append(picked.argmax(-1))
         found.append(picked)
         if step + 1 < steps:
             here = Where(order + step, position + step).beside(given)
-            scores, state = model(written[-1][:, None], here, state)
-            picked = scores[:, -1]
+            logits, state = model(written[-1][:, None], here, state)
+            picked = logits[:, -1]
     return torch.stack(written, 1), torch.stack(found, 1)

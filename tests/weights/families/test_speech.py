@@ -72,8 +72,8 @@ def whisper_agrees(model: Any, folder: Path) -> None:
 
     tokens = target[:, :1]
     for _ in range(5):
-        scores = model(input_features=features, decoder_input_ids=tokens).logits[:, -1]
-        tokens = torch.cat((tokens, scores.argmax(-1, keepdim=True)), 1)
+        logits = model(input_features=features, decoder_input_ids=tokens).logits[:, -1]
+        tokens = torch.cat((tokens, logits.argmax(-1, keepdim=True)), 1)
     written, _ = greedy(ours, target[:, :1], Where.run(2, 1), 5, Given(encoder_output=memory))
     assert torch.equal(written, tokens[:, 1:])
 

@@ -107,7 +107,7 @@ def model(folder: Folder) -> Decoder:
 
 
 def outputs(folder: Folder) -> Outputs:
-    """Scores at every token; what each layer remembers after every segment, a short last one counted in, as `kv_mem`
+    """Logits at every token; what each layer remembers after every segment, a short last one counted in, as `kv_mem`
     and `k_norm` by segment and layer; a greedy continuation, which may begin before the last token; and a mean loss.
     """
     must_read(folder, "attention_mask", "position_ids", "labels")
@@ -120,14 +120,14 @@ def outputs(folder: Folder) -> Outputs:
 
 def _by_segments(decoder: Decoder, tokens: Tensor, length: int) -> Outputs:
     """One call per segment, and a look at what is remembered after each."""
-    rows, made, scores = tokens.shape[0], dict[str, Tensor](), list[Tensor]()
+    rows, made, logits = tokens.shape[0], dict[str, Tensor](), list[Tensor]()
     state: States = decoder.start(rows)
     for number, piece in enumerate(torch.split(tokens, length, 1)):
-        score, after = decoder(piece, Where.run(rows, piece.shape[1], start=number * length), state)
+        step_logits, after = decoder(piece, Where.run(rows, piece.shape[1], start=number * length), state)
         assert after is not None  # a state came in, so one comes out
         state = after
-        scores.append(score)
+        logits.append(step_logits)
         for layer, (block, held) in enumerate(zip(decoder.stack.layers, state, strict=True)):
             mixer, remembered = cast(Infini, block.mixer), cast(Remembered, cast(States, held)[0])
             made[f"kv_mem.{number}.{layer}"], made[f"k_norm.{number}.{layer}"] = mixer.closed(remembered)
-    return made | {"logits": torch.cat(scores, 1)}
+    return made | {"logits": torch.cat(logits, 1)}

@@ -30,7 +30,7 @@ from .shared import widened
 
 OLD = (1024, 3072, 4096)  # lengths for which blocks are drawn as the first checkpoints were trained
 OLD_LAST = 1024  # and up to which token
-TOLD = ("last_hidden_state", "logits", "prediction_logits")  # of the columns given; a text's scores have none
+TOLD = ("last_hidden_state", "logits", "prediction_logits")  # of the columns given; a text's logits have none
 
 
 def outputs(family: BigBird, folder: Folder) -> Outputs:

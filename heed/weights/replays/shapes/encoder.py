@@ -1,4 +1,4 @@
-"""What an encoder gives: streams and weights at every depth, and the answers of its heads.
+"""What an encoder gives: hidden states and attention weights at every depth, and the logits of its heads.
 
 References hide padding as keys only: a hidden token still asks the others, and a head may read what it was told (the
 pooler reads column 0, whatever stands there). Where the mixers can hide keys alone (`hidden_keys`), heed does the same
@@ -28,11 +28,11 @@ from ..hidden import can_hide, hidden_keys
 from ..inputs import Outputs, Padded, sequence
 from .shared import Depths, mean_loss
 
-PAIRS = {  # what a family calls the scores of two sentences, and their labels, where it is trained on both
+PAIRS = {  # what a family calls the logits of two sentences, and their labels, where it is trained on both
     "albert": ("sop_logits", "sentence_order_label"),
 }
 PAIR = ("seq_relationship_logits", "next_sentence_label")
-BLANKED = ("deberta-v2",)  # whose embeddings are zero at padding, and whose padding looks at nobody
+BLANKED = ("deberta-v2",)  # whose embeddings are zero at padding, and whose padding looks at no token
 ONE, MANY = "single_label_classification", "multi_label_classification"  # kinds of labels that a text may have
 UNREAD = ("position_ids", "inputs_embeds", "head_mask", "bool_masked_pos")
 
@@ -54,7 +54,7 @@ def outputs(model: Encoder, family: Family, folder: Folder, marked: Tensor | Non
 
 
 def chosen(folder: Folder, encoded: Callable[[Folder], Outputs]) -> Outputs:
-    """Multiple choice: if ids are [rows, answers, tokens], each answer is a row of its own, and `logits` are [rows, answers]."""
+    """Multiple choice: of ids [rows, answers, tokens] each answer is a row of its own; `logits` are [rows, answers]."""
     ids = folder.inputs.get("input_ids")
     if ids is None or ids.dim() != 3:
         return encoded(folder)
@@ -68,7 +68,7 @@ def chosen(folder: Folder, encoded: Callable[[Folder], Outputs]) -> Outputs:
     if "logits" not in made or made["logits"].shape != (rows * answers, 1):
         raise WeightsError(
             f"{folder.path / INPUTS}: input_ids has the shape {list(ids.shape)}, answers to choose from; this model "
-            "has no head that gives one score to each"
+            "has no head that gives one logit to each"
         )
     made["logits"] = made["logits"].reshape(rows, answers)
     if labels is None:
@@ -134,7 +134,7 @@ def _fields(model: Encoder, folder: Folder, tokens: Tensor) -> Tensor:
 
 
 def _names(model: Encoder, folder: Folder) -> dict[str, str]:
-    """What the scores of each head are called: logits, unless the model is trained on two things at once."""
+    """What the logits of each head are called: `logits`, unless the model is trained on two things at once."""
     names = dict.fromkeys(model.heads, "logits")
     if "masked" not in model.heads or "pooled" not in model.heads or model.heads["pooled"].scores is None:
         return names
@@ -163,31 +163,31 @@ def _loss(model: Encoder, folder: Folder, made: Outputs, shown: Tensor, equal: T
         return F.binary_cross_entropy_with_logits(made["logits"][shown], labels[shown].to(made["logits"]))
     if "logits" in made and made["logits"].dim() == 2:
         return _text_loss(folder, made["logits"], labels)
-    scores = "logits" if "logits" in made else "prediction_logits"
-    if scores not in made:
+    name_of = "logits" if "logits" in made else "prediction_logits"
+    if name_of not in made:
         return None
     _must_have(labels, equal.shape)
     if bool((labels[~equal] != NO_LABEL).any()):
         return None
-    if scores == "logits":
-        return _mean(made[scores], labels)
+    if name_of == "logits":
+        return _mean(made[name_of], labels)
     name, label = PAIRS.get(folder.family, PAIR)
     if name not in made or label not in given:
         return None
-    return _mean(made[scores], labels) + _mean(made[name], given[label].flatten())
+    return _mean(made[name_of], labels) + _mean(made[name], given[label].flatten())
 
 
-def _text_loss(folder: Folder, scores: Tensor, labels: Tensor) -> Tensor | None:
+def _text_loss(folder: Folder, logits: Tensor, labels: Tensor) -> Tensor | None:
     """A text has a value, a class or several classes: as the config says or, if it does not, as the labels look."""
     guess = ONE if labels.dtype in (torch.long, torch.int) else MANY
-    problem = folder.config.get("problem_type") or ("regression" if scores.shape[-1] == 1 else guess)
+    problem = folder.config.get("problem_type") or ("regression" if logits.shape[-1] == 1 else guess)
     if problem == ONE:
-        return _mean(scores, labels.flatten())
-    labels = labels[:, None] if scores.shape[-1] == 1 and labels.dim() == 1 else labels
-    _must_have(labels, scores.shape)
+        return _mean(logits, labels.flatten())
+    labels = labels[:, None] if logits.shape[-1] == 1 and labels.dim() == 1 else labels
+    _must_have(labels, logits.shape)
     if problem == "regression":
-        return F.mse_loss(scores, labels.to(scores))
-    return F.binary_cross_entropy_with_logits(scores, labels.to(scores)) if problem == MANY else None
+        return F.mse_loss(logits, labels.to(logits))
+    return F.binary_cross_entropy_with_logits(logits, labels.to(logits)) if problem == MANY else None
 
 
 def _untold(folder: Folder, made: Outputs) -> bool:
@@ -196,28 +196,28 @@ def _untold(folder: Folder, made: Outputs) -> bool:
     return asked and folder.config.get("problem_type") is None
 
 
-def _blanked_loss(scores: Tensor, labels: Tensor) -> Outputs:
-    """DeBERTa's own rules: one score is a value, and given as such; labels below 0 do not count; shares may be soft."""
-    if scores.shape[-1] == 1:
-        _must_have(labels.flatten(), scores.shape[:1])
-        values = scores.flatten().to(labels.dtype)
-        return {"logits": values, "loss": F.mse_loss(values.to(scores), labels.flatten().to(scores)).to(labels.dtype)}
+def _blanked_loss(logits: Tensor, labels: Tensor) -> Outputs:
+    """DeBERTa's own rules: one logit is a value, and given as such; labels below 0 do not count; shares may be soft."""
+    if logits.shape[-1] == 1:
+        _must_have(labels.flatten(), logits.shape[:1])
+        values = logits.flatten().to(labels.dtype)
+        return {"logits": values, "loss": F.mse_loss(values.to(logits), labels.flatten().to(logits)).to(labels.dtype)}
     if labels.dim() == 1 or labels.shape[-1] == 1:
         classes = labels.flatten().long()
         classes = classes.masked_fill(classes < 0, NO_LABEL)
         none = bool((classes == NO_LABEL).all())
-        return {"loss": torch.zeros((), dtype=scores.dtype) if none else _mean(scores, classes)}
-    _must_have(labels, scores.shape)
-    return {"loss": -(scores.log_softmax(-1) * labels).sum(-1).mean()}
+        return {"loss": torch.zeros((), dtype=logits.dtype) if none else _mean(logits, classes)}
+    _must_have(labels, logits.shape)
+    return {"loss": -(logits.log_softmax(-1) * labels).sum(-1).mean()}
 
 
-def _mean(scores: Tensor, labels: Tensor) -> Tensor:
-    _must_have(labels, scores.shape[:-1])
+def _mean(logits: Tensor, labels: Tensor) -> Tensor:
+    _must_have(labels, logits.shape[:-1])
     if labels.is_floating_point():
         raise WeightsError(
             f"labels are {labels.dtype}; needed is the number of a class for each of {list(labels.shape)}"
         )
-    return mean_loss(scores, labels.long())
+    return mean_loss(logits, labels.long())
 
 
 def _must_have(labels: Tensor, shape: torch.Size) -> None:
@@ -232,7 +232,7 @@ def _span_loss(folder: Folder, made: Outputs, equal: Tensor) -> Tensor | None:
         return None
     tokens = equal.shape[1]
     ends = (
-        F.cross_entropy(made[scores], folder.inputs[label].flatten().clamp(0, tokens), ignore_index=tokens)
-        for scores, label in names.items()
+        F.cross_entropy(made[logits], folder.inputs[label].flatten().clamp(0, tokens), ignore_index=tokens)
+        for logits, label in names.items()
     )
     return sum(ends, torch.zeros(())) / 2

@@ -71,8 +71,8 @@ def _continued(model: Decoder, family: Reformer, folder: Folder, tokens: Tensor)
             f"{folder.path / OUTPUTS} holds a continuation; where layers hash, or look back more than one chunk, the "
             "reference continues a text otherwise than it reads it as a whole, which heed does not; record one call"
         )
-    written, scores = greedy(model, tokens, Where.run(*tokens.shape), steps)
-    return {f"{stem}step_logits": scores, f"{stem}sequences": torch.cat((tokens, written), 1)}
+    written, logits = greedy(model, tokens, Where.run(*tokens.shape), steps)
+    return {f"{stem}step_logits": logits, f"{stem}sequences": torch.cat((tokens, written), 1)}
 
 
 def _continues(model: Decoder, family: Reformer) -> bool:

@@ -26,7 +26,7 @@ BESIDE = {"attention_mask": 0, "token_type_ids": 0, "labels": NO_LABEL}  # what 
 
 @dataclass(frozen=True)
 class Depths:
-    """The stream before the first block and after each, the last one after the final norm; and who looked at whom."""
+    """Hidden states before the first block and after each, the last after the final norm; and attention weights."""
 
     streams: list[Tensor]
     weights: list[Tensor]  # [B, H, T, N] of each layer's self-attention
@@ -73,9 +73,9 @@ def widened(folder: Folder, width: int, pad: int) -> Folder:
     return folder.fed(given | {name: F.pad(given[name], more, value=fill[name]) for name in alike})
 
 
-def mean_loss(scores: Tensor, labels: Tensor) -> Tensor:
+def mean_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """The mean cross-entropy over real labels."""
-    return cross_entropy(scores, labels).total / (labels != NO_LABEL).sum()
+    return cross_entropy(logits, labels).total / (labels != NO_LABEL).sum()
 
 
 def has_loss(folder: Folder, labels: Tensor, real: Tensor) -> bool:

@@ -109,7 +109,7 @@ def attention(c: Options, w: Tensors, name: str, x: Tensor, memory: Memory | Non
 
 
 def reference(c: Options, w: Tensors, tokens: Tensor) -> Tensors:
-    made, scores = {}, []
+    made, logits = {}, []
     held: list[Memory | None] = [None] * c["depth"]
     for number, piece in enumerate(tokens.split(c["segment_length"], 1)):
         x = w["token_emb.weight"][piece]
@@ -123,8 +123,8 @@ def reference(c: Options, w: Tensors, tokens: Tensor) -> Tensors:
                 normed(w, f"{name}.1", x), w[f"{name}.1.proj_in.weight"], w[f"{name}.1.proj_in.bias"]
             ).chunk(2, -1)
             x = x + F.linear(F.gelu(gate) * value, w[f"{name}.1.proj_out.weight"], w[f"{name}.1.proj_out.bias"])
-        scores.append(F.linear(normed(w, "", x), w["to_logits.weight"], w["to_logits.bias"]))
-    made["logits"] = torch.cat(scores, 1)
+        logits.append(F.linear(normed(w, "", x), w["to_logits.weight"], w["to_logits.bias"]))
+    made["logits"] = torch.cat(logits, 1)
     if tokens.shape[1] > 1:
         made["loss_mean_ce"] = F.cross_entropy(made["logits"][:, :-1].mT, tokens[:, 1:])
     return made

@@ -43,7 +43,7 @@ def test_golden() -> None:
 
 
 def test_the_forms_are_told_apart() -> None:
-    """Each is nearer to its own recorded scores than the others are."""
+    """Each is nearer to its own recorded logits than the others are."""
     folder, wanted = Folder.open(GOLDEN / CASE), load_file(GOLDEN / CASE / "outputs.safetensors")
     tokens = folder.input("prev_output_tokens")
     names = ("logits_recurrent", "logits_parallel", "logits_chunkwise")
