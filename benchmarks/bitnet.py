@@ -19,7 +19,7 @@ from heed.core.contract import Where
 from heed.kernels import written_out
 from heed.parts.layers.linears import Packed, Ternary
 from heed.runs import Recipe, Run, find
-from heed.runs.edited import edited
+from heed.runs.convert import edited
 from heed.show.voice import Voice
 from heed.train import train
 from heed.weights import edits

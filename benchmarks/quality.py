@@ -29,8 +29,8 @@ from benchmarks.report import Row, Target
 from heed.demo import demo
 from heed.demo.report import GOALS
 from heed.runs import Recipe, find
-from heed.runs.folder import METRICS
 from heed.runs.evaluate import evaluate
+from heed.runs.folder import METRICS
 from heed.show.voice import Voice
 from heed.train import train
 

@@ -39,7 +39,9 @@ class GenerationOptions:
     min_p: Annotated[float | None, typer.Option(help="Draw from tokens at least p times as likely as the best.")] = None
     repetition: Annotated[float | None, typer.Option(help="Above 1: avoid tokens that were there already.")] = None
     seed: Annotated[int | None, typer.Option(help="Of random draws.")] = None
-    limit: Annotated[int | None, typer.Option(help="Longest answer, in tokens.")] = None
+    max_new_tokens: Annotated[
+        int | None, typer.Option("--max-new-tokens", "--limit", help="The most tokens of a completion.")
+    ] = None
     stop: Annotated[list[str] | None, typer.Option(help="End the answer before this text. May be repeated.")] = None
     prefix: Annotated[str, typer.Option(help="Every answer begins so.")] = ""
 
@@ -47,7 +49,7 @@ class GenerationOptions:
         """Typed; contradictions are errors."""
         from ..pipelines import GenerationConfig
 
-        rest = _given(max_new_tokens=self.limit, stop=self.stop or None)
+        rest = _given(max_new_tokens=self.max_new_tokens, stop=self.stop or None)
         return GenerationConfig.load({"strategy": self._strategy(usual.dump()), "prefix": self.prefix, **rest})
 
     def _strategy(self, usual: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from .options import Data, Json, Sets, GenerationOptions, file_settings, named_files, print_json, spread
+from .options import Data, GenerationOptions, Json, Sets, file_settings, named_files, print_json, spread
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -103,16 +103,39 @@ def run(
     if label and (chat or isinstance(pipeline, GenerationPipeline)):
         raise typer.BadParameter("--label names classes of images; a model that writes has none")
     if chat:
-        from .chat import talk
-
-        talk(pipeline, options, text or _each_line(), system, as_json=as_json)
+        _talk(pipeline, options, text or _each_line(), system, as_json=as_json)
     elif isinstance(pipeline, GenerationPipeline):
         _write(pipeline, options, [text] if text else _lines(), as_json=as_json)
     else:
         _respond(pipeline, options, text or _each_line(), label or [], as_json=as_json)
 
 
-def _respond(pipeline: Pipeline, options: GenerationOptions, lines: Iterable[str], labels: list[str], *, as_json: bool) -> None:
+def _talk(
+    pipeline: Pipeline, options: GenerationOptions, lines: Iterable[str], system: str | None, *, as_json: bool
+) -> None:
+    """Every line is answered in the light of all before it; an empty line is passed over."""
+    from ..pipelines import TextGeneration
+
+    if not isinstance(pipeline, TextGeneration) or not pipeline.framed:
+        raise typer.BadParameter(f"--chat needs a language model with a chat template; this is {pipeline.what}")
+    config = options.config(pipeline.strategy)
+    messages = [] if system is None else [{"role": "system", "content": system}]
+    for line in lines:
+        if not line.strip():
+            continue
+        messages.append({"role": "user", "content": line})
+        pieces = list[str]()
+        for piece in pipeline.chatting(messages, config):
+            pieces.append(piece)
+            if not as_json:
+                print(piece, end="", flush=True)
+        messages.append({"role": "assistant", "content": "".join(pieces)})
+        print_json(messages[-1], indent=None) if as_json else print(flush=True)
+
+
+def _respond(
+    pipeline: Pipeline, options: GenerationOptions, lines: Iterable[str], labels: list[str], *, as_json: bool
+) -> None:
     from ..pipelines.base import classes_told
 
     given = [field.name for field in fields(options) if getattr(options, field.name) not in (None, "", [])]
@@ -124,7 +147,9 @@ def _respond(pipeline: Pipeline, options: GenerationOptions, lines: Iterable[str
         print_json({"text": line, **response.data}, indent=None) if as_json else print(response.text, flush=True)
 
 
-def _write(pipeline: GenerationPipeline, options: GenerationOptions, batches: Iterable[list[str]], *, as_json: bool) -> None:
+def _write(
+    pipeline: GenerationPipeline, options: GenerationOptions, batches: Iterable[list[str]], *, as_json: bool
+) -> None:
     config, number = options.config(pipeline.strategy), 0
     for lines in batches:
         streams = len(lines) == 1 or sys.stdout.isatty()

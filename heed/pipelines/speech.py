@@ -200,7 +200,7 @@ class SpeechRecognition(SpeechPipeline):
     def __init__(self, model: AnyModel, tokenizer: Tokenizer, settings: SpeechSettings) -> None:
         if not (isinstance(model, Encodes) and isinstance(model, Writes)):
             raise InputError(
-                f"to transcribe, a model needs an audio encoder and a decoder; {type(model).__name__} does not"
+                f"to transcribe, a model needs an audio encoder and a decoder; {type(model).__name__} has not both"
             )
         self.model, self.tokenizer, self.settings = model.eval(), tokenizer, settings
         self.rate, self.window = settings.features.rate, settings.seconds * settings.features.rate

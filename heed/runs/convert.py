@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ..core.config import Config, nearest, override, read_data
-from ..core.errors import ConfigError, WeightsError
+from ..core.contract import Mixer
+from ..core.errors import ConfigError, InputError, WeightsError
 from ..text import foreign
 from ..weights import AUTHORS, Folder, Opened, open_, write
-from ..weights.edits import Edit, LoRA, Quantised, SomeEdits
+from ..weights.edits import Edit, LoRA, Quantised, SomeEdits, edit, merge
 from ..weights.edits.quantised import BITS, Bits, bits_of
 from ..weights.formats import gguf, llama2c
 from ..weights.formats import gguf_quantised as ggufkept
@@ -22,7 +23,7 @@ from ..weights.formats.pickles import is_pickled, read_to
 from ..weights.formats.safetensors import INDEX, WEIGHTS, Stored
 from ..weights.formats.sidecars import bring
 from . import load
-from .edited import edited, merged
+from .card import laws, write_card
 from .folder import Run
 from .quality import Cost, cost, language_model, read_text
 
@@ -77,6 +78,28 @@ def convert(
     config = Folder(target).config if (target / CONFIG).is_file() else {}
     total = sum(stored.like(name).nbytes for name in stored)
     return Converted(str(config.get("model_type", "heed" if _is_run(target) else "unknown")), len(stored), total)
+
+
+def edited(source: Path | str, target: Path | str, *edits: Edit) -> Run:
+    """A new run folder: the same model, edited. Its recipe tells so, and it rebuilds itself."""
+    run = Run.open(source)
+    return _written(run, target, edit(run.model(), *edits), (*run.recipe.edits, *edits))
+
+
+def merged(source: Path | str, target: Path | str) -> Run:
+    """A new run folder without adapters (LoRA): what they learnt is in the weights."""
+    run = Run.open(source)
+    model = run.model()
+    if not merge(model):
+        raise InputError(f"{source} has no adapters to work in; its edits are {list(run.recipe.edits)}")
+    return _written(run, target, model, tuple(change for change in run.recipe.edits if not isinstance(change, LoRA)))
+
+
+def _written(run: Run, target: Path | str, model: Mixer[Any], edits: tuple[Edit, ...]) -> Run:
+    made = Run.create(target, run.recipe.model_copy(update={"edits": edits}), run.tokenizer)
+    made.keep(model)
+    write_card(made, laws(made.model()))
+    return made
 
 
 def measured(source: Path, text: Path) -> Callable[[Path], Cost]:

@@ -18,8 +18,7 @@ from heed.kernels import written_out
 from heed.models import Decoder
 from heed.parts.layers.linears import LowRank, Packed, Ternary
 from heed.runs import Run, load
-from heed.runs.convert import convert
-from heed.runs.edited import edited, merged
+from heed.runs.convert import convert, edited, merged
 from heed.show.voice import Silent
 from heed.text import Byte, Char
 from heed.train import resume, train
