@@ -16,7 +16,7 @@ from benchmarks.measure import race
 from benchmarks.report import Row, Target, compared
 from heed import Where
 from heed.models import Seq2seq
-from heed.models.architectures.transformer import BASE, TORCH, Size, transformer
+from heed.models.architectures.transformer import BASE, TORCH, TransformerSize, transformer
 
 VOCABULARY, PAIRS, TOKENS = 10_000, 64, 32
 PARTS = {  # of heed's block -> of torch's layer, beside the projections of an attention
@@ -31,7 +31,7 @@ PARTS = {  # of heed's block -> of torch's layer, beside the projections of an a
 class Peer(nn.Module):
     """torch.nn.Transformer with what it lacks to be a model: embeddings, sinusoids, a generator."""
 
-    def __init__(self, size: Size, *, batch_first: bool) -> None:
+    def __init__(self, size: TransformerSize, *, batch_first: bool) -> None:
         super().__init__()
         self.batch_first = batch_first
         self.source = nn.Embedding(VOCABULARY, size.width)
@@ -75,7 +75,7 @@ def sinusoids(tokens: int, width: int) -> Tensor:
     return torch.stack((angle.sin(), angle.cos()), -1).flatten(1)
 
 
-def built(size: Size) -> Seq2seq:
+def built(size: TransformerSize) -> Seq2seq:
     """heed's side."""
     model = heed.build(transformer(VOCABULARY, VOCABULARY, size=size, variant=TORCH))
     assert isinstance(model, Seq2seq)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .core.collector import at_rest
+from .core.tables import gc_paused
 
 __version__ = "0.1.0"
 
@@ -22,7 +22,7 @@ _WHERE = {  # public name -> module that holds it
     "nbytes": "core.state",
     "select": "core.state",
     "to": "core.state",
-    "attend": "parts.attend",
+    "attend": "parts.attention.attend",
     "look": "parts.look",
     "build": "models",
     "edit": "weights.edits",
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    with at_rest():
+    with gc_paused():
         if name in _WHERE:
             return getattr(import_module(f".{_WHERE[name]}", __name__), name)
         if name in _PACKAGES:

@@ -102,8 +102,8 @@ def check(
     The target's code is run in this process, with your rights: check what you would also import.
     """
     from ..check import check as asked
-    from ..check.limits import limited
-    from ..check.target import locate
+    from ..check.foreign.limits import limited
+    from ..check.foreign.target import locate
 
     try:
         arguments = json.loads(init)
@@ -173,8 +173,8 @@ def _losing(task: Any) -> Any:
 
 
 def _give(report: Report, wanted: Wanted, as_json: bool) -> None:
-    from ..check import exports, render
-    from ..check.page import page
+    from ..check.reports import exports, render
+    from ..check.reports.page import page
 
     for path, form in ((wanted.junit, exports.junit), (wanted.sarif, exports.sarif), (wanted.html, page)):
         if path is not None:

@@ -1,21 +1,25 @@
-"""Tables of names and of where their things are: what is not asked for is not imported.
+"""Lazy registries: tables of names and of the modules that hold them. What is not asked for is not imported.
 
 heed knows hundreds of classes and a program needs few of them. A table is one visible list of names; a file, a
-configuration or a checkpoint names an entry, and only that entry's module is imported. Whoever goes through a table
-imports all of it.
+configuration or a checkpoint names an entry, and only that entry's module is imported. Iterating over a table imports
+all of it.
+
+Import-time magic that lives here: `later` makes the `__getattr__` and `__dir__` of a package (PEP 562), for names that
+are imported on first use and for old names that warn; nothing else in heed defines a module `__getattr__`, except
+`heed` itself.
 """
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from operator import attrgetter
 from types import ModuleType
 from typing import Any, TypeVar, overload
 from warnings import warn
-
-from .collector import at_rest
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -83,7 +87,7 @@ def later(
 
     A name is imported when it is first asked for. It must not be that of a module of the package: once that is
     imported, Python gives the module instead. `renamed` maps names of the last release to those of this one, in this
-    package or, as `heed.pipelines:Pipeline`, in another; whoever uses one is warned.
+    package or, as `heed.pipelines:Pipeline`, in another; using one warns.
     """
     old = renamed or {}
     holders = {**holders, **{name: module for table in tables for name, module in table.named.holders}}
@@ -100,6 +104,21 @@ def later(
     return get, lambda: sorted({*vars(sys.modules[package]), *holders})
 
 
+@contextmanager
+def gc_paused() -> Iterator[None]:
+    """No garbage collection meanwhile, for what makes objects that stay: importing classes, loading a model.
+
+    With torch imported a full collection would walk 200,000 objects and find nothing to free.
+    """
+    worked = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if worked:
+            gc.enable()
+
+
 def _renamed(package: str, name: str, now: str) -> Any:
     module, _, new = now.rpartition(":")
     home = module or package
@@ -108,5 +127,5 @@ def _renamed(package: str, name: str, now: str) -> Any:
 
 
 def _imported(package: str, module: str) -> ModuleType:
-    with at_rest():
+    with gc_paused():
         return import_module(f".{module}", package)

@@ -1,4 +1,4 @@
-"""Softmax self-attention: multi-head, multi-query, grouped-query, with any mask and any position code."""
+"""Softmax self-attention (Vaswani et al. 2017): multi-head, multi-query or grouped-query; any mask, any position."""
 
 from __future__ import annotations
 

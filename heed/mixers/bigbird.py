@@ -1,4 +1,4 @@
-"""Attention over blocks of tokens: each block sees its neighbours, some at random, and the two ends see everybody."""
+"""Block-sparse attention of BigBird (Zaheer et al. 2020): a window of blocks, random blocks and global blocks."""
 
 from __future__ import annotations
 

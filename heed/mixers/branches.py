@@ -1,4 +1,4 @@
-"""Branches: several mixers side by side, each on channels of its own."""
+"""Long-short range attention of Lite Transformer (Wu et al. 2020): mixers side by side, each on its own channels."""
 
 from __future__ import annotations
 

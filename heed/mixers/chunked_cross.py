@@ -1,4 +1,4 @@
-"""Chunked cross-attention: tokens look at the neighbours that were retrieved for the chunk before them."""
+"""Chunked cross-attention of RETRO (Borgeaud et al. 2022): tokens attend to what was retrieved for the chunk before."""
 
 from __future__ import annotations
 

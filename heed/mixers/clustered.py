@@ -1,4 +1,4 @@
-"""Clustered attention: queries that are alike ask once, together."""
+"""Clustered attention (Vyas, Katharopoulos & Fleuret 2020): similar queries share one row of attention weights."""
 
 from __future__ import annotations
 

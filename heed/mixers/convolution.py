@@ -1,4 +1,4 @@
-"""Convolution along a sequence: a token is mixed with its neighbours by weights that depend on the distance alone."""
+"""Convolution along tokens (TDNN, Waibel et al. 1989), and depthwise separable (Kaiser, Gomez & Chollet 2018)."""
 
 from __future__ import annotations
 

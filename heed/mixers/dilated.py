@@ -1,4 +1,4 @@
-"""LongNet's dilated attention: near tokens densely, far ones ever more thinly, at a cost linear in the length."""
+"""Dilated attention of LongNet (Ding et al. 2023): dense near by, sparser with distance, at linear cost."""
 
 from __future__ import annotations
 

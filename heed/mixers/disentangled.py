@@ -1,4 +1,4 @@
-"""Disentangled attention: content and relative position meet in products of their own (DeBERTa)."""
+"""Disentangled attention of DeBERTa (He et al. 2021): content and relative position have projections of their own."""
 
 from __future__ import annotations
 

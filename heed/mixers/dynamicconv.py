@@ -1,4 +1,4 @@
-"""Dynamic convolution: every token says by which weights it takes its neighbours, without asking them."""
+"""Dynamic convolution (Wu et al. 2019): every token predicts the kernel that it is convolved with."""
 
 from __future__ import annotations
 

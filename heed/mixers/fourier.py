@@ -1,4 +1,4 @@
-"""Fourier mixing: no weights at all, every token becomes a wave of all tokens."""
+"""Fourier mixing of FNet (Lee-Thorp et al. 2021): a Fourier transform in the place of attention, without weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention of the Funnel Transformer: contents, distances and parts of a text, from queries that may be pooled."""
+"""Attention of Funnel-Transformer (Dai et al. 2020): relative positions, segments, and queries that may be pooled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gated retention: a retention whose tokens say themselves how much of the past they let fade."""
+"""Gated retention of YOCO (Sun et al. 2024): retention whose decay depends on the token."""
 
 from __future__ import annotations
 

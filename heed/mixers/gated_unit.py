@@ -1,4 +1,4 @@
-"""The gated attention unit of FLASH: attention and feed-forward in one, square within chunks and linear across them."""
+"""Gated attention unit of FLASH (Hua et al. 2022): attention and feed-forward in one, linear across chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Infini-attention: softmax attention within a segment, and a matrix that remembers all segments before it."""
+"""Infini-attention (Munkhdalai et al. 2024): softmax attention in a segment, a compressive memory of all before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cross-attention to the nearest: of a source of any length every head looks at the few tokens that answer best."""
+"""Cross-attention of Unlimiformer (Bertsch et al. 2023): every head attends to its k nearest source tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lightweight convolution: few kernels, each shared by many channels, each a mean over neighbours."""
+"""Lightweight convolution (Wu et al. 2019): few softmax-normalised kernels, each shared by many channels."""
 
 from __future__ import annotations
 

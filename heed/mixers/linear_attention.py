@@ -1,4 +1,4 @@
-"""Linear attention: weights that are products of features, so that keys and values are summed up once for all."""
+"""Linear attention (Katharopoulos et al. 2020): a feature map in the place of the softmax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linformer: keys and values are projected along the sequence to a few, whatever its length."""
+"""Linformer attention (Wang et al. 2020): keys and values are projected along the sequence to a fixed length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention within chunks and their neighbours, where the last chunk of a text is the neighbour of the first."""
+"""Local attention of Reformer (Kitaev, Kaiser & Levskaya 2020): chunks attend to themselves and to adjacent ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Longformer: a window that slides along the text, and a few tokens that see everybody and that everybody sees."""
+"""Sliding-window attention with global tokens of Longformer (Beltagy, Peters & Cohan 2020)."""
 
 from __future__ import annotations
 

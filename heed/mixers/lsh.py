@@ -1,4 +1,4 @@
-"""Attention within hash buckets: tokens look only at those that random rotations cannot tell from themselves."""
+"""LSH attention of Reformer (Kitaev, Kaiser & Levskaya 2020): tokens attend within buckets of a hash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LSTM and GRU: gated cells that go through a text token by token, for comparison with what needs no such loop."""
+"""LSTM (Hochreiter & Schmidhuber 1997) and GRU (Cho et al. 2014): gated recurrent cells, as baselines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mamba: a state space whose steps are chosen by what it reads, so that it may keep or forget."""
+"""Mamba (Gu & Dao 2023): a selective state space, whose parameters depend on the input."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ class Mamba(Mixer[Remembered]):
 
     with a causal convolution of each channel over `kernel` tokens. Gu & Dao 2023. Over n tokens it costs O(n·e·s) time
     beside its projections, for s numbers in each of e channels, and O(n·e) memory: states are computed piece by piece
-    and, backwards, once more; in float32 by a kernel (`kernels/selective_scan.py`), else by a scan (`parts/recurrence/scan.py`). A step of
-    decoding costs O(e·s). Remembers the state, and kernel - 1 inputs of the convolution.
+    and, backwards, once more; in float32 by a kernel (`kernels/selective_scan.py`), else by a scan
+    (`parts/recurrence/scan.py`). A step of decoding costs O(e·s). Remembers the state, and kernel - 1 inputs of the
+    convolution.
     """
 
     class Config(MixerConfig):

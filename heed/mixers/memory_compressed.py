@@ -1,4 +1,4 @@
-"""Memory-compressed attention: keys and values are shortened by a strided convolution before anybody looks at them."""
+"""Memory-compressed attention of T-DMCA (Liu et al. 2018): a strided convolution shortens keys and values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Multi-head latent attention: what is remembered of a token is a few hundred numbers, whatever the number of heads."""
+"""Multi-head latent attention of DeepSeek-V2 (DeepSeek-AI 2024): the KV cache is one small latent vector per token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Multi-head subspace self-attention: query, key and value are one, and a step compresses tokens into subspaces."""
+"""Multi-head subspace self-attention of CRATE (Yu et al. 2023): one projection serves as query, key and value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nyström attention: the whole matrix of weights, guessed from what a few landmarks say."""
+"""Nyström attention of Nyströmformer (Xiong et al. 2021): the attention matrix approximated through landmarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Performer: softmax attention by random features, in time and memory that grow with the length and no faster."""
+"""FAVOR+ attention of Performer (Choromanski et al. 2021): softmax attention by random features, in linear time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention: attention without a softmax whose past fades at a fixed rate per head, so that it fits into a matrix."""
+"""Retention of RetNet (Sun et al. 2023): attention without softmax, with a fixed decay per head, as a recurrence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RWKV: a mean of all values so far, weighted by their keys and by how long ago they were, as a recurrence."""
+"""Time mixing of RWKV-4 (Peng et al. 2023): a weighted mean of all values so far, with a decay per channel."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Rwkv(Mixer[Remembered]):
 
     Peng et al. 2023. Costs O(n·d) time beside its projections and O(n·d) memory over n tokens, a step of decoding O(d).
     Remembers the last token, both sums and the largest exponent in them, by which they are divided. The whole sequence
-    is one walk of a kernel (`kernels/wkv_scan.py`) or a scan of pairs (`parts/recurrence/scan.py`), in which no exponent is above 0:
-    neither 20,000 tokens nor keys of any size overflow. First weights are the authors' for layer `layer` of `layers`:
-    deeper layers fade faster, and take more from the token itself.
+    is one walk of a kernel (`kernels/wkv_scan.py`) or a scan of pairs (`parts/recurrence/scan.py`), in which no
+    exponent is above 0: neither 20,000 tokens nor keys of any size overflow. First weights are the authors' for layer
+    `layer` of `layers`: deeper layers fade faster, and take more from the token itself.
     """
 
     class Config(MixerConfig):

@@ -1,4 +1,4 @@
-"""S4: a linear state space, the same at every step, so that it is a long convolution and a recurrence at once."""
+"""S4 and S4D (Gu et al. 2022): a linear time-invariant state space, at once a long convolution and a recurrence."""
 
 from __future__ import annotations
 

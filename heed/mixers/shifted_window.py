@@ -1,4 +1,4 @@
-"""Attention within the windows of a plane, which every second layer shifts: cost in proportion to the image."""
+"""Shifted-window attention of Swin (Liu et al. 2021): windows of an image, shifted in every second layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention with segment-level recurrence: a segment also sees the hidden states of the tokens before it."""
+"""Attention of Transformer-XL (Dai et al. 2019): segment-level recurrence over hidden states, relative positions."""
 
 from __future__ import annotations
 

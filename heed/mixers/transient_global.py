@@ -1,4 +1,4 @@
-"""Transient-global attention: a window that slides along the text, and summaries of its blocks made on the spot."""
+"""Transient-global attention of LongT5 (Guo et al. 2022): a sliding window and a summary token per block."""
 
 from __future__ import annotations
 

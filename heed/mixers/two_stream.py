@@ -1,4 +1,4 @@
-"""Two-stream attention: one stream knows the tokens, the other asks which token stands at a place (XLNet)."""
+"""Two-stream attention of XLNet (Yang et al. 2019): a content stream, and a query stream blind to its own token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""YOSO: attention by chance. How often two vectors fall into the same bucket is how much they attend."""
+"""YOSO attention (Zeng et al. 2021): attention weights are hash collisions, sampled by Bernoulli trials."""
 
 from __future__ import annotations
 

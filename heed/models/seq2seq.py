@@ -12,14 +12,22 @@ from ..core.contract import NOTHING, Given, Mixer, Where
 from ..core.interfaces import Encodes, Stepper, Steps, Writes
 from ..core.spec import Spec
 from ..core.state import Seen, State
+from ..core.tables import Table
 from .block import States
 from .decoder import Decoder
 from .encoder import Encoder
 from .multimodal.audio import AudioEncoder
 from .plan import Shape
-from .variants.overlapped import Overlapped
 
-ENCODERS: tuple[type[Shape], ...] = (Encoder.Config, Overlapped.Config, AudioEncoder.Config)
+ENCODERS: Table[type[Shape]] = Table(
+    "heed.models",
+    {
+        "encoder": "encoder:Encoder.Config",
+        "sled_encoder": "variants.sled:SledEncoder.Config",
+        "audio": "multimodal.audio:AudioEncoder.Config",
+    },
+    renamed={"overlapped": "sled_encoder", "listener": "audio"},
+)
 AnyEncoder: TypeAlias = Annotated[Encoder.Config | AudioEncoder.Config, OneOf(lambda: ENCODERS)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ..core.collector import at_rest
+from ..core.tables import gc_paused
 from ..core.errors import ConfigError, RunError, WeightsError
 from ..core.tables import later
 
@@ -24,7 +24,7 @@ else:
     )
 
 
-@at_rest()
+@gc_paused()
 def load(
     path: Path | str, device: torch.device | str | None = None, *, quantise: Bits | Literal["keep"] | None = None
 ) -> Pipeline:

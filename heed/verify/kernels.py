@@ -17,8 +17,8 @@ from ..models import Decoder, Encoder
 from ..models.passing import passed
 from ..models.stepping import Script
 from ..parts.layers.linears import by_groups, by_rows, packed, ternary
-from .choices import choices, ranks
 from .samples import samples
+from .sampling import choices, ranks
 
 SIZES = (
     (1, 1, 1),

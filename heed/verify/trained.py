@@ -127,21 +127,21 @@ def _decoding(trained: Trained) -> list[Finding]:
 
 
 def _decoded(trained: Trained, text: str) -> Finding:
-    """A greedy answer, written token by token, against one call with all of it: each token is the likeliest there.
+    """A greedy answer, written token by token, against one call with all of it: each token has the largest logit there.
 
-    Both log-probabilities are compared, and the written token's with the largest: a tie may be broken either way.
+    Both log-probabilities are compared, and the generated token's with the largest: a tie may be broken either way.
     """
     pipeline = trained.pipeline
     prompt, given = pipeline.prompt(text), pipeline.given([text])
     end = pipeline.tokenizer.need("end")
-    written = list(stream(trained.model, [prompt], limit=trained.limit, end=end, given=given))
-    tokens = [token.token for token in written]
+    generated = list(stream(trained.model, [prompt], limit=trained.limit, end=end, given=given))
+    tokens = [token.token for token in generated]
     every = torch.tensor([[*prompt, *tokens[:-1]]])
     with torch.no_grad():
-        scores, _ = trained.model(every, Where.run(*every.shape).beside(given))
-    known = scores[0, len(prompt) - 1 :].log_softmax(-1)
+        logits, _ = trained.model(every, Where.run(*every.shape).beside(given))
+    known = logits[0, len(prompt) - 1 :].log_softmax(-1)
     chosen = known.gather(1, torch.tensor(tokens)[:, None])[:, 0]
-    told = torch.tensor([token.logprob for token in written], dtype=known.dtype)
+    told = torch.tensor([token.logprob for token in generated], dtype=known.dtype)
     error = max(distance(chosen, told), distance(known.amax(1), chosen))
     return Finding("decoding", error, BOUND, f"{len(tokens)} tokens after {text!r}")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.collector import at_rest
+from ..core.tables import gc_paused
 from ..core.contract import Mixer
 from ..core.tables import Named, later
 from .families import FAMILIES, open_
@@ -41,7 +41,7 @@ AUTHORS: Named[Callable[[Folder], Mixer[Any]]] = Named(
 )
 
 
-@at_rest()
+@gc_paused()
 def load(path: Path | str) -> Opened:
     """The model of a checkpoint folder, with what is needed to write it back."""
     return open_(Folder.open(path).checkpoint)

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from heed.core.collector import at_rest
 from heed.core.config import Config, kind_of
-from heed.core.tables import Named, Table, later
+from heed.core.tables import Named, Table, gc_paused, later
 from heed.data import SOURCES
 from heed.mixers import CROSSES, MIXERS
 from heed.models import ARCHITECTURES, ENCODERS_OF_CLIP, MODELS, MULTIMODAL
@@ -99,7 +98,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_table_is_like_a_tuple_and_imports_what_is_taken(package: str) -> None:
-    table: Table[Any] = Table(package, {"a": "one.One.Inner", "b": "one.One.Inner", "c": "two.Two"})
+    table: Table[Any] = Table(package, {"a": "one:One.Inner", "b": "one:One.Inner", "c": "two:Two"})
     assert len(table) == 2, "two names of one thing"
     assert "a" in table.named
     assert "d" not in table.named
@@ -115,15 +114,15 @@ def test_a_table_is_like_a_tuple_and_imports_what_is_taken(package: str) -> None
 
 
 def test_tables_add_up(package: str) -> None:
-    first: Table[Any] = Table(package, {"a": "one.One"})
-    both = first + Table(package, {"c": "two.Two"})
+    first: Table[Any] = Table(package, {"a": "one:One"})
+    both = first + Table(package, {"c": "two:Two"})
     assert list(both.named) == ["a", "c"]
     assert "shelf.one" not in sys.modules
     assert [thing.__name__ for thing in both] == ["One", "Two"]
 
 
 def test_a_name_is_imported_once(package: str) -> None:
-    get, names = later(package, {"Two": "two"}, Table(package, {"a": "one.One.Inner"}))
+    get, names = later(package, {"Two": "two"}, Table(package, {"a": "one:One.Inner"}))
     home = import_module(package)
     assert {"One", "Two"} <= set(names())
     assert get("Two") is home.Two
@@ -134,22 +133,22 @@ def test_a_name_is_imported_once(package: str) -> None:
 
 def test_a_place_that_is_not_there_is_an_error(package: str) -> None:
     with pytest.raises(KeyError, match="b"):
-        Named[Any](package, {"a": "one.One"})["b"]
+        Named[Any](package, {"a": "one:One"})["b"]
     with pytest.raises(AttributeError, match="Tow"):
-        Named[Any](package, {"a": "two.Tow"})["a"]
+        Named[Any](package, {"a": "two:Tow"})["a"]
 
 
-def test_the_collector_rests_and_goes_on_as_before() -> None:
+def test_the_garbage_collector_is_paused_and_goes_on_as_before() -> None:
     assert gc.isenabled()
-    with at_rest(), at_rest():
+    with gc_paused(), gc_paused():
         assert not gc.isenabled()
     assert gc.isenabled()
-    with pytest.raises(ValueError, match="broken"), at_rest():
+    with pytest.raises(ValueError, match="broken"), gc_paused():
         raise ValueError("broken")
     assert gc.isenabled()
     gc.disable()
     try:
-        with at_rest():
+        with gc_paused():
             pass
         assert not gc.isenabled()
     finally:

@@ -10,7 +10,7 @@ import torch
 
 from heed.core.errors import ConfigError, InputError
 from heed.decode import Beam
-from heed.models import Decoder, XLNet, XLNetReader
+from heed.models import Decoder, XLNet, XLNetEncoder
 from heed.parts.outputs.loss import NO_LABEL
 from heed.pipelines import GenerationConfig
 from heed.tasks import Batch, Permute
@@ -117,7 +117,7 @@ def test_a_batch_loses_what_its_rows_lose_alone_and_every_weight_learns(tokenize
 def test_models_that_cannot_are_refused(tokenizer: Tokenizer) -> None:
     task = Permute()
     task.must_fit(model_of(tokenizer))
-    others = Decoder.Config(vocabulary=9, width=16, depth=1), XLNetReader.Config(vocabulary=9, width=16, depth=1)
+    others = Decoder.Config(vocabulary=9, width=16, depth=1), XLNetEncoder.Config(vocabulary=9, width=16, depth=1)
     for config in others:
         with pytest.raises(
             ConfigError, match=f"which {config.build().__class__.__name__} cannot; use model.kind=xlnet"

@@ -1,4 +1,4 @@
-"""A decoder with an adaptive vocabulary: rare tokens have fewer channels, and most losses do not look at them."""
+"""Adaptive input (Baevski & Auli 2019) and adaptive softmax (Grave et al. 2017): rare tokens have fewer channels."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..decoder import Decoder
 
 
 class AdaptiveDecoder(Decoder):
-    """A decoder whose tokens come in clusters, from common to rare: its scores are log-probabilities.
+    """A decoder whose tokens come in clusters, from common to rare: its logits are log-probabilities.
 
-    Baevski & Auli 2019 for the embeddings, Grave et al. 2017 for the scores. Token ids must fall with frequency. With a
-    first cluster of C tokens of V, the loss of a common token costs O(C·d) instead of O(V·d), and the vocabulary takes
-    a fraction of V·d numbers; all scores at once still cost O(V).
+    Baevski & Auli 2019 for the embeddings, Grave et al. 2017 for the softmax. Token ids must fall with frequency. With
+    a first cluster of C tokens of V, the loss of a common token costs O(C·d) instead of O(V·d), and the vocabulary
+    takes a fraction of V·d numbers; all logits at once still cost O(V).
     """
 
     head: AdaptiveScores  # type: ignore[assignment]  # it is called like any head, and finds its loss itself

@@ -12,8 +12,7 @@ from heed.core.spec import price
 from heed.core.state import Seen, nbytes, select
 from heed.mixers import ChunkedCross
 from heed.models import Retro
-from heed.models.variants.neighbours import NeighbourEncoder
-from heed.models.variants.retro import neighbours
+from heed.models.variants.retro import NeighbourEncoder, neighbours
 from heed.parts.inputs.tokens import Narrow
 from heed.parts.layers.norms import LayerNorm
 from heed.parts.residual.wiring import DeepNorm, Parallel

@@ -14,8 +14,7 @@ from ....core.contract import Where
 from ....core.errors import WeightsError
 from ....core.state import Seen
 from ....mixers import Attention, ChunkedCross, Cross
-from ....models.variants.neighbours import NeighbourEncoder
-from ....models.variants.retro import Retro, neighbours
+from ....models.variants.retro import NeighbourEncoder, Retro, neighbours
 from ....parts.feedforward import FeedForward
 from ....parts.inputs.tokens import Narrow
 from ....parts.layers.norms import GatedNorm, LayerNorm, NormConfig, RMSNorm

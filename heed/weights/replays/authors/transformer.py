@@ -11,8 +11,7 @@ from ....core.config import Flag, Positive, Size, Theirs
 from ....core.contract import Given, Where
 from ....core.errors import WeightsError
 from ....core.state import Seen
-from ....models.architectures.transformer import ANNOTATED, Variant, transformer
-from ....models.architectures.transformer import Size as Numbers
+from ....models.architectures.transformer import ANNOTATED, TransformerSize, Variant, transformer
 from ....models.seq2seq import Seq2seq
 from ....parts.feedforward import FeedForward
 from ....parts.layers.norms import LayerNorm
@@ -73,7 +72,7 @@ class Torch(Theirs):
         """The same as a heed model."""
         wiring = PreNorm(final=self.final_norm) if self.norm_first else PostNorm(final=self.final_norm)
         variant = Variant(wiring, LayerNorm(eps=self.eps), tied=False, inner_dropout=True)
-        size = Numbers(width=self.d, depth=self.ne, heads=self.h, hidden=self.ff, dropout=0.0)
+        size = TransformerSize(width=self.d, depth=self.ne, heads=self.h, hidden=self.ff, dropout=0.0)
         config = transformer(self.vs, self.vt, size=size, variant=variant)
         between = {"feedforward": (FeedForward.Config(hidden=self.ff, activation=self.act),)}
         return Seq2seq.Config(
@@ -175,7 +174,7 @@ class Annotated(Theirs):
 
     def ours(self) -> Seq2seq.Config:
         """The same as a heed model."""
-        size = Numbers(width=self.d_model, depth=self.N, heads=self.h, hidden=self.d_ff, dropout=0.0)
+        size = TransformerSize(width=self.d_model, depth=self.N, heads=self.h, hidden=self.d_ff, dropout=0.0)
         return transformer(self.src_vocab, self.tgt_vocab, size=size, variant=ANNOTATED)
 
 

@@ -13,7 +13,7 @@ from ....core.errors import WeightsError
 from ....core.state import Cell
 from ....mixers import Attention, GatedRetention
 from ....models.block import States
-from ....models.variants.yoco import Reader, Yoco
+from ....models.variants.yoco import SharedKVAttention, Yoco
 from ....parts.feedforward import Gated
 from ....parts.layers.norms import RMSNorm
 from ....parts.masks import Window
@@ -75,7 +75,9 @@ class YOCOArgs(Theirs):
             width=self.dim,
             depth=2 * self.half,
             mixer=self.mixer,
-            reader=Reader.Config(heads=self.n_attn_heads, kv_heads=self.n_attn_kv_heads, position=self.position),
+            reader=SharedKVAttention.Config(
+                heads=self.n_attn_heads, kv_heads=self.n_attn_kv_heads, position=self.position
+            ),
             feedforward=Gated.Config(hidden=self.hidden_dim),
             norm=RMSNorm(eps=self.norm_eps),
             scaled=True,

@@ -16,7 +16,7 @@ from ....models import (
     Swin,
     VisionEncoder,
     XLNet,
-    XLNetReader,
+    XLNetEncoder,
 )
 from ...families.base import Opened
 from ...families.big_bird import BigBird
@@ -49,7 +49,7 @@ from .choices import chosen
 def outputs(opened: Opened, folder: Folder) -> Outputs:
     """Everything that can be computed from the inputs, under the names that references give it."""
     match opened.model:
-        case XLNet() | XLNetReader() if isinstance(opened.family, XLNetFamily):
+        case XLNet() | XLNetEncoder() if isinstance(opened.family, XLNetFamily):
             return xlnet.outputs(opened.model, opened.family, folder)
         case Decoder() | Encoder() if isinstance(opened.family, Reformer):
             return reformer.outputs(opened.model, opened.family, folder)

@@ -19,7 +19,7 @@ from ....core.contract import Where
 from ....core.errors import WeightsError
 from ....core.state import Seen
 from ....mixers import TwoStream
-from ....models import XLNet, XLNetReader
+from ....models import XLNet, XLNetEncoder
 from ....models.block import Block
 from ....models.variants.xlnet import query
 from ....parts.look import look
@@ -29,7 +29,7 @@ from ..inputs import Outputs
 from .shared import generated, is_called, mean_loss, must_read
 
 FAR = -1e30  # is added to the scores of hidden pairs
-AnyXLNet: TypeAlias = XLNet | XLNetReader
+AnyXLNet: TypeAlias = XLNet | XLNetEncoder
 Memories: TypeAlias = "list[Tensor] | None"  # [B, M, D] of each layer
 
 
