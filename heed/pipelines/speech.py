@@ -67,10 +67,10 @@ class Features(Theirs):
     @model_validator(mode="after")
     def _bounded(self) -> Self:
         if self.sampling_rate > RATES[1]:
-            raise ValueError(f"sampling_rate is {self.sampling_rate}; heed hears at most {RATES[1]} samples a second")
+            raise ValueError(f"sampling_rate is {self.sampling_rate}; heed takes at most {RATES[1]} samples a second")
         if self.sampling_rate * self.chunk_length > MOST:
             raise ValueError(
-                f"{self.chunk_length} seconds of {self.sampling_rate} samples each are more than heed hears at once"
+                f"{self.chunk_length} seconds of {self.sampling_rate} samples each are more than heed takes at once"
             )
         return self
 

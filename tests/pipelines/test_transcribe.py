@@ -220,9 +220,9 @@ def test_what_cannot_be_is_refused(tokenizer: Tokenizer, listener: tuple[Any, An
         CTCSettings.of({}, {"eng": VOCABULARY}, {})
     with pytest.raises(InputError, match="vocab.json must give each label a number"):
         CTCSettings.of({}, {"a": 10**12}, {})
-    with pytest.raises(ConfigError, match="are more than heed hears at once"):
+    with pytest.raises(ConfigError, match="are more than heed takes at once"):
         SpeechSettings.of(FEATURES | {"chunk_length": 10**9}, GENERATION, tokenizer)
-    with pytest.raises(ConfigError, match="heed hears at most"):
+    with pytest.raises(ConfigError, match="heed takes at most"):
         CTCSettings.of({"sampling_rate": 10**9}, VOCABULARY, {})
     with pytest.raises(ConfigError, match="no token ends a text"):
         SpeechSettings(start=1, ends=())

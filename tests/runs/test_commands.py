@@ -21,7 +21,7 @@ from heed.core.errors import HeedError, InputError, RunError, WeightsError
 from heed.decode import Beam, Greedy, Sample
 from heed.pipelines import GenerationConfig, TextGeneration
 from heed.runs import evaluate, load
-from heed.show.voice import Silent
+from heed.show.progress import Silent
 from heed.train import train
 from tests.train.support import TINY, language_model, trained
 

@@ -18,7 +18,7 @@ from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError, WeightsError
 from heed.pipelines import GenerationConfig, TextGeneration
 from heed.runs import Recipe, Run
-from heed.runs.quality import MOST, Cost, cost, size_of
+from heed.runs.quantisation import MOST, Cost, cost, size_of
 from heed.text import Char
 from heed.weights.edits.quantised import BITS, Bits
 from tests.pipelines.test_checkpoint import BERT, WORDS, made

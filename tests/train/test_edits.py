@@ -19,7 +19,7 @@ from heed.models import Decoder
 from heed.parts.layers.linears import LowRank, Packed, Ternary
 from heed.runs import Run, load
 from heed.runs.convert import convert, edited, merged
-from heed.show.voice import Silent
+from heed.show.progress import Silent
 from heed.text import Byte, Char
 from heed.train import resume, train
 from heed.train.start import Outcome
