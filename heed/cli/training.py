@@ -93,7 +93,7 @@ def run(
     label: Annotated[list[str] | None, typer.Option(help="A class to choose from (CLIP). May be repeated.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Use a run or a checkpoint: generate text after prompts, translate, chat, fill in masks, classify, transcribe files."""
+    """Use a run or a checkpoint: generate text, translate, chat, fill in masks, classify, transcribe files."""
     from ..pipelines import GenerationPipeline
     from ..runs import load
 

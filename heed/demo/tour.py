@@ -1,4 +1,4 @@
-"""The demo itself: the original Transformer, small, learns to read dates; then it is evaluated, looked into and proven."""
+"""The demo: the original Transformer, small, learns to read dates; then it is evaluated, looked into and proven."""
 
 from __future__ import annotations
 

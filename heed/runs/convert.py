@@ -1,4 +1,4 @@
-"""Checkpoints of any kind to a folder of safetensors that heed and others load, or of quantised weights, which heed loads."""
+"""Checkpoints of any kind to a folder of safetensors that heed and others load, or of heed's quantised weights."""
 
 from __future__ import annotations
 

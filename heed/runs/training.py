@@ -82,7 +82,7 @@ class Ema(Config):
 
 
 class Tail(Config):
-    """The weights that are evaluated and kept are the mean of those of the last steps, as if checkpoints were averaged."""
+    """The weights that are evaluated and kept are the mean of the last steps', as if checkpoints were averaged."""
 
     kind: Literal["tail"] = "tail"
     share: Fraction = 0.2  # of all steps

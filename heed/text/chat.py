@@ -101,7 +101,7 @@ class Chat:
         tools: Sequence[Mapping[str, Any]] | None = None,
         **values: Any,
     ) -> str:
-        """The text of a chat. `prompt`: up to where the model's completion begins. `values`: what else a template asks for.
+        """The text of a chat. `prompt`: up to where the completion begins. `values`: what else a template asks for.
 
         A message has a role ("system", "user", "assistant", ...) and a content: a text, or parts with a type.
         """

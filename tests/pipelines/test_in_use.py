@@ -308,7 +308,7 @@ def test_following_texts_are_not_classes_of_one(tmp_path: Path) -> None:
 
 def test_answers_in_a_text_are_not_looked_for(tmp_path: Path) -> None:
     _, ours = bert(tmp_path, "BertForQuestionAnswering")
-    with pytest.raises(InputError, match="looks for the answer to a question in a text"):
+    with pytest.raises(InputError, match="answers questions by spans of a text"):
         ours.respond("w0")
     assert ours.embed(["w0"]).shape == (1, 16)
 
