@@ -19,8 +19,8 @@ from heed.core.contract import Where
 from heed.kernels import written_out
 from heed.parts.layers.bitnet import PackedTernaryLinear, TernaryLinear
 from heed.runs import Recipe, Run, find
-from heed.runs.edited import edited
-from heed.show.voice import Voice
+from heed.runs.convert import edited
+from heed.show.progress import Reporter
 from heed.train import train
 from heed.weights import edits
 
@@ -45,7 +45,7 @@ def rows(rounds: int | None) -> Iterator[Row]:
 
 def _trained(path: Path, changes: list[str]) -> tuple[Run, float]:
     settings = (f"training.{name}={STEPS}" for name in ("steps", "evaluate", "save"))
-    outcome = train(Recipe.read(find("characters"), [*changes, *settings]), path, Voice())
+    outcome = train(Recipe.read(find("characters"), [*changes, *settings]), path, Reporter())
     if not outcome.finished:  # it was stopped: its loss would be that of a model half trained, or of none
         raise SystemExit(f"the training in {path} was stopped at step {outcome.progress.step} of {STEPS}")
     run = outcome.run
