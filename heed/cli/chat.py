@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from ..pipelines import Pipeline
 
 
-def talk(pipeline: Pipeline, options: GenerationOptions, lines: Iterable[str], system: str | None, *, as_json: bool) -> None:
+def talk(
+    pipeline: Pipeline, options: GenerationOptions, lines: Iterable[str], system: str | None, *, as_json: bool
+) -> None:
     """Every line is answered in the light of all before it; an empty line is passed over."""
     from ..pipelines import TextGeneration
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from .options import Data, Json, Sets, GenerationOptions, file_settings, named_files, print_json, spread
+from .options import Data, GenerationOptions, Json, Sets, file_settings, named_files, print_json, spread
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -112,7 +112,9 @@ def run(
         _respond(pipeline, options, text or _each_line(), label or [], as_json=as_json)
 
 
-def _respond(pipeline: Pipeline, options: GenerationOptions, lines: Iterable[str], labels: list[str], *, as_json: bool) -> None:
+def _respond(
+    pipeline: Pipeline, options: GenerationOptions, lines: Iterable[str], labels: list[str], *, as_json: bool
+) -> None:
     from ..pipelines.base import classes_told
 
     given = [field.name for field in fields(options) if getattr(options, field.name) not in (None, "", [])]
@@ -124,7 +126,9 @@ def _respond(pipeline: Pipeline, options: GenerationOptions, lines: Iterable[str
         print_json({"text": line, **response.data}, indent=None) if as_json else print(response.text, flush=True)
 
 
-def _write(pipeline: GenerationPipeline, options: GenerationOptions, batches: Iterable[list[str]], *, as_json: bool) -> None:
+def _write(
+    pipeline: GenerationPipeline, options: GenerationOptions, batches: Iterable[list[str]], *, as_json: bool
+) -> None:
     config, number = options.config(pipeline.strategy), 0
     for lines in batches:
         streams = len(lines) == 1 or sys.stdout.isatty()

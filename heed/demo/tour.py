@@ -10,9 +10,9 @@ from time import perf_counter
 from ..core.errors import ConfigError, RunError
 from ..data import Dates
 from ..runs import Recipe, Run
+from ..runs.evaluate import evaluate
 from ..runs.folder import writing
 from ..runs.recipe import SHIPPED
-from ..runs.evaluate import evaluate
 from ..show.heatmap import write_page
 from ..show.voice import Voice
 from ..tasks import Translate

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import ClassVar, Literal, Self, TypeAlias
 
 import torch
@@ -20,7 +19,6 @@ from ..parts.attention.block_gather import gathered
 from ..parts.attention.multihead import Headed, HeadedConfig
 from ..parts.attention.sdpa import How, Pairs
 from ..parts.layers.norms import RMSNorm
-from ..parts.veil import Veil
 
 Nothing: TypeAlias = "tuple[()]"
 
@@ -75,11 +73,6 @@ class BigBird(Headed[Nothing]):
         super().__init__(config, width)
         self.config = config
         self.reach = Reach(None, None)
-        self.veil = Veil()
-        free = 0 if config.repeats_first else config.random
-        self.drawn: Callable[[int], Tensor] = partial(  # the random blocks of a row of so many. [H, m, r], -1 = none
-            _drawn, config.seed, config.heads, free, config.window // 2, config.globals
-        )
 
     def spec(self) -> Spec:
         return ()
@@ -87,13 +80,22 @@ class BigBird(Headed[Nothing]):
     def forward(self, x: Tensor, where: Where, state: Nothing | None = None) -> tuple[Tensor, Nothing | None]:
         rank = None if where.span.run else _ranked(where)
         x = _sorted(where.blank(x), rank)
-        shown = self.veil.shown
-        blocks = Blocks.of(where, self.config.block, None if shown is None else _sorted(shown, rank))
+        blocks = self.cut(where)
         query, key, value = self.queries(x), self.keys(x), self.values(x)
         self.weights(lambda: _pairs_back(self._weights(query, key, value, blocks), rank))
         y = self._mixed(query, key, value, blocks).masked_fill(~blocks.there[..., None, None], 0)
         y = self.merge(y)
         return y if rank is None else y.take_along_dim(rank.argsort(1)[..., None], 1), state
+
+    def cut(self, where: Where) -> Blocks:
+        """The blocks of every row, over its own tokens."""
+        return Blocks.of(where, self.config.block)
+
+    def drawn(self, count: int) -> Tensor:
+        """The random blocks of a row of so many; -1 = none. [H, m, r]"""
+        config = self.config
+        free = 0 if config.repeats_first else config.random
+        return _drawn(config.seed, config.heads, free, config.window // 2, config.globals, count)
 
     def _mixed(self, query: Tensor, key: Tensor, value: Tensor, blocks: Blocks) -> Tensor:
         """Heads of all tokens, which come in order. [B, T, H, e]"""
@@ -192,10 +194,10 @@ class Blocks:
     there: Tensor  # [B, T] True = a token that is seen
 
     @classmethod
-    def of(cls, where: Where, size: int, shown: Tensor | None) -> Blocks:
+    def of(cls, where: Where, size: int) -> Blocks:
         tokens, size = where.real.sum(1), max(1, min(size, where.shape[1]))  # a block is no longer than all tokens
         there = torch.arange(where.shape[1], device=tokens.device) < tokens[:, None]
-        return cls(size, (tokens + size - 1) // size, there if shown is None else there & shown)
+        return cls(size, (tokens + size - 1) // size, there)
 
     @property
     def many(self) -> int:

@@ -17,7 +17,7 @@ from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.state import Log, Seen
 from ..parts.attention.attend import attend, masked_softmax, written_out
 from ..parts.attention.multihead import Headed, HeadedConfig
-from ..parts.layers.linears import matrix_of
+from ..parts.layers.linear import matrix_of
 from ..parts.masks import Whole
 
 EVERYTHING = Whole()

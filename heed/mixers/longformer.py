@@ -22,7 +22,6 @@ from ..parts.attention.sdpa import How, Pairs
 from ..parts.attention.sparse import Residues, pieces
 from ..parts.layers.norms import RMSNorm
 from ..parts.masks import Atrous, Mask, Sight, Whole, Window
-from ..parts.veil import Veil
 
 Nothing: TypeAlias = "tuple[()]"
 Far: TypeAlias = "tuple[Tensor, Tensor, Tensor]"  # keys and values [1, g, h, d], and who sees them [1, t, g]
@@ -81,15 +80,12 @@ class Longformer(Headed[Nothing]):
         self.query_global = nn.Linear(width, inner, bias=config.bias)
         self.key_global = nn.Linear(width, shared, bias=self.key.bias is not None)
         self.value_global = nn.Linear(width, shared, bias=config.bias)
-        self.veil = Veil()
         self.reach = Reach(None, None)
 
     def spec(self) -> Spec:
         return ()
 
     def forward(self, x: Tensor, where: Where, state: Nothing | None = None) -> tuple[Tensor, Nothing | None]:
-        if self.veil.shown is not None:
-            where = Where(where.order.masked_fill(~self.veil.shown, -1), where.position, where.given)
         x, marked = where.blank(x), self._marked(where)
         query, key, value = self.queries(x), self.keys(x), self.values(x)
         self.weights(lambda: self._weights(x, (query, key, value), where, marked))

@@ -15,7 +15,7 @@ from ..core.state import Log, Seen, remember
 from ..parts.attention.attend import attend, written_out
 from ..parts.attention.multihead import per_head
 from ..parts.feedforward.coding_rate import coding_rate, unit
-from ..parts.layers.linears import matrix_of
+from ..parts.layers.linear import matrix_of
 from ..parts.look import Look
 from ..parts.masks import AnyMask, Causal, Whole, Window
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ..core.tables import gc_paused
 from ..core.errors import ConfigError, RunError, WeightsError
-from ..core.tables import later
+from ..core.tables import gc_paused, later
 
 if TYPE_CHECKING:
     import torch

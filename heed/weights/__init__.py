@@ -6,9 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.tables import gc_paused
 from ..core.contract import Mixer
-from ..core.tables import Named, later
+from ..core.tables import Named, gc_paused, later
 from .families import FAMILIES, open_
 from .families.base import Family, Opened
 from .formats.checkpoint import Checkpoint

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 import heed
 from heed.cli import app
 from heed.core.errors import HeedError, InputError
+from heed.pipelines import ImageClassification, ImageEmbedding, Regression, TextEmbedding, ZeroShotImageClassification
 from heed.pipelines.checkpoint import Bare
 from heed.pipelines.encoder import EncoderPipeline
 from heed.pipelines.speech import SpeechRecognition
-from heed.pipelines import ImageClassification, ImageEmbedding, Regression, TextEmbedding, ZeroShotImageClassification
 from tests.weights.live import saved
 
 HF: Any = transformers

@@ -20,9 +20,8 @@ from heed.core.config import override
 from heed.core.errors import HeedError, InputError, RunError, WeightsError
 from heed.decode import Beam, Greedy, Sample
 from heed.pipelines import GenerationConfig
-from heed.runs import load, score
+from heed.runs import load
 from heed.show.voice import Silent
-from heed.tasks import Translate
 from heed.train import train
 from tests.train.support import TINY, language_model, trained
 
@@ -142,7 +141,7 @@ BAD = {
     "a text where a folder belongs": (("run", "word " * 100), "File name too long"),
     "a setting inside a number": (("train", "dates", "--set", "model.width.x=1"), "nothing inside to set"),
     "a device that is not here": (("train", "dates", "--set", "training.device=gpu"), "training.device is 'gpu'"),
-    "nobody's home": (("train", "characters", "--data", "~nobody9/x.txt"), "nobody here has that name"),
+    "home of no user": (("train", "characters", "--data", "~nobody9/x.txt"), "there is no user of that name"),
     "more answers than beams": (("run", "{run}", "x", "--beam", "2", "--best", "3"), "best"),
     "a negative temperature": (("run", "{run}", "x", "--temperature", "-1"), "temperature"),
     "no tokens at all": (("run", "{run}", "x", "--limit", "0"), "limit"),
@@ -165,7 +164,12 @@ def test_bad_input_is_a_message_not_a_traceback(case: str, heed: Heed, run: Path
 
 
 def test_zero_temperature_is_greedy_and_a_seed_alone_changes_nothing() -> None:
-    for more in (GenerationOptions(temperature=0.0), GenerationOptions(temperature=0.0, seed=1), GenerationOptions(temperature=0.0, top_k=3), GenerationOptions(seed=4)):
+    for more in (
+        GenerationOptions(temperature=0.0),
+        GenerationOptions(temperature=0.0, seed=1),
+        GenerationOptions(temperature=0.0, top_k=3),
+        GenerationOptions(seed=4),
+    ):
         assert more.config(Greedy()).strategy == Greedy()
     assert GenerationOptions(seed=4).config(Beam()).strategy == Beam()
     assert GenerationOptions(top_k=4, seed=2).config(Beam()).strategy == Sample(top_k=4, seed=2)

@@ -152,7 +152,8 @@ def test_texts_are_answered_as_they_would_be_alone(how: Beam | Sample, tokenizer
     together = pipeline.completions(texts, GenerationConfig(strategy=how))
     for number, text in enumerate(texts):
         assert (
-            pipeline.completions([text], GenerationConfig(strategy=how), first=number)[0][0].text == together[number][0].text
+            pipeline.completions([text], GenerationConfig(strategy=how), first=number)[0][0].text
+            == together[number][0].text
         )
         assert "".join(pipeline.stream(text, GenerationConfig(strategy=how), first=number)) == together[number][0].text
 

@@ -13,7 +13,7 @@ from heed import weights
 from heed.core.contract import Where
 from heed.models import Decoder
 from heed.weights import Opened
-from heed.weights.replays.shapes.shared import greedy
+from heed.weights.replays.greedy import greedy
 
 transformers.utils.logging.disable_progress_bar()
 

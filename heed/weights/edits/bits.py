@@ -7,7 +7,7 @@ from typing import Literal
 from torch import nn
 
 from ...core.config import Flag
-from ...parts.layers import linears
+from ...parts.layers.bitnet import BinaryLinear, PackedTernaryLinear, TernaryLinear
 from ...parts.layers.norms import AnyNorm, LayerNorm
 from .base import Layer, Patterns, Swap, plain
 
@@ -26,7 +26,7 @@ class BitLinear(Swap):
 
     def swapped(self, name: str, layer: Layer) -> nn.Module:
         whole = plain(name, layer, "BitLinear")
-        return linears.Ternary(whole, normed(self.norm, whole))
+        return TernaryLinear(whole, normed(self.norm, whole))
 
 
 class BitLinearV1(Swap):
@@ -38,7 +38,7 @@ class BitLinearV1(Swap):
 
     def swapped(self, name: str, layer: Layer) -> nn.Module:
         whole = plain(name, layer, "BitLinearV1")
-        return linears.Binary(whole, normed(self.norm, whole))
+        return BinaryLinear(whole, normed(self.norm, whole))
 
 
 class Packed(Swap):
@@ -53,9 +53,9 @@ class Packed(Swap):
     scaled_bias: Flag = False  # what is stored is divided by the scale of the weights (transformers, offline)
 
     def swapped(self, name: str, layer: Layer) -> nn.Module:
-        whole = layer if isinstance(layer, linears.Ternary) else plain(name, layer, "Packed")
-        norm = None if isinstance(whole, linears.Ternary) else normed(self.norm, whole)
-        return linears.Packed(whole, norm, scaled_bias=self.scaled_bias).requires_grad_(False)
+        whole = layer if isinstance(layer, TernaryLinear) else plain(name, layer, "Packed")
+        norm = None if isinstance(whole, TernaryLinear) else normed(self.norm, whole)
+        return PackedTernaryLinear(whole, norm, scaled_bias=self.scaled_bias).requires_grad_(False)
 
 
 def normed(norm: AnyNorm | None, layer: nn.Linear) -> nn.Module | None:

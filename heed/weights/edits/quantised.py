@@ -11,8 +11,9 @@ from ...core.config import nearest
 from ...core.errors import ConfigError
 from ...kernels import GROUP
 from ...parts.inputs.tokens import TokenEmbeddings
-from ...parts.layers import linears
-from ...parts.layers.embeddings import Rounded
+from ...parts.layers.embeddings import QuantisedEmbedding
+from ...parts.layers.linear import LinearLike
+from ...parts.layers.quantised import GroupedLinear, Int8Linear
 from .base import Edit, Layer
 from .base import linears as layers_of
 
@@ -38,7 +39,7 @@ class Quantised(Edit):
         places: dict[str, Layer | nn.Embedding] = {**layers_of(model), **tables(model)}
         names = [name for name in self.chosen(places, "linear layer or table") if type(places[name]) in PLAIN]
         alone = _alone(model, {id(places[name]) for name in names})
-        made: dict[int, linears.Int8 | linears.Grouped] = {}  # by the weight: tied ones share what it becomes
+        made: dict[int, Int8Linear | GroupedLinear] = {}  # by the weight: tied ones share what it becomes
         fresh: dict[int, nn.Module] = {}  # a layer that stands in several places stays one layer
         for name in names:
             layer = places[name]
@@ -49,26 +50,26 @@ class Quantised(Edit):
             model.set_submodule(name, fresh[id(layer)])
 
     def _swapped(
-        self, layer: Layer | nn.Embedding, made: dict[int, linears.Int8 | linears.Grouped]
-    ) -> linears.Int8 | linears.Grouped | Rounded:
+        self, layer: Layer | nn.Embedding, made: dict[int, Int8Linear | GroupedLinear]
+    ) -> Int8Linear | GroupedLinear | QuantisedEmbedding:
         """Few bits in the place of a layer or of a table."""
         key = id(layer.weight)
         if isinstance(layer, nn.Embedding):
-            return Rounded(made[key] if key in made else made.setdefault(key, self._rounded(_Looked(layer))))
+            return QuantisedEmbedding(made[key] if key in made else made.setdefault(key, self._rounded(_Looked(layer))))
         rounded = self._rounded(layer)
         first = made.setdefault(key, rounded)
         rounded.codes, rounded.scale = first.codes, first.scale
         return rounded
 
-    def _rounded(self, layer: Layer) -> linears.Int8 | linears.Grouped:
+    def _rounded(self, layer: Layer) -> Int8Linear | GroupedLinear:
         if self.bits in ROWS or layer.in_features % GROUP:
-            return linears.Int8(layer, 8 if self.bits == "w8a8" else 16)
-        return linears.Grouped(layer, 4 if self.bits == "int4" else 8)
+            return Int8Linear(layer, 8 if self.bits == "w8a8" else 16)
+        return GroupedLinear(layer, 4 if self.bits == "int4" else 8)
 
 
 def is_rounded(module: nn.Module) -> bool:
     """Whether this is what `Quantised` makes."""
-    return isinstance(module, linears.Int8 | linears.Grouped | Rounded)
+    return isinstance(module, Int8Linear | GroupedLinear | QuantisedEmbedding)
 
 
 def bits_of(name: str) -> Bits:
@@ -97,7 +98,7 @@ def _alone(model: nn.Module, chosen: set[int]) -> set[int]:
     return {weight for weight, owner in held} - {weight for weight, owner in held if owner not in chosen}
 
 
-class _Looked(linears.Edited):
+class _Looked(LinearLike):
     """A table as a layer, for it is a matrix that is looked up in."""
 
     def __init__(self, table: nn.Embedding) -> None:

@@ -141,7 +141,7 @@ class CLIP(Family):
 
     def ours(self, tensors: Tensors) -> ClipModel.Config:
         if "classifier.weight" in tensors:
-            raise ConfigError("it classifies images (classifier.weight); heed reads CLIP as two towers")
+            raise ConfigError("it classifies images (classifier.weight); heed reads CLIP as two encoders")
         return ClipModel.Config(
             text=self.text_config.tower(self.projection_dim),
             image=self.vision_config.tower(self.projection_dim),

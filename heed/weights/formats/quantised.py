@@ -66,5 +66,7 @@ def read(kind: type[Family], config: Data, checkpoint: Checkpoint) -> Opened:
         must_hold(told.model, checkpoint.tensors)
     except ConfigError as error:
         raise WeightsError(f"{checkpoint.place}: its config cannot be used: {error}") from None
-    model = restore(lambda: edit(told.model.build(), *told.edits), checkpoint, own.names)
+    model = restore(
+        lambda: edit(told.model.build(), *told.edits), checkpoint, lambda model: own.names(model, checkpoint.tensors)
+    )
     return Opened(family, model, (), config, {}, told.model, told.edits)  # no table: there is no way back

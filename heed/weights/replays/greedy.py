@@ -1,4 +1,4 @@
-"""A greedy continuation that was recorded from the first tokens of a text on, however many those were."""
+"""Greedy decoding as references record it: the generated ids and the logits of every step."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...core.contract import Mixer, Where
+from ...core.contract import NOTHING, Given, Mixer, Where
 from ...core.errors import WeightsError
 from ..formats.folder import INPUTS, OUTPUTS, Folder
 from .inputs import Outputs
-from .shapes.shared import generated, greedy
+
+CONTINUED = ("sequences", "step_logits")  # the ends of names of what a continuation gives
+STEPS = 10  # tokens to generate where no output says how many
 
 
 def ids(folder: Folder, name: str) -> Tensor:
@@ -45,3 +47,40 @@ def _prompt(folder: Folder, tokens: Tensor, stem: str, steps: int) -> Tensor:
         f"{folder.path / OUTPUTS}: {name} with {steps} generated tokens has a prompt of {length}; "
         f"needed is one of 1 to {tokens.shape[1]} tokens, the first that were fed"
     )
+
+
+def is_called(folder: Folder) -> bool:
+    """Whether anything is wanted of one call, beside what a continuation gives."""
+    return folder.wanted is None or not all(name.endswith(CONTINUED) for name in folder.wanted)
+
+
+def generated(folder: Folder, prompt: int) -> tuple[str, int]:
+    """How the names of what the reference generated begin, and how many tokens it generated after such a prompt."""
+    wanted = folder.wanted
+    if wanted is None:
+        return "", STEPS
+    for stem in ("", "generate."):
+        if f"{stem}step_logits" in wanted:
+            return stem, folder.extra(f"{stem}step_logits").shape[1]
+        if f"{stem}sequences" in wanted:
+            return stem, folder.extra(f"{stem}sequences").shape[1] - prompt
+    return "", 0
+
+
+def greedy(
+    model: Mixer[Any], tokens: Tensor, where: Where, steps: int, given: Given = NOTHING
+) -> tuple[Tensor, Tensor]:
+    """The likeliest token after the likeliest token, one per call: the new tokens, and the scores of every step."""
+    rows, lengths = tokens.shape[0], where.real.sum(1)
+    order, position = (stamp.gather(1, (lengths - 1)[:, None]) + 1 for stamp in (where.order, where.position))
+    scores, state = model(tokens, where.beside(given), model.start(rows, given))
+    picked = scores[torch.arange(rows), lengths - 1]
+    written, found = list[Tensor](), list[Tensor]()
+    for step in range(steps):
+        written.append(picked.argmax(-1))
+        found.append(picked)
+        if step + 1 < steps:
+            here = Where(order + step, position + step).beside(given)
+            scores, state = model(written[-1][:, None], here, state)
+            picked = scores[:, -1]
+    return torch.stack(written, 1), torch.stack(found, 1)

@@ -15,7 +15,7 @@ from heed.core.contract import Where
 from heed.core.errors import InputError, WeightsError
 from heed.kernels import written_out
 from heed.models import Decoder
-from heed.parts.layers.linears import LowRank
+from heed.parts.layers.lora import LoraLinear
 from heed.weights import edits
 from heed.weights.edits import BitLinear, LoRA, edit, load_adapters, merge, save_adapters, unmerge
 from tests.weights.support import GOLDEN
@@ -29,7 +29,7 @@ def adapted(change: LoRA | None = None, seed: int = 0) -> Decoder:
     torch.manual_seed(seed)
     model = edit(PLAIN.build(), change or LoRA(on=("*.query", "*.down"), rank=3, alpha=6.0)).eval()
     for module in model.modules():
-        if isinstance(module, LowRank):
+        if isinstance(module, LoraLinear):
             nn.init.normal_(module.b, std=0.2)
     return model
 
@@ -69,11 +69,11 @@ def test_merged_and_taken_out_again() -> None:
     """Two roundings: |W'' - W| ≤ ε·(|W| + |change|) for the sum, and as much again for the difference."""
     model = adapted()
     wanted = scores(model)
-    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, LowRank)}
+    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, LoraLinear)}
     before = {name: layer.base.weight.detach().clone() for name, layer in layers.items()}
     change = {name: layer.change.detach().clone() for name, layer in layers.items()}
     held = merge(model)
-    assert not any(isinstance(layer, LowRank) for layer in model.modules())
+    assert not any(isinstance(layer, LoraLinear) for layer in model.modules())
     # a score is a sum of some hundred products of size one, each of them rounded to 6e-8
     assert float((scores(model) - wanted).abs().max()) < 1e-5
     for name, weight in before.items():
@@ -112,7 +112,7 @@ def test_adapters_are_kept_alone(tmp_path: Path) -> None:
     ]
     other = adapted(seed=0)
     for module in other.modules():
-        if isinstance(module, LowRank):
+        if isinstance(module, LoraLinear):
             nn.init.zeros_(module.b)
     load_adapters(other, tmp_path / "a.safetensors")  # and into adapters that are there
     assert torch.equal(scores(other), scores(model))
@@ -139,7 +139,7 @@ def test_what_cannot_be_merged() -> None:
     tied = PLAIN.model_copy(update={"tied": True})
     with pytest.raises(InputError, match="head shares its weight with embeddings.table.weight, which would change too"):
         merge(edit(tied.build(), LoRA(on="head")))
-    with pytest.raises(InputError, match="has a Ternary below its adapter, which has no room for a change"):
+    with pytest.raises(InputError, match="has a TernaryLinear below its adapter, which has no room for a change"):
         merge(edit(PLAIN.build(), BitLinear(), LoRA()))
     model = adapted()
     held = merge(model)
@@ -156,7 +156,7 @@ def test_on_a_loaded_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="has no place in this layout: the model was edited since it was loaded"):
         weights.write(opened, tmp_path / "no")
     for module in opened.model.modules():
-        if isinstance(module, LowRank):
+        if isinstance(module, LoraLinear):
             nn.init.normal_(module.b, std=0.2)
     wanted = scores(opened.model)
     assert not torch.equal(wanted, before)

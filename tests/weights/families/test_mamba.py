@@ -91,7 +91,7 @@ def test_a_body_without_a_head_and_the_authors_name_of_its_table(tmp_path: Path)
     for folder in (tmp_path, write(tmp_path / "authors", model.config.to_dict(), tensors, {})):
         opened = weights.load(folder)
         assert isinstance(opened.model, Decoder)
-        stream, _ = opened.model.apart(tokens, Where.run(1, LENGTH))
+        stream, _ = opened.model.hidden_states(tokens, Where.run(1, LENGTH))
         close(stream, model(input_ids=tokens).last_hidden_state, SINGLE)
 
 

@@ -24,8 +24,8 @@ from heed.core.contract import Where
 from heed.core.errors import WeightsError
 from heed.models import Decoder
 from heed.weights import replay
+from heed.weights.replays.greedy import greedy
 from heed.weights.replays.shapes.recurrent import _state
-from heed.weights.replays.shapes.shared import greedy
 from tests.weights.live import close, ids, returns, saved
 from tests.weights.support import GOLDEN, write
 
@@ -140,7 +140,7 @@ def test_a_body_without_a_head(tmp_path: Path) -> None:
     tokens = ids(1, LENGTH, VOCABULARY)
     opened = weights.load(tmp_path)
     assert isinstance(opened.model, Decoder)
-    stream, head = opened.model.apart(tokens, Where.run(1, LENGTH))
+    (stream, _), head = opened.model.hidden_states(tokens, Where.run(1, LENGTH)), opened.model.lm_head
     assert head.weight is opened.model.embeddings.table.weight
     close(stream, model(input_ids=tokens).last_hidden_state, SINGLE)
 

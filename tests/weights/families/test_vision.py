@@ -382,7 +382,7 @@ def test_refused(tmp_path: Path, kind: str, changes: Drawn, fields: Drawn, messa
 def test_clip_as_a_classifier_is_refused(tmp_path: Path) -> None:
     config = transformers.CLIPConfig(text_config=BODY, vision_config=VIT)
     saved(transformers.CLIPForImageClassification(config), tmp_path)
-    with pytest.raises(WeightsError, match="heed reads CLIP as two towers"):
+    with pytest.raises(WeightsError, match="heed reads CLIP as two encoders"):
         weights.load(tmp_path)
 
 

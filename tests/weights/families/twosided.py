@@ -20,8 +20,8 @@ from heed.core.contract import Given, Where
 from heed.core.state import Seen
 from heed.models import Seq2seq
 from heed.weights import Opened
+from heed.weights.replays.greedy import greedy
 from heed.weights.replays.inputs import Padded
-from heed.weights.replays.shapes.shared import greedy
 from tests.weights.live import close, ids, saved
 
 EXACT, SINGLE = 1e-10, 1e-6

@@ -32,8 +32,8 @@ from ....parts.positions import AddedConfig, Learned, Sinusoid
 from ....parts.residual.wiring import PostNorm, PreNorm
 from ...formats.folder import INPUTS, Folder
 from ...rename import Computed, Ignored, Rule, Same, Table, both, restore
+from ..greedy import generated, greedy
 from ..inputs import Outputs, Padded, must_hold, sequence, streams, understood
-from ..shapes.shared import generated, greedy
 
 Side: TypeAlias = Literal["encoder", "decoder"]
 SIDES: tuple[Side, Side] = ("encoder", "decoder")

@@ -22,7 +22,7 @@ from ....parts.masks import Causal, Whole
 from ...formats.folder import CONFIG, Folder
 from ..inputs import Outputs, Padded, sequence
 from . import torchscale
-from .torchscale import Side, Skeleton, corrected, depths, one_by_one, side_of
+from .torchscale import Side, TorchscaleConfig, corrected, depths, one_by_one, side_of
 
 
 def _listed(value: object) -> object:
@@ -39,7 +39,7 @@ def _listed(value: object) -> object:
 Sizes: TypeAlias = Annotated[tuple[Size, ...], MinLen(1), BeforeValidator(_listed)]
 
 
-class LongNet(Skeleton):
+class LongNet(TorchscaleConfig):
     """LongNetDecoder or LongNetEncoder."""
 
     segment_length: Sizes

@@ -29,13 +29,13 @@ from ..inputs import Outputs, Padded, must_hold, sequence, streams, understood
 
 Side: TypeAlias = Literal["decoder", "encoder"]
 
-S = TypeVar("S", bound="Skeleton")
+S = TypeVar("S", bound="TorchscaleConfig")
 
 FIRST_POSITION = 2  # the row of embed_positions that position 0 has, as in fairseq
 ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "gelu": "gelu", "swish": "silu"}
 
 
-class Skeleton(Theirs):
+class TorchscaleConfig(Theirs):
     """DecoderConfig or EncoderConfig, without the side in the names; the defaults are torchscale's."""
 
     embed_dim: Size = 768
@@ -154,7 +154,7 @@ class Skeleton(Theirs):
         )
 
 
-class Torchscale(Skeleton):
+class Torchscale(TorchscaleConfig):
     """With plain attention."""
 
     segment_length: Literal["", None] = None
@@ -192,7 +192,7 @@ def corrected(folder: Folder, kind: type[S]) -> S:
     return theirs
 
 
-def model(folder: Folder, kind: type[Skeleton] = Torchscale) -> Decoder | Encoder:
+def model(folder: Folder, kind: type[TorchscaleConfig] = Torchscale) -> Decoder | Encoder:
     """The model in a folder of the family `xpos` or `deepnorm`, or of another `kind`."""
     theirs, side = corrected(folder, kind), side_of(folder)
     must_hold(folder, theirs.embed_dim, theirs.layers)

@@ -43,7 +43,7 @@ from . import (
     vision,
     xlnet,
 )
-from .choices import chosen
+from .encoder import chosen
 
 
 def outputs(opened: Opened, folder: Folder) -> Outputs:

@@ -14,8 +14,9 @@ from ....parts.outputs.loss import NO_LABEL
 from ....parts.positions import Alibi
 from ...families.base import Family
 from ...formats.folder import INPUTS, Folder
+from ..greedy import generated, greedy, is_called
 from ..inputs import Outputs, Padded, sequence
-from .shared import Depths, generated, greedy, has_loss, is_called, mean_loss, must_read
+from .shared import Depths, has_loss, mean_loss, must_read
 
 
 def outputs(model: Decoder, family: Family, folder: Folder) -> Outputs:

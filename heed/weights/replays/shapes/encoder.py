@@ -1,35 +1,30 @@
 """What an encoder gives: streams and weights at every depth, and the answers of its heads.
 
 References hide padding as keys only: a hidden token still asks the others, and a head may read what it was told (the
-pooler reads column 0, whatever stands there). Where the mixers are plain attention, heed does the same here (`Hiding`),
-and everything is equal at every column. Otherwise real tokens are moved to the front (`Padded`), and what depends on
-padding is not made.
+pooler reads column 0, whatever stands there). Where the mixers can hide keys alone (`hidden_keys`), heed does the same
+here, and everything is equal at every column. Otherwise real tokens are moved to the front (`Padded`), and what depends
+on padding is not made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from ....core.contract import Where
 from ....core.errors import WeightsError
-from ....core.stamps import Stamps
 from ....core.state import Seen
-from ....mixers import Attention
 from ....models import Encoder
-from ....parts.attention.sdpa import Term
-from ....parts.masks import Whole
 from ....parts.outputs.heads import Pooled
 from ....parts.outputs.loss import NO_LABEL
-from ....parts.positions import Relates
-from ....parts.veil import Veil, veiled
 from ...families.base import Family
 from ...families.encoders import OneSided
 from ...formats.folder import INPUTS, Folder
+from ..hidden import can_hide, hidden_keys
 from ..inputs import Outputs, Padded, sequence
 from .shared import Depths, mean_loss
 
@@ -47,7 +42,7 @@ def outputs(model: Encoder, family: Family, folder: Folder, marked: Tensor | Non
     _must_be_read(folder)
     tokens = sequence(folder, "input_ids")
     shown = Padded.showing(folder, "attention_mask", tokens, family.places)
-    stays = folder.family not in BLANKED and _can_hide(model)
+    stays = folder.family not in BLANKED and all(can_hide(block.mixer) for block in model.stack.layers)
     padded = Padded.of(torch.ones_like(shown.real)) if stays else shown
     where = padded.where if marked is None else padded.where.give(marked=padded.aligned(marked))
     x = model.embeddings(padded.aligned(_fields(model, folder, tokens)), _placed(family, where, padded, tokens))
@@ -56,6 +51,34 @@ def outputs(model: Encoder, family: Family, folder: Folder, marked: Tensor | Non
     stream = depths.streams[-1]
     made = depths.named(padded) | {"last_hidden_state": padded.back(stream)}
     return answered(model, folder, made, Seen.of(where, stream), padded, shown.real)
+
+
+def chosen(folder: Folder, encoded: Callable[[Folder], Outputs]) -> Outputs:
+    """Multiple choice: if ids are [rows, answers, tokens], each answer is a row of its own, and `logits` are [rows, answers]."""
+    ids = folder.inputs.get("input_ids")
+    if ids is None or ids.dim() != 3:
+        return encoded(folder)
+    rows, answers = ids.shape[:2]
+    labels, flat = folder.inputs.get("labels"), replace(folder)
+    given = {name: tensor for name, tensor in folder.inputs.items() if name != "labels"}
+    vars(flat)["inputs"] = {
+        name: tensor.flatten(0, 1) if tensor.shape[:2] == (rows, answers) else tensor for name, tensor in given.items()
+    }
+    made = encoded(flat)
+    if "logits" not in made or made["logits"].shape != (rows * answers, 1):
+        raise WeightsError(
+            f"{folder.path / INPUTS}: input_ids has the shape {list(ids.shape)}, answers to choose from; this model "
+            "has no head that gives one score to each"
+        )
+    made["logits"] = made["logits"].reshape(rows, answers)
+    if labels is None:
+        return made
+    if labels.numel() != rows or labels.is_floating_point():
+        raise WeightsError(
+            f"{folder.path / INPUTS}: labels are {labels.dtype} of the shape {list(labels.shape)}; needed is the "
+            f"number of an answer for each of {rows} rows"
+        )
+    return made | {"loss": mean_loss(made["logits"], labels.flatten().long())}
 
 
 def answered(model: Encoder, folder: Folder, made: Outputs, read: Seen, padded: Padded, shown: Tensor) -> Outputs:
@@ -74,61 +97,6 @@ def answered(model: Encoder, folder: Folder, made: Outputs, read: Seen, padded: 
         return made | _blanked_loss(made["logits"], folder.inputs["labels"])
     loss = _loss(model, folder, made, shown, padded.real)
     return made if loss is None else made | {"loss": loss}
-
-
-class Hiding(Relates):
-    """A position code that hides keys as references do: the lowest number there is is added to their scores.
-
-    Hidden tokens ask like all others. In a row that hides everything that number swallows all scores, and all keys
-    weigh the same.
-    """
-
-    def __init__(self, code: Relates, shown: Tensor) -> None:
-        super().__init__()
-        self.code, self.shown = code, shown  # shown: [B, T], by order
-
-    def turn(self, x: Tensor, where: Stamps) -> Tensor:
-        return self.code.turn(x, where)
-
-    def turn_value(self, x: Tensor, where: Stamps) -> Tensor:
-        return self.code.turn_value(x, where)
-
-    def meet(self, query: Tensor, key: Tensor, where: Stamps, seen: Stamps) -> tuple[Tensor, Tensor]:
-        return self.code.meet(query, key, where, seen)
-
-    @property
-    def bias(self) -> Term:
-        return self._added
-
-    def _added(self, query: Tensor, key: Tensor, where: Stamps, seen: Stamps) -> Tensor:
-        hidden = ~self.shown.gather(1, seen.order)[:, None, None]  # [B, 1, 1, N]
-        lowest = torch.zeros_like(hidden, dtype=query.dtype).masked_fill(hidden, torch.finfo(query.dtype).min)
-        return lowest if self.code.bias is None else self.code.bias(query, key, where, seen) + lowest
-
-
-@contextmanager
-def hidden_keys(model: Encoder, shown: Tensor) -> Iterator[None]:
-    """While this lasts, nobody looks at the tokens that are not shown. [B, T]"""
-    mixers = [] if bool(shown.all()) else [part for part in model.stack.modules() if isinstance(part, Attention)]
-    codes = [mixer.position for mixer in mixers]
-    for mixer, code in zip(mixers, codes, strict=True):
-        mixer.position = Hiding(code, shown)
-    try:
-        with veiled(model.stack, shown):
-            yield
-    finally:
-        for mixer, code in zip(mixers, codes, strict=True):
-            mixer.position = code
-
-
-def _can_hide(model: Encoder) -> bool:
-    """Whether tokens meet in attention alone, and there all of them, or in mixers with a veil."""
-    return all(_hides(block.mixer) for block in model.stack.layers)
-
-
-def _hides(mixer: nn.Module) -> bool:
-    veiled = any(isinstance(part, Veil) for part in mixer.modules())
-    return veiled or (isinstance(mixer, Attention) and isinstance(mixer.mask, Whole))
 
 
 def _must_be_read(folder: Folder) -> None:

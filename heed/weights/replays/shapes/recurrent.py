@@ -17,8 +17,9 @@ from ....parts.outputs.loss import NO_LABEL
 from ...families.mamba import Mamba
 from ...families.rwkv import Rwkv
 from ...formats.folder import INPUTS, Folder
+from ..greedy import generated, greedy, is_called
 from ..inputs import Outputs, Padded, sequence, streams
-from .shared import generated, greedy, has_loss, is_called, mean_loss, must_read
+from .shared import has_loss, mean_loss, must_read
 
 FIRST = "split_state_after_first"  # what is remembered after the first of two calls
 

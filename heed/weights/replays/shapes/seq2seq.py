@@ -12,8 +12,9 @@ from ....models import Encoder, Seq2seq
 from ...families.base import Family
 from ...families.encoder_decoders import TwoSided
 from ...formats.folder import Folder
+from ..greedy import generated, greedy, is_called
 from ..inputs import Outputs, Padded, sequence
-from .shared import Depths, generated, greedy, has_loss, is_called, mean_loss, must_read
+from .shared import Depths, has_loss, mean_loss, must_read
 
 
 def outputs(model: Seq2seq, family: Family, folder: Folder) -> Outputs:

@@ -25,8 +25,9 @@ from ....models.variants.xlnet import query
 from ....parts.look import look
 from ...families.xlnet import XLNet as Family
 from ...formats.folder import INPUTS, Folder
+from ..greedy import generated, is_called
 from ..inputs import Outputs
-from .shared import generated, is_called, mean_loss, must_read
+from .shared import mean_loss, must_read
 
 FAR = -1e30  # is added to the scores of hidden pairs
 AnyXLNet: TypeAlias = XLNet | XLNetEncoder
@@ -144,7 +145,7 @@ class Call:
 
 
 @dataclass
-class Depths:
+class TwoStreams:
     """Both streams and what was remembered, depth by depth."""
 
     streams: list[list[Tensor]]
@@ -167,7 +168,7 @@ def _called(
     return made | _answers(model, folder, call, flat[-1]), depths.memories
 
 
-def _run(model: AnyXLNet, family: Family, call: Call, memories: Memories) -> Depths:
+def _run(model: AnyXLNet, family: Family, call: Call, memories: Memories) -> TwoStreams:
     before = 0 if memories is None else memories[0].shape[1]
     where, everything = call.stamps(family, before)
     h = model.embeddings(call.tokens, where)
@@ -176,7 +177,7 @@ def _run(model: AnyXLNet, family: Family, call: Call, memories: Memories) -> Dep
     own = torch.eye(call.tokens.shape[1], dtype=torch.bool)
     apart = None if unseen is None else _added(unseen & ~F.pad(own, (before, 0)), h)  # a token sees itself
     g = None if mapping is None else model.mask.expand(*mapping.shape[:2], -1)
-    depths = Depths([_both(h, g)])
+    depths = TwoStreams([_both(h, g)])
     for layer, block in enumerate(model.stack.layers):
         past = None if memories is None else memories[layer]
         depths.memories.append(_kept(family, past, h))
