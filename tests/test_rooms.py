@@ -19,9 +19,7 @@ from tests.test_architecture import ROOT, Source, imported
 FILES, TINY = 15, 40  # of a folder, at most; lines below which a file needs more than one user
 # Folders with one file per entry of a table.
 ENTRIES = frozenset({"heed/mixers", "heed/weights/families", "heed/weights/replays/authors", "heed/engine/emit"})
-UNMIRRORED = frozenset(
-    {"golden", "trained"}
-)  # folders of tests that are about no package: recordings, trained checkpoints
+UNMIRRORED = frozenset({"golden", "trained"})  # tests of no package: recordings, trained checkpoints
 
 
 def sources(root: Path) -> list[Source]:
@@ -113,6 +111,30 @@ def printed_tree(text: str) -> set[str]:
     return found
 
 
+def places_to_change(text: str) -> list[tuple[str, str]]:
+    """File and name of every row of the table that says where to change something."""
+    section = text.split("## Where do I change ...?", 1)[1].split("\n## ", maxsplit=1)[0]
+    return re.findall(r"^\| .* \| `([^`]+)` \| `([^`]+)` \|$", section, re.MULTILINE)
+
+
+def holds(tree: ast.Module, name: str) -> bool:
+    """Whether a module defines a name, or a class in it one of its own: `Log.append`."""
+    scope: list[ast.stmt] = tree.body
+    for part in name.split("."):
+        found = [node for node in scope if part in defined(node)]
+        if not found:
+            return False
+        scope = found[0].body if isinstance(found[0], ast.ClassDef) else []
+    return True
+
+
+def defined(node: ast.stmt) -> set[str]:
+    if isinstance(node, ast.ClassDef | ast.FunctionDef):
+        return {node.name}
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
 def folders(root: Path) -> set[str]:
     held = {path.parent.relative_to(root) for path in (root / "heed").rglob("*") if path.is_file()}
     return {path.as_posix() for path in held if "__pycache__" not in path.parts}
@@ -139,6 +161,20 @@ def test_the_printed_tree_is_the_tree() -> None:
     assert printed == there, (
         f"printed, but not there: {sorted(printed - there)}; there, but not printed: {sorted(there - printed)}"
     )
+
+
+def test_a_reader_finds_what_to_change() -> None:
+    rows = places_to_change((ROOT / "docs/architecture.md").read_text(encoding="utf-8"))
+    assert len(rows) >= 10
+    for file, name in rows:
+        tree = ast.parse((ROOT / "heed" / file).read_text(encoding="utf-8"))
+        assert holds(tree, name), f"docs/architecture.md says that heed/{file} has {name}"
+
+
+def test_a_name_that_is_not_there_is_noticed() -> None:
+    tree = ast.parse("A: int = 1\nB = 2\nclass C:\n    def d(self): ...\ndef e(): ...\n")
+    assert all(holds(tree, name) for name in ("A", "B", "C", "C.d", "e"))
+    assert not any(holds(tree, name) for name in ("a", "d", "C.e", "e.f", "A.b"))
 
 
 def plant(root: Path, files: dict[str, str]) -> list[Source]:

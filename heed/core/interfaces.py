@@ -55,7 +55,7 @@ class LanguageModel(ABC):
 
 
 class Aside(NamedTuple):
-    """One thing that a model is asked in training: its hidden states, their head, which token, and its weight in the loss."""
+    """A term of the training loss: hidden states, their head, which token they predict, and the weight of the term."""
 
     stream: Tensor
     head: nn.Linear
