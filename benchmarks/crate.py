@@ -21,7 +21,7 @@ from benchmarks.measure import Figure, apart
 from benchmarks.report import Row, Target
 from heed.models import VisionEncoder
 from heed.models.architectures.crate import CrateSize, LayerStats, crate, layerwise
-from heed.show.drawing import Chart, Even, below, chart
+from heed.show.svg import Chart, Even, below, chart
 
 SIZE = CrateSize(width=128, depth=4, heads=4)
 PATCH, SIDE = (2, 2), (8, 8)

@@ -24,7 +24,7 @@ from benchmarks.report import Row, Target, compared
 from heed import Where
 from heed.parts.outputs.loss import NO_LABEL
 from heed.runs import Recipe, Run, find
-from heed.show.voice import Silent
+from heed.show.progress import Silent
 from heed.tasks import Batch, Corpus, Feed, Translate
 from heed.train import memory
 from heed.train.loop import Trainer

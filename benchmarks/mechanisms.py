@@ -31,7 +31,7 @@ from heed.mixers import MIXERS
 from heed.mixers.attention import SAMPLE_MASKS
 from heed.models import ARCHITECTURES, MODELS
 from heed.parts.masks import MASKS, Mask
-from heed.show.drawing import Chart, chart, pattern
+from heed.show.svg import Chart, chart, pattern
 
 FOLDER = Path(__file__).parents[1] / "docs" / "mechanisms"
 WIDTH, TOKENS = 24, 20  # of the stream that a pattern is measured on

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..pipelines import GenerationConfig, GenerationPipeline, Pipeline
     from ..tasks import Metrics
 
-TOGETHER = 64  # lines that are answered together, if so many are there
+TOGETHER = 64  # lines that are completed in one batch, if so many are there
 CHUNK = 1 << 16  # bytes of the input that are read at once, at most
 STOPPED = 130  # the exit code of a program that Ctrl-C stopped
 
@@ -65,7 +65,7 @@ def evaluate(
     options: GenerationOptions,
     split: Annotated[list[str] | None, typer.Option(help="valid or test; default: those there are.")] = None,
     data: Data = None,
-    first: Annotated[int | None, typer.Option(min=1, help="Score only so many examples.")] = None,
+    first: Annotated[int | None, typer.Option(min=1, help="Evaluate on so many examples only.")] = None,
     as_json: Json = False,
 ) -> None:
     """Evaluate a run. Metrics on its own data, with its own strategy, are also written on its card."""
@@ -87,13 +87,13 @@ def evaluate(
 def run(
     path: Model,
     options: GenerationOptions,
-    text: Annotated[list[str] | None, typer.Argument(help="What to answer; otherwise every line of the input.")] = None,
-    chat: Annotated[bool, typer.Option("--chat", help="Talk with the model, line by line.")] = False,
-    system: Annotated[str | None, typer.Option(help="Of a chat: what the model is told first.")] = None,
+    text: Annotated[list[str] | None, typer.Argument(help="The prompts; otherwise every line of the input.")] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="Chat with the model, line by line.")] = False,
+    system: Annotated[str | None, typer.Option(help="Of a chat: the system prompt.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="A class to choose from (CLIP). May be repeated.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Use a model, yours or anybody's: go on from texts, translate, chat, fill in masks, classify, transcribe files."""
+    """Use a run or a checkpoint: generate text, translate, chat, fill in masks, classify, transcribe files."""
     from ..pipelines import GenerationPipeline
     from ..runs import load
 
@@ -101,15 +101,36 @@ def run(
         raise typer.BadParameter("--system is what a chat begins with; add --chat")
     pipeline = load(path)
     if label and (chat or isinstance(pipeline, GenerationPipeline)):
-        raise typer.BadParameter("--label names classes of images; a model that writes has none")
+        raise typer.BadParameter("--label names classes of images; a model that generates text has none")
     if chat:
-        from .chat import talk
-
-        talk(pipeline, options, text or _each_line(), system, as_json=as_json)
+        _talk(pipeline, options, text or _each_line(), system, as_json=as_json)
     elif isinstance(pipeline, GenerationPipeline):
-        _write(pipeline, options, [text] if text else _lines(), as_json=as_json)
+        _complete(pipeline, options, [text] if text else _lines(), as_json=as_json)
     else:
         _respond(pipeline, options, text or _each_line(), label or [], as_json=as_json)
+
+
+def _talk(
+    pipeline: Pipeline, options: GenerationOptions, lines: Iterable[str], system: str | None, *, as_json: bool
+) -> None:
+    """A chat, line by line: each completion has all messages before it as its prompt; an empty line is passed over."""
+    from ..pipelines import TextGeneration
+
+    if not isinstance(pipeline, TextGeneration) or not pipeline.framed:
+        raise typer.BadParameter(f"--chat needs a language model with a chat template; this is {pipeline.what}")
+    config = options.config(pipeline.strategy)
+    messages = [] if system is None else [{"role": "system", "content": system}]
+    for line in lines:
+        if not line.strip():
+            continue
+        messages.append({"role": "user", "content": line})
+        pieces = list[str]()
+        for piece in pipeline.chatting(messages, config):
+            pieces.append(piece)
+            if not as_json:
+                print(piece, end="", flush=True)
+        messages.append({"role": "assistant", "content": "".join(pieces)})
+        print_json(messages[-1], indent=None) if as_json else print(flush=True)
 
 
 def _respond(
@@ -120,13 +141,13 @@ def _respond(
     given = [field.name for field in fields(options) if getattr(options, field.name) not in (None, "", [])]
     if given:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise typer.BadParameter(f"{named}: how answers are written; this is {pipeline.what}, which is not asked so")
+        raise typer.BadParameter(f"{named}: how text is generated; this is {pipeline.what}, which generates none so")
     for line in lines:
         response = classes_told(pipeline.classify([line], labels)[0]) if labels else pipeline.respond(line)
         print_json({"text": line, **response.data}, indent=None) if as_json else print(response.text, flush=True)
 
 
-def _write(
+def _complete(
     pipeline: GenerationPipeline, options: GenerationOptions, batches: Iterable[list[str]], *, as_json: bool
 ) -> None:
     config, number = options.config(pipeline.strategy), 0
@@ -139,7 +160,7 @@ def _write(
             continue
         for begin in range(0, len(lines), TOGETHER):
             some = lines[begin : begin + TOGETHER]
-            _answer(pipeline, some, config, number, as_json=as_json)
+            _print_batch(pipeline, some, config, number, as_json=as_json)
             number += len(some)
 
 
@@ -149,7 +170,7 @@ def _each_line() -> Iterator[str]:
 
 def _lines() -> Iterator[list[str]]:
     """The lines of the input, as many at a time as are there."""
-    if sys.stdin is None:  # closed by whoever called
+    if sys.stdin is None:  # closed by the caller
         return
     source, done, rest = cast("BufferedReader", sys.stdin.buffer), 0, b""
     while chunk := source.read1(CHUNK):
@@ -177,16 +198,16 @@ def _stream(pipeline: GenerationPipeline, line: str, config: GenerationConfig, n
     print(flush=True)
 
 
-def _answer(
+def _print_batch(
     pipeline: GenerationPipeline, lines: list[str], config: GenerationConfig, first: int, *, as_json: bool
 ) -> None:
     for line, best in zip(lines, pipeline.completions(lines, config, first=first), strict=True):
         if as_json:
-            print_json({"text": line, "answers": [asdict(answer) for answer in best]}, indent=None)
+            print_json({"text": line, "answers": [asdict(completion) for completion in best]}, indent=None)
         else:
             several = len(best) > 1
-            for answer in best:
-                print(f"{answer.score:9.3f}  " * several + pipeline.lead(line) + answer.text, flush=True)
+            for completion in best:
+                print(f"{completion.score:9.3f}  " * several + pipeline.lead(line) + completion.text, flush=True)
 
 
 def _table(found: Mapping[str, Metrics]) -> None:

@@ -15,8 +15,9 @@ from ..kernels.abi import Operation
 from ..kernels.build import library
 from ..kernels.hugepages import gathered
 from ..kernels.kv_slots import KvCaches
-from ..parts.layers.embeddings import Rounded
-from ..parts.layers.linears import Grouped, Int8, Packed
+from ..parts.layers.bitnet import PackedTernaryLinear
+from ..parts.layers.embeddings import QuantisedEmbedding
+from ..parts.layers.quantised import GroupedLinear, Int8Linear
 from ..parts.outputs.heads import LMHead
 from . import operands
 from .cache import programs
@@ -104,7 +105,11 @@ def is_compiled(model: Mixer[Any]) -> bool:
 
 def _settled(model: Decoder) -> DecoderProgram:
     """Its program, with all that is read where it is read best."""
-    quantised = [module for module in model.modules() if isinstance(module, Int8 | Grouped | Packed | Rounded)]
+    quantised = [
+        module
+        for module in model.modules()
+        if isinstance(module, Int8Linear | GroupedLinear | PackedTernaryLinear | QuantisedEmbedding)
+    ]
     for layer, codes in zip(quantised, gathered([layer.codes for layer in quantised]), strict=True):
         layer.codes = codes
     made = DecoderProgram(model)

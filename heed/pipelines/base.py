@@ -107,7 +107,7 @@ class Pipeline(ABC):
         """What it is, in words."""
 
     def generate(self, text: str = "", config: GenerationConfig | None = None) -> str:
-        """What the model writes after this prompt."""
+        """What the model generates after this prompt."""
         raise self._cannot("generate")
 
     def chat(self, messages: Sequence[Message], config: GenerationConfig | None = None) -> str:

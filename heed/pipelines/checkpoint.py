@@ -53,7 +53,7 @@ class Bare(Pipeline):
         return "ids (tokens, Where.run(rows, length))"
 
     def respond(self, text: str) -> Response:
-        raise self._cannot("answer")
+        raise self._cannot("respond")
 
 
 def _gguf(path: Path) -> Opened:
@@ -81,20 +81,20 @@ def _file(path: Path, read: Callable[[Path], Opened]) -> Pipeline:
             f"{path} is not a checkpoint that heed opens; it opens folders with a config.json, and .gguf files. "
             f"Others may be converted first: heed convert {path} OUT"
         )
-    from ..text import foreign
+    from ..text import pretrained
     from ..weights.formats import gguf
 
     metadata = gguf.metadata(path)
     named = any(key.startswith("tokenizer.ggml.") for key in metadata)
-    return pipeline_for(read(path), path, foreign.from_gguf(metadata) if named else None)
+    return pipeline_for(read(path), path, pretrained.from_gguf(metadata) if named else None)
 
 
 def _tokenizer(folder: Path) -> Tokenizer | None:
     if not holds(folder):
         return None
-    from ..text import foreign
+    from ..text import pretrained
 
-    return foreign.read(folder)
+    return pretrained.read(folder)
 
 
 def pipeline_for(opened: Opened, path: Path, tokenizer: Tokenizer | None) -> Pipeline:

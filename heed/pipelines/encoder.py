@@ -116,7 +116,7 @@ class EncoderPipeline(Pipeline):
             return Response(told, {"tokens": [{"token": token, **one.data()} for token, one in tagged]})
         if "spans" in heads:
             raise InputError(
-                "this model looks for the answer to a question in a text, which heed does not do by itself; "
+                "this model answers questions by spans of a text, which heed does not do by itself; "
                 'model.heads["spans"] gives logits of where it begins and ends, and embed gives embeddings'
             )
         return vector_told(self.embed([text])[0])

@@ -68,10 +68,10 @@ class Features(Theirs):
     @model_validator(mode="after")
     def _bounded(self) -> Self:
         if self.sampling_rate > RATES[1]:
-            raise ValueError(f"sampling_rate is {self.sampling_rate}; heed hears at most {RATES[1]} samples a second")
+            raise ValueError(f"sampling_rate is {self.sampling_rate}; heed takes at most {RATES[1]} samples a second")
         if self.sampling_rate * self.chunk_length > MOST:
             raise ValueError(
-                f"{self.chunk_length} seconds of {self.sampling_rate} samples each are more than heed hears at once"
+                f"{self.chunk_length} seconds of {self.sampling_rate} samples each are more than heed takes at once"
             )
         return self
 
@@ -201,7 +201,7 @@ class SpeechRecognition(SpeechPipeline):
     def __init__(self, model: AnyModel, tokenizer: Tokenizer, settings: SpeechSettings) -> None:
         if not (isinstance(model, Encodes) and isinstance(model, LanguageModel)):
             raise InputError(
-                f"to transcribe, a model needs an audio encoder and a decoder; {type(model).__name__} does not"
+                f"to transcribe, a model needs an audio encoder and a decoder; {type(model).__name__} has not both"
             )
         self.model, self.tokenizer, self.settings = model.eval(), tokenizer, settings
         self.rate, self.window = settings.features.rate, settings.seconds * settings.features.rate

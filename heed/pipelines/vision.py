@@ -182,11 +182,11 @@ def _blank(prepare: Preparation) -> Tensor:
 
 
 def _must_fit(embeddings: nn.Module, prepare: Preparation) -> None:
-    """Raise unless images are prepared with the channels that the model sees."""
+    """Raise unless images are prepared with the channels that the model takes."""
     if isinstance(embeddings, PatchEmbeddings) and embeddings.config.channels != prepare.channels:
         raise InputError(
-            f"the model sees images of {embeddings.config.channels} channels (num_channels), preprocessor_config.json makes "
-            f"them of {prepare.channels}; give image_mean and image_std one number for each channel of the model"
+            f"the model takes images of {embeddings.config.channels} channels (num_channels), preprocessor_config.json "
+            f"makes them of {prepare.channels}; give image_mean and image_std one number for each channel of the model"
         )
 
 

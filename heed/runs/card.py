@@ -74,7 +74,7 @@ def _card(run: Run, contract: str) -> str:
         f"## Data\n\n```toml\n{tomli_w.dumps(recipe.data.dump())}```",
         f"{CONTRACT}\n\n{contract or 'Not tried yet: heed verify tries it.'}",
         f"## Task and training\n\n```toml\n{settings}```",
-        "## Limits\n\nIt knows what its data taught it and nothing else; its answers may be wrong.",
+        "## Limits\n\nIt knows what its data taught it and nothing else; what it generates may be wrong.",
     ]
     return "\n\n".join(parts) + "\n"
 

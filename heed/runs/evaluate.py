@@ -8,7 +8,7 @@ from ..core.config import nearest, override
 from ..core.errors import InputError, RunError
 from ..data import Example, Examples, Name
 from ..pipelines import GenerationConfig
-from ..show.voice import Voice
+from ..show.progress import Reporter
 from ..tasks import Metrics
 from .card import add_metrics
 from .folder import Run
@@ -22,33 +22,33 @@ def evaluate(
     splits: Iterable[str] = (),
     config: GenerationConfig | None = None,
     first: int | None = None,
-    voice: Voice | None = None,
+    reporter: Reporter | None = None,
 ) -> dict[str, Metrics]:
     """Metrics by split. `settings` may name other data, `first` takes only so many examples.
 
     Metrics of the whole of the run's own data, with its own strategy, are also written on its card.
     """
     recipe = Recipe.load(override(run.data, settings)) if settings else run.recipe
-    task, speaker = recipe.task, voice or Voice()
+    task, progress = recipe.task, reporter or Reporter()
     pipeline = task.pipeline(run.model(), run.tokenizer)
     found: dict[str, Metrics] = {}
     for name in _chosen(recipe, splits):
         examples = recipe.data.split(name, task.columns)
         some = examples if first is None else First(examples, first)
-        speaker.say(f"{name}: {some.report()}")
-        with speaker.counting(f"evaluating {name}", len(some)):
-            found[name] = task.evaluate(pipeline, some, config, lambda done, _: speaker.at(done))
+        progress.say(f"{name}: {some.report()}")
+        with progress.counting(f"evaluating {name}", len(some)):
+            found[name] = task.evaluate(pipeline, some, config, lambda done, _: progress.at(done))
         if first is None and not settings and config in (None, GenerationConfig(strategy=task.decode)):
-            _remember(run, name, found[name], speaker)
+            _remember(run, name, found[name], progress)
     return found
 
 
-def _remember(run: Run, name: str, metrics: Metrics, voice: Voice) -> None:
+def _remember(run: Run, name: str, metrics: Metrics, reporter: Reporter) -> None:
     """Write them on the card. If that cannot be done, they are still worth showing."""
     try:
         add_metrics(run, name, metrics)
     except RunError as error:
-        voice.say(f"the metrics could not be written down: {error}")
+        reporter.say(f"the metrics could not be written down: {error}")
 
 
 class First(Examples):

@@ -102,13 +102,12 @@ class Pairs(Corpus):
 
     def _encoded(self, examples: Iterable[Example]) -> list[Item]:
         sources, targets = zip(*examples, strict=True) if (examples := list(examples)) else ((), ())
-        read = self._tokenizer.encode_all(sources)
-        written = self._tokenizer.encode_all(targets)
-        fits = [max(len(x), len(y)) < self._longest for x, y in zip(read, written, strict=True)]
+        xs, ys = self._tokenizer.encode_all(sources), self._tokenizer.encode_all(targets)
+        fits = [max(len(x), len(y)) < self._longest for x, y in zip(xs, ys, strict=True)]
         self.fits += fits
         return [
             (np.array([*x, self._end], np.int32), np.array([self._begin, *y, self._end], np.int32))
-            for x, y, short in zip(read, written, fits, strict=True)
+            for x, y, short in zip(xs, ys, fits, strict=True)
             if short
         ]
 

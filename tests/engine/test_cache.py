@@ -27,8 +27,8 @@ from heed.kernels import library, written_out
 from heed.mixers import Attention, Retention
 from heed.models import RWKV, Decoder, RetNet
 from heed.parts.feedforward import Gated
-from heed.parts.layers.linears import Int8
 from heed.parts.layers.norms import RMSNorm
+from heed.parts.layers.quantised import Int8Linear
 from heed.parts.look import Look, look
 from heed.parts.masks import Causal, Window
 from heed.parts.positions import Alibi, Learned, Rope
@@ -90,7 +90,7 @@ def _right(model: Decoder) -> Tensor:
     mine = _scores(model)
     with written_out():
         wanted = _scores(model)
-    close = 1e-3 if any(isinstance(layer, Int8) for layer in model.modules()) else 1e-5
+    close = 1e-3 if any(isinstance(layer, Int8Linear) for layer in model.modules()) else 1e-5
     torch.testing.assert_close(mine, wanted, rtol=0, atol=close * max(1.0, float(wanted.abs().max())))
     return mine
 

@@ -270,7 +270,10 @@ def test_a_model_that_scores_more_tokens_than_there_are_writes_only_those(tmp_pa
     model = heed.load(tmp_path / "wide")
     for seed in range(3):
         model.generate(
-            "the cat", GenerationConfig.load({"limit": 30, "how": {"kind": "sample", "temperature": 2.0, "seed": seed}})
+            "the cat",
+            GenerationConfig.load(
+                {"max_new_tokens": 30, "strategy": {"kind": "sample", "temperature": 2.0, "seed": seed}}
+            ),
         )
 
 

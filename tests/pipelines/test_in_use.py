@@ -145,7 +145,7 @@ def test_whisper_without_its_files(tmp_path: Path) -> None:
     assert ours.settings.features.bins == 5
     ours.transcribe(torch.zeros(4000))
     (tmp_path / "preprocessor_config.json").write_text('{"feature_size": 80}')
-    with pytest.raises(InputError, match=r"hears 5 mel bins .* the features have 80"):
+    with pytest.raises(InputError, match=r"takes 5 mel bins .* the features have 80"):
         heed.load(tmp_path)
     (tmp_path / "preprocessor_config.json").unlink()
     (tmp_path / "processor_config.json").write_text('{"feature_extractor": {"feature_size": 5, "chunk_length": 31}}')
@@ -254,7 +254,7 @@ def test_clip_on_the_command_line(clip: tuple[Any, ZeroShotImageClassification, 
 
 
 @torch.no_grad()
-def test_a_text_tower_alone_embeds(tmp_path: Path) -> None:
+def test_a_text_encoder_alone_embeds(tmp_path: Path) -> None:
     config = HF.CLIPTextConfig(**BERT, bos_token_id=1, eos_token_id=2, projection_dim=6)
     theirs = saved(HF.CLIPTextModelWithProjection(config), tmp_path)
     worded(tmp_path)
@@ -263,7 +263,7 @@ def test_a_text_tower_alone_embeds(tmp_path: Path) -> None:
     wanted = theirs(input_ids=torch.tensor([[1, 6, 7, 2]])).text_embeds
     assert torch.allclose(ours.embed(["w1 w2"]), wanted / wanted.norm(), atol=1e-6)
     assert ours.embed([]).shape == (0, 6)
-    with pytest.raises(InputError, match="cannot classify: it is a text tower"):
+    with pytest.raises(InputError, match="cannot classify: it is a text encoder"):
         ours.classify(["w1"])
 
 
@@ -308,7 +308,7 @@ def test_following_texts_are_not_classes_of_one(tmp_path: Path) -> None:
 
 def test_answers_in_a_text_are_not_looked_for(tmp_path: Path) -> None:
     _, ours = bert(tmp_path, "BertForQuestionAnswering")
-    with pytest.raises(InputError, match="looks for the answer to a question in a text"):
+    with pytest.raises(InputError, match="answers questions by spans of a text"):
         ours.respond("w0")
     assert ours.embed(["w0"]).shape == (1, 16)
 

@@ -206,13 +206,13 @@ def test_long_sounds_are_decoded_window_by_window(listener: tuple[Any, Any]) -> 
     ours, waves = CTCRecognition(listener[1], settings), sound(2.5)
     parts = [ours.transcribe(part) for part in windows(waves, 16_000, 16_000)]
     assert ours.transcribe(waves) == " ".join(parts)
-    with pytest.raises(InputError, match="leave language, task and how out"):
+    with pytest.raises(InputError, match="leave language, task and strategy out"):
         ours.transcribe(waves, language="en")
 
 
 def test_what_cannot_be_is_refused(tokenizer: Tokenizer, listener: tuple[Any, Any]) -> None:
     settings = SpeechSettings.of(FEATURES, GENERATION, tokenizer)
-    with pytest.raises(InputError, match="a model must hear first, then write; Listener does not"):
+    with pytest.raises(InputError, match="needs an audio encoder and a decoder; AudioEncoder has not both"):
         SpeechRecognition(listener[1], tokenizer, settings)
     with pytest.raises(InputError, match="does not hold '<blank>', the pad_token"):
         CTCSettings.of({}, VOCABULARY, {"pad_token": "<blank>"})
@@ -220,9 +220,9 @@ def test_what_cannot_be_is_refused(tokenizer: Tokenizer, listener: tuple[Any, An
         CTCSettings.of({}, {"eng": VOCABULARY}, {})
     with pytest.raises(InputError, match="vocab.json must give each label a number"):
         CTCSettings.of({}, {"a": 10**12}, {})
-    with pytest.raises(ConfigError, match="are more than heed hears at once"):
+    with pytest.raises(ConfigError, match="are more than heed takes at once"):
         SpeechSettings.of(FEATURES | {"chunk_length": 10**9}, GENERATION, tokenizer)
-    with pytest.raises(ConfigError, match="heed hears at most"):
+    with pytest.raises(ConfigError, match="heed takes at most"):
         CTCSettings.of({"sampling_rate": 10**9}, VOCABULARY, {})
     with pytest.raises(ConfigError, match="no token ends a text"):
         SpeechSettings(start=1, ends=())

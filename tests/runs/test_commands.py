@@ -19,9 +19,9 @@ from heed.cli.options import GenerationOptions, file_settings, named_files
 from heed.core.config import override
 from heed.core.errors import HeedError, InputError, RunError, WeightsError
 from heed.decode import Beam, Greedy, Sample
-from heed.pipelines import GenerationConfig
-from heed.runs import load
-from heed.show.voice import Silent
+from heed.pipelines import GenerationConfig, TextGeneration
+from heed.runs import evaluate, load
+from heed.show.progress import Silent
 from heed.train import train
 from tests.train.support import TINY, language_model, trained
 
@@ -144,7 +144,7 @@ BAD = {
     "home of no user": (("train", "characters", "--data", "~nobody9/x.txt"), "there is no user of that name"),
     "more answers than beams": (("run", "{run}", "x", "--beam", "2", "--best", "3"), "best"),
     "a negative temperature": (("run", "{run}", "x", "--temperature", "-1"), "temperature"),
-    "no tokens at all": (("run", "{run}", "x", "--limit", "0"), "limit"),
+    "no tokens at all": (("run", "{run}", "x", "--max-new-tokens", "0"), "max_new_tokens"),
     "a text that is too long": (("run", "{run}", "9" * 99), "has 99 tokens, the model was trained on at most 63"),
     "two files for one split": (("eval", "{run}", "--data", "a", "--data", "b"), "names two files for test"),
 }
@@ -247,7 +247,7 @@ def test_a_model_with_a_last_position_writes_up_to_it(tmp_path: Path) -> None:
     assert isinstance(model, TextGeneration)
     ask = GenerationConfig(strategy=Sample(temperature=5.0, seed=1))
     assert len(model.tokenizer.encode(model.generate("x" * 20, ask))) <= 4
-    first, _ = model.answers(["x" * 20, "y"], ask)
+    first, _ = model.completions(["x" * 20, "y"], ask)
     assert first[0].text == model.generate("x" * 20, ask)
     with pytest.raises(InputError, match="has 24 tokens, the model has places for 24"):
         model.generate("x" * 24)

@@ -18,7 +18,7 @@ from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError, WeightsError
 from heed.pipelines import GenerationConfig, TextGeneration
 from heed.runs import Recipe, Run
-from heed.runs.quality import MOST, Cost, cost, size_of
+from heed.runs.quantisation import MOST, Cost, cost, size_of
 from heed.text import Char
 from heed.weights.edits.quantised import BITS, Bits
 from tests.pipelines.test_checkpoint import BERT, WORDS, made
@@ -120,9 +120,9 @@ def test_a_run_is_quantised(tmp_path: Path, text: Path) -> None:
     assert told["bytes"] < told["cost"]["exact_bytes"] * 0.3
     one, two = heed.load(folder, quantise="int4").model.state_dict(), heed.load(tmp_path / "few").model.state_dict()
     assert all(torch.equal(one[name], two[name]) and one[name].dtype == two[name].dtype for name in one)
-    with pytest.raises(WeightsError, match="is in few bits already; quantise the run that it was made of"):
+    with pytest.raises(WeightsError, match="is quantised already; quantise the run that it was made of"):
         run(tmp_path / "few", tmp_path / "fewer", "--quantise", "int8", code=2)
-    with pytest.raises(WeightsError, match="is in few bits already; load it without quantise"):
+    with pytest.raises(WeightsError, match="is quantised already; load it without quantise"):
         heed.load(tmp_path / "few", quantise="int8")
 
 
@@ -160,7 +160,7 @@ def test_what_cannot_be_is_told_before_anything_is_written(llama: Path, tmp_path
 def test_a_checkpoint_is_rounded_once(llama: Path, tmp_path: Path) -> None:
     run(llama, tmp_path / "few", "--quantise", "int8")
     for words in ((), ("--quantise", "int4")):
-        with pytest.raises(WeightsError, match="is in few bits already, and only heed reads it"):
+        with pytest.raises(WeightsError, match="is quantised already, and only heed reads it"):
             run(tmp_path / "few", tmp_path / "out", *words, code=2)
     with pytest.raises(WeightsError, match="already there"):
         run(llama, tmp_path / "few", "--quantise", "int8", code=2)

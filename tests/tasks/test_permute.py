@@ -139,5 +139,5 @@ def test_in_use(tokenizer: Tokenizer) -> None:
     assert set(scores) == {"loss", "perplexity", "tokens", "bits_per_byte", "bytes", "reading_loss"}
     assert float(scores["perplexity"]) == pytest.approx(float(np.exp(float(scores["loss"]))))
     assert scores["bytes"] == sum(len(text) for (text,) in TEXTS)
-    with pytest.raises(InputError, match="need no answers"):
+    with pytest.raises(InputError, match="evaluated without generating text"):
         task.evaluate(pipeline, TEXTS, GenerationConfig(strategy=Beam()))

@@ -177,9 +177,9 @@ def test_what_does_not_fit_is_said(tokenizer: Tokenizer) -> None:
     with pytest.raises(InputError, match="has 9 tokens, the model was trained on at most 4.*cut it into sentences"):
         pipeline.translate(["x", "xxxxxxxxx"])
     both_ways = Encoder.Config(width=8, depth=1).sized(tokenizer.size).build()
-    with pytest.raises(ConfigError, match="must score the next token from those before it, Encoder does not"):
+    with pytest.raises(ConfigError, match="must predict the next token from those before it, Encoder does not"):
         Causal().must_fit(both_ways)
-    with pytest.raises(ConfigError, match="must read a source first, then write looking back only; Encoder does not"):
+    with pytest.raises(ConfigError, match="must encode a source, then decode looking back only; Encoder does not"):
         Translate().must_fit(both_ways)
     with pytest.raises(ConfigError, match="from those before it, Seq2seq does not"):
         Causal().must_fit(model)

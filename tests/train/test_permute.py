@@ -12,7 +12,7 @@ from torch import Tensor
 
 from heed.pipelines import GenerationConfig
 from heed.runs import Recipe, Run, find, load
-from heed.show.voice import Silent
+from heed.show.progress import Silent
 from heed.train import checkpoint, train
 from tests.train.support import language_model, metrics, resumed, same_run
 

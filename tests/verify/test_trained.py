@@ -19,7 +19,7 @@ from heed.data import Dates, Files
 from heed.models import Decoder, Seq2seq, Transformer
 from heed.models.block import States
 from heed.runs import Recipe, Run, Training
-from heed.show.voice import Silent
+from heed.show.progress import Silent
 from heed.tasks import Causal, Translate
 from heed.text import Byte, Char, Tokenizer
 from heed.train import train

@@ -30,10 +30,10 @@ def tokens(e: Emitter, embeddings: TokenEmbeddings, width: int) -> tuple[int, in
 
 def table(e: Emitter, table: nn.Embedding, stream: int, scale: float) -> None:
     """A row of the table, times a scale; of numbers, or of codes and scales."""
-    from ...parts.layers.embeddings import as_read
+    from ...parts.layers.embeddings import stored_weights
 
     must(table.weight.dtype == torch.float32, table, "not float32")
-    kind, codes, steps = as_read(table)
+    kind, codes, steps = stored_weights(table)
     at = e.builder.keep(codes), e.builder.keep(steps), None
     made = Matrix(int(kind), table.num_embeddings, table.embedding_dim, 0, *at)
     e.builder.add(operands.Embed(scale), stream, matrix=made)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...mixers import Attention, Cross
     from ...models.block import Block
     from ...parts.inputs.tokens import TokenEmbeddings
-    from ...parts.layers.linears import Edited
+    from ...parts.layers.linear import LinearLike
 
 
 class Emitter:
@@ -71,19 +71,19 @@ class Emitter:
         """A register as wide as another one."""
         return self.builder.register(name, self.builder.widths[register])
 
-    def product(self, layer: nn.Linear | Edited, source: int, name: str, activation: str = "identity") -> int:
+    def product(self, layer: nn.Linear | LinearLike, source: int, name: str, activation: str = "identity") -> int:
         """A register with activation(layer(source))."""
         target = self.builder.register(name, layer.out_features)
         self.multiply(layer, source, target, activation=activation)
         return target
 
-    def settle(self, layer: nn.Linear | Edited, source: int, target: int, old: float) -> None:
+    def settle(self, layer: nn.Linear | LinearLike, source: int, target: int, old: float) -> None:
         """target = old · target + layer(source)."""
         self.multiply(layer, source, target, Mode.PLUS if old else Mode.SET, old=old)
 
     def multiply(
         self,
-        layer: nn.Linear | Edited,
+        layer: nn.Linear | LinearLike,
         source: int,
         target: int,
         mode: Mode = Mode.SET,

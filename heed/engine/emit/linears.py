@@ -15,7 +15,9 @@ from ...kernels.linear import matrix
 from ..program import must
 
 if TYPE_CHECKING:
-    from ...parts.layers.linears import Edited, Grouped, Int8, Packed
+    from ...parts.layers.bitnet import PackedTernaryLinear
+    from ...parts.layers.linear import LinearLike
+    from ...parts.layers.quantised import GroupedLinear, Int8Linear
     from .emitter import Emitter
 
 
@@ -26,19 +28,19 @@ def plain(e: Emitter, layer: nn.Linear, source: int) -> tuple[Matrix, int]:
     return e.float32(layer), source
 
 
-def int8(e: Emitter, layer: Int8, source: int) -> tuple[Matrix, int]:
+def int8(e: Emitter, layer: Int8Linear, source: int) -> tuple[Matrix, int]:
     """8 bits by rows; tokens of 16 or of 8 bits."""
     kind = Weights.INT8 if layer.channels == 16 else Weights.W8A8
     return _quantised(e, layer, kind, layer.codes, layer.scale, layer.bias), source
 
 
-def grouped(e: Emitter, layer: Grouped, source: int) -> tuple[Matrix, int]:
+def grouped(e: Emitter, layer: GroupedLinear, source: int) -> tuple[Matrix, int]:
     """8 or 4 bits, a scale per group of 32."""
     kind = Weights.GROUPS8 if layer.bits == 8 else Weights.GROUPS4
     return _quantised(e, layer, kind, layer.codes, layer.scale, layer.bias), source
 
 
-def ternary(e: Emitter, layer: Packed, source: int) -> tuple[Matrix, int]:
+def ternary(e: Emitter, layer: PackedTernaryLinear, source: int) -> tuple[Matrix, int]:
     """-1, 0 and 1 in two bits; tokens are normed before, if the layer has a norm."""
     made = _quantised(e, layer, Weights.TERNARY, layer.codes, layer.scale, layer.shift)
     if layer.norm is None:
@@ -48,7 +50,9 @@ def ternary(e: Emitter, layer: Packed, source: int) -> tuple[Matrix, int]:
     return made, normed
 
 
-def _quantised(e: Emitter, layer: Edited, kind: Weights, codes: Tensor, scale: Tensor, bias: Tensor | None) -> Matrix:
+def _quantised(
+    e: Emitter, layer: LinearLike, kind: Weights, codes: Tensor, scale: Tensor, bias: Tensor | None
+) -> Matrix:
     must(bias is None or bias.dtype == torch.float32, layer, "a bias that is not float32")
     for tensor in (codes, scale, bias):
         e.builder.keep(tensor)

@@ -49,14 +49,14 @@ ADDED: Mapping[str, Emit] = {
 LINEARS: Mapping[str, Emit] = {
     "torch.nn.modules.linear:Linear": linears.plain,
     "heed.parts.outputs.heads:LMHead": linears.plain,
-    "heed.parts.layers.linears:Int8": linears.int8,
-    "heed.parts.layers.linears:Grouped": linears.grouped,
-    "heed.parts.layers.linears:Packed": linears.ternary,
+    "heed.parts.layers.quantised:Int8Linear": linears.int8,
+    "heed.parts.layers.quantised:GroupedLinear": linears.grouped,
+    "heed.parts.layers.bitnet:PackedTernaryLinear": linears.ternary,
 }
 EMBEDDINGS: Mapping[str, Emit] = {
     "heed.parts.inputs.tokens:TokenEmbeddings": embeddings.tokens,
     "torch.nn.modules.sparse:Embedding": embeddings.table,
-    "heed.parts.layers.embeddings:Rounded": embeddings.table,
+    "heed.parts.layers.embeddings:QuantisedEmbedding": embeddings.table,
 }
 WIRINGS: Mapping[str, Emit] = {
     "heed.parts.residual.wired:PostWired": wirings.post,

@@ -23,7 +23,7 @@ from heed.parts.feedforward import Ista
 from heed.parts.masks import Causal, Whole
 from heed.parts.residual.wiring import Unrolled
 from heed.runs import Recipe, find
-from heed.show.voice import Silent
+from heed.show.progress import Silent
 from heed.train import train
 from tests.train.support import language_model, metrics
 

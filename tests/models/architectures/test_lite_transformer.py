@@ -18,7 +18,7 @@ from heed.parts.feedforward import FeedForward
 from heed.parts.masks import Causal, Whole
 from heed.parts.residual.wiring import PostNorm, PreNorm
 from heed.runs import Recipe, find
-from heed.show.voice import Silent
+from heed.show.progress import Silent
 from heed.train import train
 from tests.train.support import metrics, recipe
 

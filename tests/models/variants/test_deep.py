@@ -17,7 +17,7 @@ from heed.models import DeepDecoder
 from heed.models.variants.deep import Placed
 from heed.parts.residual.wiring import PreNorm
 from heed.runs import Recipe, find
-from heed.show.voice import Silent
+from heed.show.progress import Silent
 from heed.tasks import Causal
 from heed.train import checkpoint, train
 from tests.train.support import language_model, metrics, resumed, same_run

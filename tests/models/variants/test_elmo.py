@@ -17,7 +17,7 @@ from heed.parts.masks import Whole, Window
 from heed.parts.outputs.heads import Tagged
 from heed.parts.residual.wiring import ResiDual
 from heed.pipelines.base import Padded
-from heed.show.voice import Silent
+from heed.show.progress import Silent
 from heed.tasks import Batch, Causal
 from heed.train import train
 from tests.train.support import language_model, metrics

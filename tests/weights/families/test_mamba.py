@@ -1,6 +1,6 @@
-"""Mamba, random ones, beside the reference library: the same scores, and back again.
+"""Mamba, random ones, beside the reference library: the same logits, and back again.
 
-The reference has rates, norms and scores in float32 whatever the model is in: `SINGLE` is that.
+The reference has rates, norms and logits in float32 whatever the model is in: `SINGLE` is that.
 """
 
 from __future__ import annotations

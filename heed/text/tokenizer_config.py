@@ -37,7 +37,7 @@ class Frame(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Notes:
+class TokenizerSettings:
     """All of it. `tokens`: special tokens by their keys; None says that there is none, a missing key says nothing."""
 
     settings: Data = field(default_factory=dict)
@@ -49,13 +49,13 @@ class Notes:
     templates: Mapping[str, str] = field(default_factory=dict)  # for chats, by name
 
     @classmethod
-    def read(cls, folder: Path) -> Notes:
+    def read(cls, folder: Path) -> TokenizerSettings:
         """From those files of a folder that are there."""
         special, settings, model, generation = (
             read_json(folder / name) if (folder / name).is_file() else {}
             for name in (SPECIAL, SETTINGS, MODEL, GENERATION)
         )
-        made_of = model.get("source")  # a checkpoint in few bits keeps the config that it had
+        made_of = model.get("source")  # a quantised checkpoint keeps the config that it had
         model = made_of if model.get("model_type") == "heed" and isinstance(made_of, dict) else model
         tokens = {
             key: _content(source[key], f"{folder / name}: {key}")
@@ -104,7 +104,7 @@ class Notes:
             raise InputError(f"{SETTINGS}: {name} is {value!r}; a whole number up to 10000 is needed")
         return value
 
-    def with_usual(self, tokens: Mapping[str, str | None]) -> Notes:
+    def with_usual(self, tokens: Mapping[str, str | None]) -> TokenizerSettings:
         """These special tokens where the files say nothing."""
         return replace(self, tokens={**tokens, **self.tokens})
 

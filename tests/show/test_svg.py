@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from heed.core.errors import InputError
-from heed.show.drawing import BOTTOM, HIGH, SQUARE, TOP, Chart, Even, below, chart, pattern
+from heed.show.svg import BOTTOM, HIGH, SQUARE, TOP, Chart, Even, below, chart, pattern
 
 SVG = "{http://www.w3.org/2000/svg}"
 

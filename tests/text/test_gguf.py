@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heed.core.errors import HeedError, InputError
-from heed.text import Bpe, Tokenizer, foreign
-from heed.text.ggml import BYTE_LEVEL, split_by
+from heed.text import Bpe, Tokenizer, pretrained
+from heed.text.gguf import BYTE_LEVEL, split_by
 from heed.text.sentencepiece import read_pieces
 from tests.text.material import LINES, TEXTS, folder, real, trained
 
@@ -52,7 +52,7 @@ def of_pairs(**others: object) -> tuple[Tokenizer, dict[str, object]]:
 
 def test_pairs_of_bytes() -> None:
     ours, meta = of_pairs(ggml__add_bos_token=True, chat_template="{{ bos_token }}{{ messages[0].content }}")
-    tokenizer = foreign.from_gguf(meta)
+    tokenizer = pretrained.from_gguf(meta)
     plain = [text for text in TEXTS if text.isascii()]  # heed's own are brought to NFC
     assert tokenizer.encode_all(plain) == ours.encode_all(plain)
     assert [tokenizer.decode(ids) for ids in tokenizer.encode_all(TEXTS)] == TEXTS
@@ -70,18 +70,20 @@ def test_gpt_2(tmp_path: Path) -> None:
     folder_read = Tokenizer.of_folder(folder(tmp_path, files))
     merges = files["merges.txt"].decode().strip().split("\n")[1:]
     tokens = list(json.loads(files["vocab.json"]))
-    tokenizer = foreign.from_gguf(metadata("gpt2", tokens, ggml__pre="gpt-2", ggml__merges=merges))
+    tokenizer = pretrained.from_gguf(metadata("gpt2", tokens, ggml__pre="gpt-2", ggml__merges=merges))
     assert tokenizer.encode_all(TEXTS) == folder_read.encode_all(TEXTS)
 
 
 def test_pairs_of_sentencepiece() -> None:
     data = trained(**LLAMA)
     theirs = sentencepiece.SentencePieceProcessor(model_proto=data)
-    tokenizer = foreign.from_gguf(of_sentencepiece("llama", data))
+    tokenizer = pretrained.from_gguf(of_sentencepiece("llama", data))
     assert tokenizer.encode_all(TEXTS) == theirs.encode(TEXTS)
     assert tokenizer.framed_all(TEXTS) == [([1, *ids], [0] * (len(ids) + 1)) for ids in theirs.encode(TEXTS)]
     assert (tokenizer.begin, tokenizer.end, tokenizer.unknown) == (1, 2, 0)  # they go without saying
-    bare = foreign.from_gguf(of_sentencepiece("llama", data, ggml__add_space_prefix=False, ggml__add_bos_token=False))
+    bare = pretrained.from_gguf(
+        of_sentencepiece("llama", data, ggml__add_space_prefix=False, ggml__add_bos_token=False)
+    )
     assert bare.framed(" the fox").ids == tokenizer.encode("the fox") != bare.framed("the fox").ids
     assert bare.decode(bare.encode(" the fox")) == " the fox"
 
@@ -89,7 +91,7 @@ def test_pairs_of_sentencepiece() -> None:
 def test_llama_2(tmp_path: Path) -> None:
     data = real("llama2_tokenizer.model.gz")
     theirs = sentencepiece.SentencePieceProcessor(model_proto=data)
-    tokenizer = foreign.from_gguf(of_sentencepiece("llama", data))
+    tokenizer = pretrained.from_gguf(of_sentencepiece("llama", data))
     assert tokenizer.encode_all(TEXTS) == theirs.encode(TEXTS)
 
 
@@ -97,7 +99,7 @@ def test_unigram(tmp_path: Path) -> None:
     data = trained(pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
     read = read_pieces(folder(tmp_path, {"spiece.model": data}) / "spiece.model")
     others = {"ggml__precompiled_charsmap": [byte - 256 * (byte > 127) for byte in read.charsmap]}
-    tokenizer = foreign.from_gguf(of_sentencepiece("t5", data, ggml__remove_extra_whitespaces=True, **others))
+    tokenizer = pretrained.from_gguf(of_sentencepiece("t5", data, ggml__remove_extra_whitespaces=True, **others))
     theirs = sentencepiece.SentencePieceProcessor(model_proto=data)
     assert [one.ids for one in tokenizer.framed_all(TEXTS)] == [[*ids, 1] for ids in theirs.encode(TEXTS)]
     assert (tokenizer.pad, tokenizer.begin, tokenizer.end, tokenizer.unknown) == (0, None, 1, 2)
@@ -110,7 +112,7 @@ def test_wordpiece(tmp_path: Path) -> None:
     ids = {"padding": 0, "unknown": 1, "cls": 2, "seperator": 3, "mask": 4}
     said = {f"ggml__{name}_token_id": index for name, index in ids.items()}
     kinds = [3] * 5 + [1] * (len(words) - 5)
-    tokenizer = foreign.from_gguf(metadata("bert", phantom, ggml__token_type=kinds, **said))
+    tokenizer = pretrained.from_gguf(metadata("bert", phantom, ggml__token_type=kinds, **said))
     texts = [*TEXTS, "Hello worlds, Café xxx tests [SEP]"]
     assert tokenizer.framed_all(texts, texts) == folder_read.framed_all(texts, texts)
     for role in ("pad", "begin", "end", "unknown", "mask", "ends"):
@@ -123,7 +125,7 @@ def test_control_tokens_are_special_and_those_of_the_user_are_found() -> None:
     meta["tokenizer.ggml.tokens"] += ["<|im_end|>", "<think>", "<|eot|>", "<|end|>"]  # type: ignore[operator]
     meta["tokenizer.ggml.token_type"] += [3, 4, 3, 1]  # type: ignore[operator]
     meta["tokenizer.ggml.eot_token_id"] = len(meta["tokenizer.ggml.tokens"]) - 2  # type: ignore[arg-type]
-    tokenizer = foreign.from_gguf(meta)
+    tokenizer = pretrained.from_gguf(meta)
     end, think, eot, _ = range(tokenizer.size - 4, tokenizer.size)
     assert think in tokenizer.encode("a<think>b")
     assert end not in tokenizer.encode("a<|im_end|>b")
@@ -159,7 +161,7 @@ SPLITS = {
 
 @pytest.mark.parametrize("name", BYTE_LEVEL)
 def test_texts_are_split_and_nothing_is_lost(name: str) -> None:
-    tokenizer = foreign.from_gguf(of_pairs(ggml__pre=name)[1])
+    tokenizer = pretrained.from_gguf(of_pairs(ggml__pre=name)[1])
     assert tokenizer.decode(tokenizer.encode(TEXT)) == TEXT
     if name in SPLITS:
         pieces = split_by(BYTE_LEVEL[name]).pre_tokenize_str(TEXT)
@@ -170,10 +172,10 @@ def test_a_whole_word_is_a_token_where_merges_are_ignored() -> None:
     _, meta = of_pairs(ggml__pre="llama-bpe")
     meta["tokenizer.ggml.tokens"] += ["zqzq"]  # type: ignore[operator]
     meta["tokenizer.ggml.token_type"] += [1]  # type: ignore[operator]
-    tokenizer = foreign.from_gguf(meta)
+    tokenizer = pretrained.from_gguf(meta)
     assert tokenizer.encode("zqzq") == [tokenizer.size - 1]
     assert tokenizer.framed("zqzq").ids == [1, tokenizer.size - 1]  # it begins texts unless the file denies it
-    assert len(foreign.from_gguf(meta | {"tokenizer.ggml.pre": "gpt-2"}).encode("zqzq")) == 4
+    assert len(pretrained.from_gguf(meta | {"tokenizer.ggml.pre": "gpt-2"}).encode("zqzq")) == 4
 
 
 # --- what is wrong ---
@@ -200,7 +202,7 @@ def test_a_whole_word_is_a_token_where_merges_are_ignored() -> None:
 def test_what_is_wrong_is_told(change: dict[str, object], words: str) -> None:
     _, meta = of_pairs()
     with pytest.raises(InputError, match=words):
-        foreign.from_gguf(meta | {f"tokenizer.ggml.{key}": value for key, value in change.items()})
+        pretrained.from_gguf(meta | {f"tokenizer.ggml.{key}": value for key, value in change.items()})
 
 
 VALUES = st.one_of(
@@ -225,7 +227,7 @@ def test_strange_metadata_is_read_or_refused(model: str, changes: dict[str, obje
     meta["tokenizer.ggml.scores"] = [0.0] * len(meta["tokenizer.ggml.tokens"])  # type: ignore[arg-type]
     meta["tokenizer.ggml.model"] = model
     try:
-        tokenizer = foreign.from_gguf(meta | {f"tokenizer.ggml.{key}": value for key, value in changes.items()})
+        tokenizer = pretrained.from_gguf(meta | {f"tokenizer.ggml.{key}": value for key, value in changes.items()})
         tokenizer.decode(tokenizer.encode("the fox ﬁ"))
         tokenizer.framed("a", "b")
     except HeedError:

@@ -14,9 +14,9 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from ..core.errors import InputError
 from .guard import understood
-from .notes import Frame, Notes
 from .sentencepiece import CONTROL, SPACE, UNKNOWN, USER, Piece, Pieces
 from .tokenizer import MOST, Tokenizer
+from .tokenizer_config import Frame, TokenizerSettings
 
 # --- how texts are split into words ---
 
@@ -101,7 +101,7 @@ def split_by(how: Split) -> pre_tokenizers.PreTokenizer:
 
 # --- metadata ---
 
-# Names of tokens that end an answer, whatever else a file says.
+# Names of tokens that end a completion, whatever else a file says.
 ENDINGS = frozenset(
     {
         *("<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>"),
@@ -204,12 +204,12 @@ def from_gguf(meta: Mapping[str, object]) -> Tokenizer:
     with understood("the tokenizer of the GGUF file does not fit together"):
         inner, frame = build(read, tokens)
     template = read.one("chat_template", str)
-    notes = Notes(
+    settings = TokenizerSettings(
         tokens=tokens,
         ids={"eos_token": read.ends()},
         templates={} if template is None else {"default": template},
     )
-    return notes.finish(inner, frame, "the tokenizer of the GGUF file")
+    return settings.finish(inner, frame, "the tokenizer of the GGUF file")
 
 
 def _bytes(meta: Meta, tokens: dict[str, str | None]) -> tuple[tokenizers.Tokenizer, Frame]:

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 QUIET = 10.0  # seconds between two plain lines
 
 
-class Voice:
+class Reporter:
     """Tells people how far a long work is: a bar in a terminal, else a line every few seconds."""
 
     def __init__(self, console: Console | None = None) -> None:
@@ -59,7 +59,7 @@ class Voice:
             self.say(" · ".join(filter(None, (f"{self._title}: {step} of {self._total}", news, f"{clock(left)} left"))))
 
 
-class Silent(Voice):
+class Silent(Reporter):
     """Says nothing: for the processes that do not lead."""
 
     def say(self, text: str) -> None:

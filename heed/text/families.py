@@ -8,9 +8,9 @@ from typing import NamedTuple, TypeAlias
 
 from tokenizers import normalizers
 
-from .notes import Frame, Notes
 from .sentencepiece import CONTROL, UNKNOWN, Piece, Pieces
 from .tokenizer import NAMES
+from .tokenizer_config import Frame, TokenizerSettings
 
 # --- what stands around a text, and around a pair ---
 
@@ -66,7 +66,7 @@ PIECES = {
 
 # --- SentencePiece ---
 
-Arranged: TypeAlias = tuple[Notes, Pieces]
+Arranged: TypeAlias = tuple[TokenizerSettings, Pieces]
 
 
 class Layout(NamedTuple):
@@ -74,10 +74,10 @@ class Layout(NamedTuple):
 
     tokens: Mapping[str, str | None] = {}
     frame: Frame | None = None
-    arrange: Callable[[Notes, Pieces], Arranged] = lambda notes, model: (notes, model)
+    arrange: Callable[[TokenizerSettings, Pieces], Arranged] = lambda settings, model: (settings, model)
 
 
-def _plain(notes: Notes, model: Pieces) -> Arranged:
+def _plain(settings: TokenizerSettings, model: Pieces) -> Arranged:
     """Ids as they are; the special tokens are those that the model itself calls so."""
     control = [piece.text for piece in model.pieces if piece.type == CONTROL]
     keys = {"bos_token": NAMES["begin"], "eos_token": NAMES["end"], "pad_token": NAMES["pad"]}
@@ -85,64 +85,64 @@ def _plain(notes: Notes, model: Pieces) -> Arranged:
     unknown = model.first(UNKNOWN)
     if unknown is not None:
         found["unk_token"] = model.pieces[unknown].text
-    prefix = model.prefix and notes.settings.get("add_prefix_space") is not False
-    legacy = model.legacy and notes.settings.get("legacy") is not False
-    return notes.with_usual(found), replace(model, prefix=prefix, legacy=legacy)
+    prefix = model.prefix and settings.settings.get("add_prefix_space") is not False
+    legacy = model.legacy and settings.settings.get("legacy") is not False
+    return settings.with_usual(found), replace(model, prefix=prefix, legacy=legacy)
 
 
-def _sentinels(notes: Notes, model: Pieces) -> Arranged:
+def _sentinels(settings: TokenizerSettings, model: Pieces) -> Arranged:
     """T5: the tokens that stand for what is left out come last, the first of them at the very end."""
-    names = [f"<extra_id_{number}>" for number in range(notes.count("extra_ids", 100))]
-    return notes, _with(model, *reversed(names))
+    names = [f"<extra_id_{number}>" for number in range(settings.count("extra_ids", 100))]
+    return settings, _with(model, *reversed(names))
 
 
-def _masked(notes: Notes, model: Pieces) -> Arranged:
+def _masked(settings: TokenizerSettings, model: Pieces) -> Arranged:
     """DeBERTa: the mask comes last."""
-    return notes, _with(model, notes.tokens.get("mask_token"))
+    return settings, _with(model, settings.tokens.get("mask_token"))
 
 
-def _fairseq(notes: Notes, model: Pieces) -> Arranged:
+def _fairseq(settings: TokenizerSettings, model: Pieces) -> Arranged:
     """XLM-R, mBART, NLLB: <s> <pad> </s> <unk> come first; languages and the mask come last."""
-    first = _special(notes, "bos_token", "pad_token", "eos_token", "unk_token")
+    first = _special(settings, "bos_token", "pad_token", "eos_token", "unk_token")
     pieces = replace(model, pieces=(*first, *model.pieces[3:]))
-    return notes, _with(pieces, *notes.extra, notes.tokens.get("mask_token"))
+    return settings, _with(pieces, *settings.extra, settings.tokens.get("mask_token"))
 
 
-def _camembert(notes: Notes, model: Pieces) -> Arranged:
-    pad, unknown = _special(notes, "pad_token", "unk_token")
+def _camembert(settings: TokenizerSettings, model: Pieces) -> Arranged:
+    pad, unknown = _special(settings, "pad_token", "unk_token")
     unused = [Piece(f"{name}NOTUSED", 0.0, CONTROL) for name in ("<s>", "</s>", "<unk>")]
     pieces = (unused[0], pad, unused[1], unknown, unused[2], *model.pieces[1:])
-    return notes, _with(replace(model, pieces=pieces), notes.tokens.get("mask_token"))
+    return settings, _with(replace(model, pieces=pieces), settings.tokens.get("mask_token"))
 
 
-def _pegasus(notes: Notes, model: Pieces) -> Arranged:
+def _pegasus(settings: TokenizerSettings, model: Pieces) -> Arranged:
     """103 ids are before those of the model, whose first two are replaced."""
-    first = _special(notes, "pad_token", "eos_token")
-    between = ["<mask_1>", "<mask_2>", *(f"<unk_{number}>" for number in range(2, notes.count("offset", 103)))]
+    first = _special(settings, "pad_token", "eos_token")
+    between = ["<mask_1>", "<mask_2>", *(f"<unk_{number}>" for number in range(2, settings.count("offset", 103)))]
     pieces = (*first, *(Piece(name, 0.0, CONTROL) for name in between), *model.pieces[2:])
-    return notes, replace(model, pieces=pieces)
+    return settings, replace(model, pieces=pieces)
 
 
-def _reduced(lowercase: bool, accents: bool) -> Callable[[Notes, Pieces], Arranged]:
+def _reduced(lowercase: bool, accents: bool) -> Callable[[TokenizerSettings, Pieces], Arranged]:
     """ALBERT and its kin: quotation marks made plain, accents and capitals perhaps dropped; "9," is not one piece."""
 
-    def arrange(notes: Notes, model: Pieces) -> Arranged:
+    def arrange(settings: TokenizerSettings, model: Pieces) -> Arranged:
         lead: list[normalizers.Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
-        if not notes.flag("keep_accents", accents):
+        if not settings.flag("keep_accents", accents):
             lead += [normalizers.NFKD(), normalizers.StripAccents()]
-        if notes.flag("do_lower_case", lowercase):
+        if settings.flag("do_lower_case", lowercase):
             lead.append(normalizers.Lowercase())
         pieces = tuple(
             piece._replace(score=piece.score - 100) if piece.text[-1:] == "," and piece.text[-2:-1].isdigit() else piece
             for piece in model.pieces
         )
-        return notes, replace(model, pieces=pieces, lead=tuple(lead))
+        return settings, replace(model, pieces=pieces, lead=tuple(lead))
 
     return arrange
 
 
-def _special(notes: Notes, *keys: str) -> list[Piece]:
-    names = [notes.tokens.get(key) or f"<{key}>" for key in keys]
+def _special(settings: TokenizerSettings, *keys: str) -> list[Piece]:
+    names = [settings.tokens.get(key) or f"<{key}>" for key in keys]
     return [Piece(name, 0.0, UNKNOWN if key == "unk_token" else CONTROL) for key, name in zip(keys, names, strict=True)]
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
 
 
-class Metrics:
+class MetricsLog:
     """metrics.jsonl, one line per report, and TensorBoard if it is wanted."""
 
     def __init__(self, run: Run, step: int, *, tensorboard: bool = False) -> None:

@@ -14,8 +14,8 @@ import transformers
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 
 from heed.core.errors import InputError
-from heed.text import Bpe, Framed, Tokenizer, foreign
-from heed.text.pieces import byte_alphabet
+from heed.text import Bpe, Framed, Tokenizer, pretrained
+from heed.text.pretokenizers import byte_alphabet
 from tests.text.material import LINES, TEXTS, folder, real, trained
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world", ",", "this", "is", "n", "'", "t", "a", "test"]
@@ -290,10 +290,10 @@ def test_a_saved_folder_says_the_same(tmp_path: Path) -> None:
 
 
 def test_folders_without_a_tokenizer(tmp_path: Path) -> None:
-    assert not foreign.holds(tmp_path)
+    assert not pretrained.holds(tmp_path)
     with pytest.raises(InputError, match=r"holds no tokenizer that heed knows; .*vocab.json and merges.txt; vocab.txt"):
         Tokenizer.of_folder(tmp_path)
-    assert foreign.holds(folder(tmp_path, {"vocab.txt": "\n".join(WORDS)} | named("BertJapaneseTokenizer")))
+    assert pretrained.holds(folder(tmp_path, {"vocab.txt": "\n".join(WORDS)} | named("BertJapaneseTokenizer")))
     with pytest.raises(InputError, match="for the family bertjapanese, whose tokenizer is not supported"):
         Tokenizer.of_folder(tmp_path)
 
