@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ..core.config import Flag, Seed, Size
 from ..core.contract import MixerConfig, Reach, Where
-from ..core.errors import InputError
 from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.state import Cell
 from ..parts.attention import linear as kernelised
@@ -19,6 +18,7 @@ from ..parts.attention.linear import Sums
 from ..parts.attention.multihead import Headed, HeadedConfig
 from ..parts.attention.random_features import AnyKernel, FlooredKernel, ReluKernel, SoftmaxKernel, orthogonal
 from ..parts.layers.norms import RMSNorm
+from ..parts.recurrence.decay import must_rise
 
 Memory: TypeAlias = "tuple[Cell, Cell]"
 
@@ -94,7 +94,7 @@ class Performer(Headed[Memory]):
             self.weights(lambda: kernelised.weights(query, key))
             y, kept = kernelised.both_ways(query, key, value), None
         else:
-            _must_rise(where)
+            must_rise(where, "a causal performer")
             before = Sums.none(key, value) if state is None else Sums(*state[0].take(), *state[1].take())
             self.weights(lambda: kernelised.weights(query, key, before))
             y, after = kernelised.causal(query, key, value, before)
@@ -108,14 +108,3 @@ class Performer(Headed[Memory]):
         key = self.kernel.keys((self.keys(x) * half).to(self.precision), directions, where.real)
         query = query.view(*x.shape[:2], self.kv_heads, -1, self.head_size)
         return self.kernel.queries(query, directions), kernelised.hidden(key, where.real)
-
-
-def _must_rise(where: Where) -> None:
-    """Raise if tokens do not come in the order of their revelation: sums take them as they come."""
-    if where.span.run:
-        return
-    order = where.order
-    if bool(((order[:, 1:] <= order[:, :-1]) & where.real[:, 1:]).any()):
-        raise InputError(
-            "a causal performer takes tokens as they come: their order must rise from column to column; sort them by it"
-        )

@@ -51,7 +51,7 @@ def turned(x: Tensor, place: int) -> Tensor:
 def test_it_is_its_equation(null: bool, first: bool) -> None:
     mixer = built(null=null, turned_first=first, kv_heads=2)
     x, seen = draw(1, 11, WIDTH), found(range(2))
-    seen.position[0, 4] = -1  # padding, which nobody sees
+    seen.position[0, 4] = -1  # padding, which is masked
     y, _ = mixer(x, Where.run(1, 11).give(neighbours=seen))
     for i in range(11):
         chunk = (i + 1) // 4 - 1

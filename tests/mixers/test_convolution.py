@@ -124,7 +124,7 @@ def test_rows_go_on_at_different_times(config: MixerConfig, seed: int) -> None:
 )
 @torch.no_grad()
 def test_an_order_that_is_left_out_is_a_blank(config: MixerConfig) -> None:
-    """Tokens are as far apart as their orders say, in one call and cut; so padding in the middle is nobody's token."""
+    """Tokens are as far apart as their orders say, in one call and cut; so padding in the middle is no token."""
     mixer, order = built(config), torch.tensor([[0, 1, 2, 5, 6, 12, 13]])
     x, where = torch.randn(1, 7, WIDTH, dtype=torch.float64), Where(order, order)
     made, _ = mixer(x, where)

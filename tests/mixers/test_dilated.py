@@ -95,8 +95,8 @@ def test_detached_changes_the_gradient_alone() -> None:
     x = torch.randn(1, 20, WIDTH, dtype=torch.float64, requires_grad=True)
     made = [mixer(x, Where.run(1, 20))[0] for mixer in (plain, cut)]
     assert torch.allclose(made[0], made[1], rtol=0, atol=1e-13)
-    slopes = [torch.autograd.grad(y.square().sum(), x)[0] for y in made]
-    assert not torch.allclose(slopes[0], slopes[1], rtol=0, atol=1e-3)
+    gradients = [torch.autograd.grad(y.square().sum(), x)[0] for y in made]
+    assert not torch.allclose(gradients[0], gradients[1], rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("sample", CONFIGS, ids=repr)

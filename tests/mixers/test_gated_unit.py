@@ -30,7 +30,7 @@ def built(**options: Any) -> GatedUnit:
     torch.manual_seed(1)
     mixer = GatedUnit.Config(**{"size": SIZE, **options}).build(WIDTH).double().eval()
     for weight in (mixer.gain, mixer.shift):
-        torch.nn.init.normal_(weight)  # from 0.02 and 0 on nobody would be told apart
+        torch.nn.init.normal_(weight)  # from 0.02 and 0 on all would be alike
     return mixer
 
 

@@ -60,7 +60,7 @@ def test_with_all_of_the_source_it_is_cross(options: dict[str, object], form: st
     near, cross = pair(7, **options)
     memory = source(3, [7, 4, 1])
     where = Where.ragged([5, 2, 3])
-    slopes = []
+    gradients = []
     for mixer in (near, cross):
         x = torch.randn(3, 5, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).requires_grad_()
         m = memory.parts[0].clone().requires_grad_()
@@ -77,8 +77,8 @@ def test_with_all_of_the_source_it_is_cross(options: dict[str, object], form: st
             y, _ = mixer(x, where.give(encoder_output=seen))
         weights = [p for name, p in mixer.named_parameters() if name != "key.bias"]  # a softmax does not see it
         total = (y[where.real] * torch.linspace(-1, 1, WIDTH)).sum()
-        slopes.append([y[where.real], *torch.autograd.grad(total, [x, m, *weights])])
-    for one, other in zip(*slopes, strict=True):
+        gradients.append([y[where.real], *torch.autograd.grad(total, [x, m, *weights])])
+    for one, other in zip(*gradients, strict=True):
         assert torch.allclose(one, other, rtol=0, atol=1e-12)
 
 

@@ -92,7 +92,7 @@ def test_rows_that_are_filled_up_see_blank_tokens(kind: str) -> None:
         made.append(y[1, :4])
     assert not torch.allclose(made[0], made[1])
     assert not torch.allclose(made[1], made[2])
-    assert torch.equal(made[2], made[3])  # nobody looks farther
+    assert torch.equal(made[2], made[3])  # none looks farther
 
 
 @torch.no_grad()

@@ -126,4 +126,4 @@ def test_what_cannot_be_is_refused() -> None:
     order = torch.tensor([[0, 2, 1]])
     with pytest.raises(InputError, match="linear attention takes tokens as they come"):
         built()(draw(1, 3, WIDTH), Where(order, order))
-    built(causal=False)(draw(1, 3, WIDTH), Where(order, order))  # whoever looks both ways needs no order
+    built(causal=False)(draw(1, 3, WIDTH), Where(order, order))  # bidirectional attention needs no order

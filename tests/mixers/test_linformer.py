@@ -73,7 +73,7 @@ def test_linformer_is_its_equation(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("own", [False, True])
 def test_the_order_of_a_token_says_how_it_is_mixed(own: bool) -> None:
-    """Not its column: holes are rows that nobody uses, and later tokens use later rows."""
+    """Not its column: holes are rows that are not used, and later tokens use later rows."""
     mixer, x = built(length=9, rank=3, own=own), draw(2, 4, WIDTH)
     order = torch.tensor([[0, 2, 5, 8], [1, 2, 3, -1]])
     y, _ = mixer(x, Where(order, order.clamp(min=0)))

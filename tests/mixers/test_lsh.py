@@ -35,7 +35,7 @@ def heads_of(mixer: Lsh, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def attended(query: Tensor, key: Tensor, value: Tensor, seen: list[int], own: int) -> Tensor:
-    """One query over some keys, each counted as often as it is named; itself where there is nobody else."""
+    """One query over some keys, each counted as often as it is named; itself where there is no other."""
     seen = [j for j in seen if j != own] or [own]
     weight = [math.exp(float(query @ key[j])) for j in seen]
     return sum((w / sum(weight) * value[j] for w, j in zip(weight, seen, strict=True)), torch.zeros(6, dtype=DOUBLE))

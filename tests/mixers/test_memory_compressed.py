@@ -71,8 +71,8 @@ def test_the_folded_form_is_the_masked_one(config: MemoryCompressed.Config, leng
     assert torch.allclose(forms[0], forms[1], rtol=0, atol=1e-13)
     target = draw(*forms[0].shape)
     learnt = [x, mixer.shorten_key.weight, mixer.shorten_value.weight, mixer.query.weight]
-    slopes = [torch.autograd.grad((y * target).sum(), learnt, retain_graph=True) for y in forms]
-    for a, b in zip(*slopes, strict=True):
+    gradients = [torch.autograd.grad((y * target).sum(), learnt, retain_graph=True) for y in forms]
+    for a, b in zip(*gradients, strict=True):
         assert torch.allclose(a, b, rtol=0, atol=1e-11)
 
 

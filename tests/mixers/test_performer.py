@@ -127,8 +127,8 @@ def test_keys_of_any_size_are_weighed(first: int, causal: bool) -> None:
     def run(dtype: torch.dtype) -> Tensor:
         q, k, v = (x.to(dtype).requires_grad_() for x in (query, key, value))
         y = kernelised.causal(q, k, v, Sums.none(k, v))[0] if causal else kernelised.both_ways(q, k, v)
-        slopes = torch.autograd.grad(y.square().sum(), (q, k, v))
-        return torch.cat([part.detach().flatten().double() for part in (y, *slopes)])
+        gradients = torch.autograd.grad(y.square().sum(), (q, k, v))
+        return torch.cat([part.detach().flatten().double() for part in (y, *gradients)])
 
     score = torch.logsumexp(query[0, :, 0] + key[0, :, 0], -1)  # [80, 80]
     score = score if not causal else score.masked_fill(torch.ones(80, 80).triu(1).bool(), float("-inf"))

@@ -98,7 +98,7 @@ def test_outcomes_are_kept_until_the_model_changes(tmp_path: Path, monkeypatch: 
     assert puzzles.known("full")
     assert not puzzles.known("local")
     found = json.loads((tmp_path / "recall.json").read_text())["outcomes"]
-    assert list(found) == ["full", "local"]  # as they are listed, whoever was first
+    assert list(found) == ["full", "local"]  # as they are listed, whichever was first
     assert found["full"]["copy"]["right"] == 0.5
     monkeypatch.setitem(WHO, "full", WHO["local"])
     assert not puzzles.known("full")

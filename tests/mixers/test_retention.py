@@ -98,15 +98,15 @@ def test_what_the_authors_divide_by_is_what_a_norm_takes_out(divisor: DivisorCon
 
 @pytest.mark.parametrize("divisor", AUTHORS, ids=repr)
 def test_a_divisor_has_no_gradient(divisor: DivisorConfig) -> None:
-    """The slope towards a query is that of the undivided retention, divided: the norm is left out by a huge eps."""
-    slopes = []
+    """The gradient towards a query is that of the undivided retention, divided: the norm is left out by a huge eps."""
+    gradients = []
     for by in (Undivided(), divisor):
         mixer = built(norm=RMSNorm(eps=1e12, gain=False), divisor=by)
         x = draw(1, 1, WIDTH).requires_grad_()
         y, _ = mixer(x, Where.run(1, 1))
-        (slope,) = torch.autograd.grad((y * draw(*y.shape, seed=4)).sum(), mixer.query.weight)
-        slopes.append(slope.view(HEADS, SIZE, WIDTH))
-    share = slopes[1] / slopes[0]
+        (gradient,) = torch.autograd.grad((y * draw(*y.shape, seed=4)).sum(), mixer.query.weight)
+        gradients.append(gradient.view(HEADS, SIZE, WIDTH))
+    share = gradients[1] / gradients[0]
     assert torch.allclose(share, share[:, :1, :1].expand_as(share), rtol=1e-9, atol=0)  # one factor per head
 
 

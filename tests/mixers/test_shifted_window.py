@@ -141,8 +141,8 @@ def test_a_token_is_influenced_by_its_window_and_nothing_else() -> None:
     x = torch.randn(1, 30, WIDTH, dtype=torch.float64, requires_grad=True)
     y, _ = mixer(x, Where.run(1, 30))
     for cell in range(30):
-        (slope,) = torch.autograd.grad(y[0, cell].square().sum(), x, retain_graph=True)
-        felt = set(slope[0].abs().amax(1).nonzero().flatten().tolist())
+        (gradient,) = torch.autograd.grad(y[0, cell].square().sum(), x, retain_graph=True)
+        felt = set(gradient[0].abs().amax(1).nonzero().flatten().tolist())
         assert felt == {r * 6 + c for r, c in neighbours(mixer, cell) if r < 5 and c < 6}
 
 

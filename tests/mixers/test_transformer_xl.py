@@ -100,9 +100,9 @@ def test_what_came_before_a_segment_is_read_but_not_taught() -> None:
     for stopped in (True, False):
         mixer = built(length=4, memory=4, stopped=stopped)
         y, _ = mixer(x, Where.run(1, 8))
-        (slope,) = torch.autograd.grad(y[:, 4:].square().sum(), x)
-        assert bool((slope[:, :4] == 0).all()) == stopped
-        assert bool((slope[:, 4:] != 0).any())
+        (gradient,) = torch.autograd.grad(y[:, 4:].square().sum(), x)
+        assert bool((gradient[:, :4] == 0).all()) == stopped
+        assert bool((gradient[:, 4:] != 0).any())
         changed = x.detach().clone()
         changed[:, 1] += 1
         assert not torch.allclose(mixer(changed, Where.run(1, 8))[0][:, 4:], y[:, 4:])

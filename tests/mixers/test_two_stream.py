@@ -128,8 +128,8 @@ def test_what_is_revealed_later_does_not_leak() -> None:
     content, asked = mixer.known(x, where, seen), mixer.ask(g, where, seen)
     for i in range(TOKENS):
         for stream, strict in ((content, False), (asked, True)):
-            (slope,) = torch.autograd.grad(stream[:, i].square().sum(), x, retain_graph=True)
-            influences = slope.abs().amax(2) > 0
+            (gradient,) = torch.autograd.grad(stream[:, i].square().sum(), x, retain_graph=True)
+            influences = gradient.abs().amax(2) > 0
             rank = where.order[:, i : i + 1]
             assert torch.equal(influences, where.order < rank if strict else where.order <= rank)
 
@@ -141,8 +141,8 @@ def test_who_knows_nothing_gets_zeros_and_finite_gradients() -> None:
     blind = where.order == 0
     assert torch.equal(asked[blind], torch.zeros(ROWS, WIDTH, dtype=torch.float64))
     assert bool((asked[~blind].abs().amax(-1) > 0).all())
-    slopes = torch.autograd.grad(asked.square().sum(), (x, g, *mixer.parameters()))
-    assert all(bool(slope.isfinite().all()) for slope in slopes)
+    gradients = torch.autograd.grad(asked.square().sum(), (x, g, *mixer.parameters()))
+    assert all(bool(gradient.isfinite().all()) for gradient in gradients)
 
 
 @torch.no_grad()

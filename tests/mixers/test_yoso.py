@@ -92,8 +92,8 @@ def test_the_gradient_is_the_lower_bound_of_the_paper() -> None:
     mixer = built(bits=5)
     query, key, value = (length_one(1, 4, 4, 6, seed=seed).requires_grad_() for seed in (4, 5, 6))
     target = draw(1, 4, 4, 6, seed=7)
-    slopes = torch.autograd.grad((mixer.expected(query, key, value) * target).sum(), (query, key, value))
-    wanted = [torch.zeros_like(slope) for slope in slopes]
+    gradients = torch.autograd.grad((mixer.expected(query, key, value) * target).sum(), (query, key, value))
+    wanted = [torch.zeros_like(gradient) for gradient in gradients]
     for h in range(4):
         for i in range(4):
             for j in range(4):
@@ -102,8 +102,8 @@ def test_the_gradient_is_the_lower_bound_of_the_paper() -> None:
                 wanted[0][0, i, h] += 2.5 * weight * (g @ v) * k
                 wanted[1][0, j, h] += 2.5 * weight * (g @ v) * q
                 wanted[2][0, j, h] += weight * g
-    for slope, want in zip(slopes, wanted, strict=True):
-        assert torch.allclose(slope, want.detach(), rtol=0, atol=1e-14)
+    for gradient, want in zip(gradients, wanted, strict=True):
+        assert torch.allclose(gradient, want.detach(), rtol=0, atol=1e-14)
 
 
 def test_equal_vectors_meet_for_sure_and_with_a_finite_slope() -> None:
@@ -113,8 +113,8 @@ def test_equal_vectors_meet_for_sure_and_with_a_finite_slope() -> None:
         form = mixer.expected if mixer.hashes is None else mixer.drawn
         y = form(same, same.detach().clone(), torch.ones(1, 50, 4, 6, dtype=torch.float64))
         assert bool((y >= 1).all())
-        (slope,) = torch.autograd.grad(y.sum(), same)
-        assert bool(slope.isfinite().all())
+        (gradient,) = torch.autograd.grad(y.sum(), same)
+        assert bool(gradient.isfinite().all())
 
 
 def test_planes_are_drawn_from_the_seed_and_anew_while_training() -> None:

@@ -39,14 +39,14 @@ class Bert(Plan):
     hidden: Size | None = None  # of the feed-forward; 4 · width
     length: Size = 512  # positions
     segments: Size = 2
-    labels: Size = 2  # answers of the pooled head
+    labels: Size = 2  # classes of the pooled head
     activation: Activation = "gelu"
     dropout: Share = 0.1
     wiring: AnyWiring = PostNorm()
 
     def sized(self, vocabulary: int) -> Encoder.Config:
         norm = LayerNorm(eps=EPS)
-        asked: tuple[HeadConfig, ...] = (
+        heads: tuple[HeadConfig, ...] = (
             Masked.Config(vocabulary=vocabulary, activation=self.activation, norm=norm),
             Pooled.Config(activation="tanh", labels=self.labels),
         )
@@ -62,5 +62,5 @@ class Bert(Plan):
             position=Learned.Config(length=self.length),
             embedding_norm=norm,
             segments=self.segments,
-            heads=asked,
+            heads=heads,
         )

@@ -1,7 +1,7 @@
 """Lite Transformer (Wu et al. 2020): an encoder-decoder with long-short range attention.
 
-The other half is mixed by a convolution, which finds what is near at less cost, so that attention is left with what is
-far (long-short range attention). Feed-forwards are as narrow as the stream.
+Half of the channels have attention, the other half a convolution, which finds local patterns at less cost.
+Feed-forwards are as narrow as the stream.
 
 In a recipe it is a table of few numbers: kind = "lite_transformer", width = 160, depth = 6.
 """

@@ -1,6 +1,6 @@
 """RetNet (Sun et al. 2023): a decoder with retention in the place of attention.
 
-retnet trains in parallel over chunks of a text, and writes with a memory that does not grow.
+retnet trains in parallel over chunks of a text, and decodes with a state that does not grow (no KV cache).
 """
 
 from __future__ import annotations

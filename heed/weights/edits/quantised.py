@@ -56,7 +56,9 @@ class Quantised(Edit):
         """Codes and scales in the place of a layer or of a table."""
         key = id(layer.weight)
         if isinstance(layer, nn.Embedding):
-            return QuantisedEmbedding(made[key] if key in made else made.setdefault(key, self._quantised(_Looked(layer))))
+            return QuantisedEmbedding(
+                made[key] if key in made else made.setdefault(key, self._quantised(_Looked(layer)))
+            )
         own = self._quantised(layer)
         first = made.setdefault(key, own)
         own.codes, own.scale = first.codes, first.scale

@@ -81,8 +81,8 @@ def test_it_learns_to_fill_in_masks() -> None:
     losses = []
     for _ in range(150):
         ids, labels = batch(draw)
-        scores = model.heads["masked"](model(ids, where)[0], where)
-        loss = F.cross_entropy(scores.flatten(0, 1), labels.flatten())
+        logits = model.heads["masked"](model(ids, where)[0], where)
+        loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()

@@ -9,7 +9,7 @@ from heed.core.contract import Where
 from heed.core.errors import ConfigError
 from heed.core.laws import LAWS, Law
 from heed.models import GPT2, Embedded, familiar
-from heed.weights.families.gpt2 import GPT2 as Family
+from heed.weights.families.gpt2 import GPT2 as FAMILY
 from heed.weights.formats.safetensors import Held
 
 SMALL = GPT2(width=16, depth=2, heads=2, length=20, dropout=0.0)
@@ -27,7 +27,7 @@ def test_published_models_have_their_parameters(size: str) -> None:
 def test_it_is_what_checkpoints_of_the_family_are_read_as() -> None:
     """But for attention, which a checkpoint names layer by layer, with its scale written out."""
     plan = SMALL.sized(13)
-    read = Family(vocab_size=13, n_positions=20, n_embd=16, n_layer=2, n_head=2).ours(Held({}))
+    read = FAMILY(vocab_size=13, n_positions=20, n_embd=16, n_layer=2, n_head=2).ours(Held({}))
     assert read.model_copy(update={"mixer": plan.mixer}) == plan
     ours, theirs = plan.build().double().eval(), read.build().double().eval()
     theirs.load_state_dict(ours.state_dict())

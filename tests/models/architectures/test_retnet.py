@@ -71,8 +71,8 @@ def test_it_learns_to_repeat_what_it_saw_long_ago(plan: str) -> None:
     for _ in range(140):
         half = torch.randint(8, (32, 8))
         tokens = torch.cat((half, half), 1)
-        scores, _ = model(tokens[:, :-1], Where.run(32, 15))
-        loss = cross_entropy(scores[:, 7:], tokens[:, 8:]).total / (32 * 8)
+        logits, _ = model(tokens[:, :-1], Where.run(32, 15))
+        loss = cross_entropy(logits[:, 7:], tokens[:, 8:]).total / (32 * 8)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -7,7 +7,7 @@ import torch
 
 from heed.core.laws import LAWS, Law
 from heed.models import T5, Embedded, familiar
-from heed.weights.families.t5 import T5 as Family
+from heed.weights.families.t5 import T5 as FAMILY
 from heed.weights.formats.safetensors import Held
 
 SMALL = T5(width=16, depth=2, heads=2, head_size=5, hidden=20, buckets=8, distance=12, dropout=0.0)
@@ -22,7 +22,7 @@ def test_published_models_have_their_parameters(size: str) -> None:
 
 
 def test_it_is_what_checkpoints_of_the_family_are_read_as() -> None:
-    family = Family(
+    family = FAMILY(
         vocab_size=13,
         d_model=16,
         d_kv=5,

@@ -56,8 +56,8 @@ def test_four_thousand_tokens_are_learnt_from_without_a_table_of_pairs() -> None
     model = TransformerDecoder(width=width, heads=2).sized(50).build()
     ids = torch.randint(50, (1, tokens))
     with Largest() as largest:
-        scores, _ = model(ids, Where.run(1, tokens))
-        loss = torch.nn.functional.cross_entropy(scores[0, :-1], ids[0, 1:])
+        logits, _ = model(ids, Where.run(1, tokens))
+        loss = torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:])
         loss.backward()
     assert largest.numbers <= tokens * 1024  # local layers: a mask of 64 queries beside 320 keys for each block
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())

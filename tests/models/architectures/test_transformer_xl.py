@@ -43,12 +43,12 @@ def test_rare_tokens_may_have_fewer_channels() -> None:
     clusters = Adaptive(cutoffs=(8, 16), shrink=2)
     model = TransformerXL(width=24, depth=1, adaptive=clusters).sized(31).build()
     assert isinstance(model, AdaptiveDecoder)
-    scores, _ = model(torch.randint(31, (2, 9)), Where.run(2, 9))
-    assert torch.allclose(scores.exp().sum(-1), torch.ones(2, 9), atol=1e-5)
+    logits, _ = model(torch.randint(31, (2, 9)), Where.run(2, 9))
+    assert torch.allclose(logits.exp().sum(-1), torch.ones(2, 9), atol=1e-5)
 
 
 def text(path: Path) -> Path:
-    """Lines that are said twice: the second time, whoever remembers the first knows every letter."""
+    """Lines that are said twice: the second time, a model that remembers the first knows every letter."""
     draw = random.Random(0)
     lines = ("".join(draw.choice("abcdefgh") for _ in range(15)) for _ in range(400))
     path.write_text("\n".join(line + "\n" + line for line in lines))
@@ -62,7 +62,7 @@ def test_the_recipe_trains_and_the_run_writes(tmp_path: Path) -> None:
         train(Recipe.read(find("xl"), [data, *SMALL, *more]), run, Silent())
         losses = [loss for _, loss in metrics(run, "loss")]
         assert losses[-1] < 0.75 * losses[0]
-        writer = heed.load(run)
-        assert isinstance(writer.model, AdaptiveDecoder if more else Decoder)
-        assert writer.generate("abc")
-        assert writer.generate("abc") == heed.load(run).generate("abc")
+        pipeline = heed.load(run)
+        assert isinstance(pipeline.model, AdaptiveDecoder if more else Decoder)
+        assert pipeline.generate("abc")
+        assert pipeline.generate("abc") == heed.load(run).generate("abc")

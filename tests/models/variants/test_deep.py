@@ -48,8 +48,8 @@ def streams(model: DeepDecoder, tokens: Tensor) -> list[Tensor]:
 
 def test_every_layer_has_positions_of_its_own() -> None:
     model, tokens = built().eval(), torch.randint(11, (2, 7))
-    scores, _ = model(tokens, Where.run(2, 7))
-    assert torch.allclose(scores, model.head(streams(model, tokens)[-1]), rtol=0, atol=1e-13)
+    logits, _ = model(tokens, Where.run(2, 7))
+    assert torch.allclose(logits, model.head(streams(model, tokens)[-1]), rtol=0, atol=1e-13)
     assert len({id(block.place.table) for block in placed(model)}) == 4
 
 
@@ -79,7 +79,7 @@ def test_the_loss_is_its_equation(progress: float, layers: list[int]) -> None:
     assert torch.allclose(plain.total, nats, rtol=1e-12)  # in use, only the last layer's next token counts
 
 
-def test_every_weight_has_a_gradient_whoever_takes_part() -> None:
+def test_every_weight_has_a_gradient_whichever_takes_part() -> None:
     """Several processes wait for all of them."""
     model, task = built(TINY.model_copy(update={"wiring": PreNorm()})).train(), Causal()
     batch = replace(task.batch([(torch.arange(9).numpy().astype("int32"),)]), progress=0.9)

@@ -23,7 +23,7 @@ from heed.train import train
 from tests.train.support import language_model, metrics
 
 CONFIG = Elmo.Config(vocabulary=11, width=12, depth=2, mixer=Attention.Config(heads=2))
-READER = ElmoEncoder.Config(vocabulary=11, width=12, depth=2, mixer=Attention.Config(heads=2))
+ENCODER = ElmoEncoder.Config(vocabulary=11, width=12, depth=2, mixer=Attention.Config(heads=2))
 TOKENS = torch.randint(11, (2, 6), generator=torch.Generator().manual_seed(0))
 EXACT = 1e-13
 
@@ -64,33 +64,33 @@ def test_one_table_and_one_head_serve_both_directions() -> None:
     assert not bool(silent.total)  # a process without rows takes part with nothing
 
 
-def reading() -> ElmoEncoder:
+def encoding() -> ElmoEncoder:
     torch.manual_seed(0)
-    reader = READER.build().double().eval()
+    encoder = ENCODER.build().double().eval()
     with torch.no_grad():
-        reader.share.copy_(torch.randn(3))
-        reader.gain.fill_(0.7)
-    return reader
+        encoder.share.copy_(torch.randn(3))
+        encoder.gain.fill_(0.7)
+    return encoder
 
 
 def test_a_reading_is_the_weighted_mix_of_all_layers() -> None:
     """γ Σ_l s_l [forward_l ; backward_l] (Peters et al. 2018, eq. 1), the backward half from the reversed text."""
-    reader, where = reading(), Where.run(2, 6)
-    x = reader.embeddings(TOKENS, where)
-    share = reader.share.softmax(0)
-    ahead, back = depths(reader.stack, x, where), depths(reader.backward, x.flip(1), where)
+    encoder, where = encoding(), Where.run(2, 6)
+    x = encoder.embeddings(TOKENS, where)
+    share = encoder.share.softmax(0)
+    ahead, back = depths(encoder.stack, x, where), depths(encoder.backward, x.flip(1), where)
     wanted = torch.zeros(2, 6, 24, dtype=torch.float64)
     for layer in range(3):
         for t in range(6):
             wanted[:, t] += share[layer] * torch.cat((ahead[layer][:, t], back[layer][:, 5 - t]), -1)
-    made, _ = reader(TOKENS, where)
+    made, _ = encoder(TOKENS, where)
     assert float((made - 0.7 * wanted).detach().abs().max()) < EXACT
 
 
 def test_ragged_rows_are_turned_each_by_itself() -> None:
-    reader = reading()
-    made, _ = reader(TOKENS, Where.ragged([6, 4]))
-    assert float((made[1, :4] - reader(TOKENS[1:, :4], Where.run(1, 4))[0][0]).detach().abs().max()) < EXACT
+    encoder = encoding()
+    made, _ = encoder(TOKENS, Where.ragged([6, 4]))
+    assert float((made[1, :4] - encoder(TOKENS[1:, :4], Where.run(1, 4))[0][0]).detach().abs().max()) < EXACT
     turn = Reversed.of(Where.ragged([6, 4], start=3))
     assert turn.where.order.tolist() == [[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, -1, -1]]
     assert torch.equal(turn(turn(TOKENS)), TOKENS)
@@ -100,12 +100,12 @@ def test_ragged_rows_are_turned_each_by_itself() -> None:
 def test_a_reader_takes_the_weights_of_a_language_model() -> None:
     torch.manual_seed(0)
     model = CONFIG.build().eval()
-    asked = READER.model_copy(update={"heads": (Tagged.Config(labels=3),)})
-    reader = ElmoEncoder.of(model, asked).eval()
+    asked = ENCODER.model_copy(update={"heads": (Tagged.Config(labels=3),)})
+    encoder = ElmoEncoder.of(model, asked).eval()
     where = Where.run(2, 6)
     for name in ("embeddings.table.weight", "stack.blocks.1.mixer.key.weight", "backward.blocks.0.mixer.out.bias"):
-        assert torch.equal(reader.state_dict()[name], model.state_dict()[name])
-    assert reader.heads["tagged"](reader(TOKENS, where)[0], where).shape == (2, 6, 3)
+        assert torch.equal(encoder.state_dict()[name], model.state_dict()[name])
+    assert encoder.heads["tagged"](encoder(TOKENS, where)[0], where).shape == (2, 6, 3)
 
 
 @torch.no_grad()
@@ -114,11 +114,11 @@ def test_by_default_each_direction_is_an_lstm() -> None:
     torch.manual_seed(0)
     model = Elmo.Config(vocabulary=11, width=12, depth=2).build().double().eval()
     assert price(model.spec(), 1) == price(model.spec(), 10**6) == 2 * 2 * 12 * 8
-    reader = ElmoEncoder.of(model, ElmoEncoder.Config(vocabulary=11, width=12, depth=2)).double().eval()
-    for stack in (model.stack, model.backward, reader.stack, reader.backward):
+    encoder = ElmoEncoder.of(model, ElmoEncoder.Config(vocabulary=11, width=12, depth=2)).double().eval()
+    for stack in (model.stack, model.backward, encoder.stack, encoder.backward):
         assert all(isinstance(block.mixer, Lstm) for block in stack.layers)
-    made, where = reader(TOKENS, Where.ragged([6, 4]))[0], Where.run(1, 4)
-    x, share = reader.embeddings(TOKENS[1:, :4], where), reader.share.softmax(0)
+    made, where = encoder(TOKENS, Where.ragged([6, 4]))[0], Where.run(1, 4)
+    x, share = encoder.embeddings(TOKENS[1:, :4], where), encoder.share.softmax(0)
     ahead, back = depths(model.stack, x, where), depths(model.backward, x.flip(1), where)
     pairs = zip(share, ahead, back, strict=True)
     wanted = sum(part * torch.cat((one, other.flip(1)), -1) for part, one, other in pairs)
@@ -134,17 +134,17 @@ def test_any_mixer_will_do(mixer: Attention.Config | Infini.Config | Lstm.Config
     batch = Batch.shifted([TOKENS[0].int().numpy()])
     loss = Causal().loss(model, batch).total
     assert bool(loss.isfinite())
-    reader = READER.model_copy(update={"mixer": (mixer,)}).build()
+    encoder = ENCODER.model_copy(update={"mixer": (mixer,)}).build()
     back = 2 if isinstance(mixer, Attention.Config) else None
-    assert reader.reach == (back, back)
+    assert encoder.reach == (back, back)
 
 
 def test_what_cannot_be() -> None:
-    both = READER.model_copy(update={"mixer": (Attention.Config(heads=2, mask=Whole()),)})
+    both = ENCODER.model_copy(update={"mixer": (Attention.Config(heads=2, mask=Whole()),)})
     with pytest.raises(ConfigError, match="each direction of an elmo_encoder looks back only"):
         both.build()
     with pytest.raises(ConfigError, match="choose a wiring like pre or post"):
-        READER.model_copy(update={"wiring": ResiDual()}).build()
+        ENCODER.model_copy(update={"wiring": ResiDual()}).build()
 
 
 def test_it_trains_and_writes(tmp_path: Path) -> None:

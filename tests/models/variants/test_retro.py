@@ -57,10 +57,10 @@ def test_token_by_token_with_neighbours_at_chunk_ends_is_the_whole_text(config: 
             first, last = begin // CHUNK, end // CHUNK
             if last > first:
                 where = where.give(neighbours=neighbours(ids[:, first:last], first, padding=0))
-            scores, after = model(tokens[:, begin:end], where, state)
+            logits, after = model(tokens[:, begin:end], where, state)
             assert after is not None
             state, begin = after, end
-            made.append(scores)
+            made.append(logits)
             assert nbytes(state) <= 2 * price(model.spec(), end)
     assert torch.allclose(torch.cat(made, 1), whole, rtol=0, atol=1e-12)
 
@@ -82,12 +82,12 @@ def test_rows_may_stand_at_different_tokens() -> None:
         number = lengths[[2, 0]] // CHUNK
         new = ids[[2, 0]].take_along_dim(number[:, None, None, None], 1)
         where = Where.ragged([3, 3], start=lengths[[2, 0]]).give(neighbours=neighbours(new, number, padding=0))
-        scores, _ = model(tokens[[2, 0]].take_along_dim(columns, 1), where, state)
+        logits, _ = model(tokens[[2, 0]].take_along_dim(columns, 1), where, state)
         for row, origin in enumerate((2, 0)):
             end = int(lengths[origin]) + 3
             alone = neighbours(ids[[origin], : end // CHUNK], padding=0)
             wanted, _ = model(tokens[[origin], :end], Where.run(1, end).give(neighbours=alone))
-            assert torch.allclose(scores[row], wanted[0, -3:], rtol=0, atol=1e-12)
+            assert torch.allclose(logits[row], wanted[0, -3:], rtol=0, atol=1e-12)
 
 
 def test_neighbours_are_first_seen_by_the_last_token_of_their_chunk() -> None:
@@ -110,9 +110,9 @@ def test_the_encoder_is_told_what_the_decoder_thinks_of_the_chunk() -> None:
         model.encoder.register_forward_hook(lambda module, given, made: seen.append(made))  # noqa: B023
         x = model.embeddings.embed(tokens, Where.run(1, 8)).detach().requires_grad_()
         model.mix(x, model._embedded(Where.run(1, 8).give(neighbours=neighbours(ids))))
-        (slope,) = torch.autograd.grad(seen[0][:EACH].sum(), x, allow_unused=True, materialize_grads=True)
-        assert bool(slope[0, :CHUNK].abs().amax(-1).all()) is told
-        assert not slope[0, CHUNK:].any()
+        (gradient,) = torch.autograd.grad(seen[0][:EACH].sum(), x, allow_unused=True, materialize_grads=True)
+        assert bool(gradient[0, :CHUNK].abs().amax(-1).all()) is told
+        assert not gradient[0, CHUNK:].any()
 
 
 def test_unaided_is_a_plain_decoder() -> None:
@@ -130,9 +130,9 @@ def test_it_learns_from_neighbours() -> None:
         model.hidden_states(tokens, Where.run(2, 12).give(neighbours=neighbours(ids, padding=0))),
         model.lm_head,
     )
-    scores, _ = model(tokens, Where.run(2, 12).give(neighbours=neighbours(ids, padding=0)))
-    assert torch.allclose(head(stream), scores, rtol=0, atol=1e-12)
-    scores.square().sum().backward()
+    logits, _ = model(tokens, Where.run(2, 12).give(neighbours=neighbours(ids, padding=0)))
+    assert torch.allclose(head(stream), logits, rtol=0, atol=1e-12)
+    logits.square().sum().backward()
     assert all(weight.grad is not None and bool(weight.grad.isfinite().all()) for weight in model.parameters())
 
 

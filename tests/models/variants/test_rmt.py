@@ -52,9 +52,9 @@ def test_it_is_its_equation(mixer: str, segment: int, memory: int, length: int) 
     model = built(segment, memory, mixer=MIXERS[mixer], position=Learned.Config(length=32))
     tokens = torch.randint(VOCABULARY, (length,))
     with torch.no_grad():
-        scores, _ = model(tokens[None], Where.run(1, length))
+        logits, _ = model(tokens[None], Where.run(1, length))
         wanted = by_hand(model, tokens)
-    assert torch.allclose(scores[0], wanted, rtol=0, atol=1e-12)
+    assert torch.allclose(logits[0], wanted, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -70,11 +70,11 @@ def test_rows_end_their_segments_at_different_times(mixer: str, seed: int) -> No
             piece = torch.full((rows, most), -100)
             for row in range(rows):
                 piece[row, : lengths[row]] = tokens[row, done[row] : done[row] + lengths[row]]
-            scores, after = model(piece, Where.ragged(lengths, start=done, width=most), state)
+            logits, after = model(piece, Where.ragged(lengths, start=done, width=most), state)
             assert after is not None
             state = after
             for row in range(rows):
-                made[row].append(scores[row, : lengths[row]])
+                made[row].append(logits[row, : lengths[row]])
             done = done + lengths
             assert nbytes(state) <= rows * price(model.spec(), int(done.max()))
         for row in range(rows):
@@ -87,8 +87,8 @@ def test_gradients_flow_through_the_memory() -> None:
     model = built(3, 1)
     x = torch.randn(1, 9, WIDTH, dtype=torch.float64, requires_grad=True)
     y, _ = model.mix(x, Where.run(1, 9))
-    (slope,) = torch.autograd.grad(y[0, 8].square().sum(), x)
-    assert slope[0].abs().amax(-1).min() > 0
+    (gradient,) = torch.autograd.grad(y[0, 8].square().sum(), x)
+    assert gradient[0].abs().amax(-1).min() > 0
 
 
 def test_the_loss_sees_the_stream_that_the_scores_come_from() -> None:
@@ -114,8 +114,8 @@ def test_a_position_code_need_only_cover_a_segment() -> None:
     model = built(4, 2, position=Learned.Config(length=8))
     assert model.longest is None
     with torch.no_grad():
-        scores, _ = model(torch.randint(VOCABULARY, (1, 50)), Where.run(1, 50))
-    assert scores.isfinite().all()
+        logits, _ = model(torch.randint(VOCABULARY, (1, 50)), Where.run(1, 50))
+    assert logits.isfinite().all()
     with pytest.raises(ConfigError, match="between twice 2 tokens of memory has 9 positions.*; set segment = 4"):
         built(5, 2, position=Learned.Config(length=8))
 

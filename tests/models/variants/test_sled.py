@@ -89,21 +89,21 @@ def test_a_trained_model_gives_what_it_gave(dtype: torch.dtype) -> None:
     bound = 1e-12 if dtype == torch.float64 else 1e-5
     with torch.no_grad():
         memories = [each.encode(source, here) for each in (model, twin)]
-        scores = [
+        logits = [
             each(target, there.give(encoder_output=m))[0] for each, m in zip((model, twin), memories, strict=True)
         ]
-        assert scores[1].dtype == dtype
-        assert torch.allclose(scores[0], scores[1], rtol=0, atol=bound)
+        assert logits[1].dtype == dtype
+        assert torch.allclose(logits[0], logits[1], rtol=0, atol=bound)
         state = twin.start(3, Given(encoder_output=memories[1]))
         for t in range(6):
-            score, after = twin(target[:, t : t + 1], Where.run(3, 1, start=t), state)
+            one, after = twin(target[:, t : t + 1], Where.run(3, 1, start=t), state)
             assert after is not None
             state = after
-            assert torch.allclose(score[:, 0], scores[0][:, t], rtol=0, atol=bound)
+            assert torch.allclose(one[:, 0], logits[0][:, t], rtol=0, atol=bound)
 
 
 def test_a_long_source_is_within_reach() -> None:
-    """Where a plain model has no positions left, the twin reads on; it hears few, so its scores are its own."""
+    """Where a plain model has no positions left, the twin goes on; it attends to few tokens, so its logits differ."""
     encoder = Encoder.Config(vocabulary=VOCABULARY, width=WIDTH, depth=1, position=Learned.Config(length=8))
     decoder = Decoder.Config(vocabulary=VOCABULARY, width=WIDTH, depth=1, cross=Cross.Config())
     model = Seq2seq.Config(encoder=encoder, decoder=decoder).build().eval()
@@ -112,10 +112,10 @@ def test_a_long_source_is_within_reach() -> None:
         model.encode(source, where)
     twin = unlimiformer(model, nearest=4, window=8)
     with torch.no_grad():
-        memory = twin.encode(source, where)
-        scores, _ = twin(source[:, :5], Where.run(1, 5).give(encoder_output=memory))
-    assert memory.shape == (1, 300)
-    assert scores.isfinite().all()
+        encoded = twin.encode(source, where)
+        logits, _ = twin(source[:, :5], Where.run(1, 5).give(encoder_output=encoded))
+    assert encoded.shape == (1, 300)
+    assert logits.isfinite().all()
 
 
 def test_the_configuration_comes_back() -> None:

@@ -21,13 +21,13 @@ VOCABULARY, WIDTH, ROWS, TOKENS = 13, 24, 2, 8
 BOUND = 1e-12
 
 
-def writer(**changes: Any) -> XLNet:
+def decoder(**changes: Any) -> XLNet:
     torch.manual_seed(0)
     config = XLNet.Config(vocabulary=VOCABULARY, width=WIDTH, depth=2, **changes)
     return config.build().double().eval()
 
 
-def reader(**changes: Any) -> XLNetEncoder:
+def encoder(**changes: Any) -> XLNetEncoder:
     torch.manual_seed(0)
     config = XLNetEncoder.Config(vocabulary=VOCABULARY, width=WIDTH, depth=2, **changes)
     return config.build().double().eval()
@@ -46,8 +46,8 @@ def permuted(seed: int = 0) -> Where:
 @pytest.mark.parametrize("mask", [Causal(), Window(back=3)], ids=repr)
 @torch.no_grad()
 def test_no_score_knows_a_token_that_is_revealed_later_or_there(mask: Causal | Window) -> None:
-    """Changing one token changes just the scores of places that come after it in the order, and all of those."""
-    model, tokens, where = writer(mixer=TwoStream.Config(mask=mask)), ids(), permuted()
+    """Changing one token changes just the logits of places that come after it in the order, and all of those."""
+    model, tokens, where = decoder(mixer=TwoStream.Config(mask=mask)), ids(), permuted()
     before = model.predict(tokens, where, where)
     assert before.shape == (ROWS, TOKENS, VOCABULARY)
     for column in range(TOKENS):
@@ -61,22 +61,22 @@ def test_no_score_knows_a_token_that_is_revealed_later_or_there(mask: Causal | W
 
 @torch.no_grad()
 def test_writing_asks_for_the_next_place() -> None:
-    model, tokens, where = writer(), ids(), Where.run(ROWS, TOKENS)
-    scores, _ = model(tokens, where)
+    model, tokens, where = decoder(), ids(), Where.run(ROWS, TOKENS)
+    logits, _ = model(tokens, where)
     asked = model.predict(tokens, where, where)  # token t is predicted from those before it
-    assert torch.allclose(scores[:, :-1], asked[:, 1:], rtol=0, atol=BOUND)
+    assert torch.allclose(logits[:, :-1], asked[:, 1:], rtol=0, atol=BOUND)
     for known in range(1, TOKENS):  # without tokens that are not known yet, it is the same
         short = Where.run(ROWS, known)
         here = Where.run(ROWS, 1, start=known)
         assert torch.allclose(model.predict(tokens[:, :known], short, here)[:, 0], asked[:, known], rtol=0, atol=BOUND)
     (stream, _), head = model.hidden_states(tokens, where), model.lm_head
-    assert torch.allclose(head(stream), scores, rtol=0, atol=BOUND)
+    assert torch.allclose(head(stream), logits, rtol=0, atol=BOUND)
 
 
 @pytest.mark.parametrize("feedforward", [FeedForward.Config(), Absent.Config()], ids=repr)
 @torch.no_grad()
 def test_segments_are_remembered(feedforward: FeedForward.Config | Absent.Config) -> None:
-    model = writer(mixer=TwoStream.Config(segments=True), feedforward=feedforward)
+    model = decoder(mixer=TwoStream.Config(segments=True), feedforward=feedforward)
     tokens = torch.stack((ids(), (ids(1) > 6).long()), -1)
     whole, _ = model(tokens, Where.run(ROWS, TOKENS))
     assert not torch.allclose(whole, model(tokens[..., 0], Where.run(ROWS, TOKENS))[0], rtol=0, atol=1e-6)
@@ -90,7 +90,7 @@ def test_segments_are_remembered(feedforward: FeedForward.Config | Absent.Config
 
 
 def test_every_weight_learns() -> None:
-    model, where = writer(mixer=TwoStream.Config(segments=True)), permuted()
+    model, where = decoder(mixer=TwoStream.Config(segments=True)), permuted()
     tokens = torch.stack((ids(), (ids(1) > 6).long()), -1)
     segments = where.give(segment=tokens[..., 1])
     model.predict(tokens, where, segments).square().sum().backward()
@@ -101,7 +101,7 @@ def test_every_weight_learns() -> None:
 @torch.no_grad()
 def test_a_text_is_read_segment_by_segment() -> None:
     """Every token sees its segment both ways, and what is kept of the stream before."""
-    model, tokens = reader(), ids()
+    model, tokens = encoder(), ids()
     first, memory = model.read_on(tokens[:, :5], Where.run(ROWS, 5), keep=4)
     assert torch.allclose(first, model.encode(tokens[:, :5], Where.run(ROWS, 5)).parts[0], rtol=0, atol=BOUND)
     assert [seen.position.tolist()[0] for seen in memory] == [[1, 2, 3, 4]] * 2
@@ -120,7 +120,7 @@ def test_a_text_is_read_segment_by_segment() -> None:
 @torch.no_grad()
 def test_rows_of_any_length_remember_their_own_tokens() -> None:
     """What a row is given of the segments before does not depend on the rows beside it."""
-    model, tokens = reader(), ids()
+    model, tokens = encoder(), ids()
     memory: Memory | None = None
     alone, begins = dict[int, Memory](), [0, 0]
     for pair in ((5, 2), (1, 3)):
@@ -139,7 +139,7 @@ def test_rows_of_any_length_remember_their_own_tokens() -> None:
 
 @torch.no_grad()
 def test_a_memory_is_detached_and_of_segment_nought() -> None:
-    model = reader()
+    model = encoder()
     tokens = torch.stack((ids(), torch.ones(ROWS, TOKENS, dtype=torch.long)), -1)
     with torch.enable_grad():
         _, memory = model.read_on(tokens[:, :5], Where.run(ROWS, 5), keep=9)
@@ -152,12 +152,12 @@ def test_a_memory_is_detached_and_of_segment_nought() -> None:
 
 def test_what_looks_both_ways_has_no_state() -> None:
     with pytest.raises(CannotStream):
-        reader().start(1)
-    assert writer().streams
+        encoder().start(1)
+    assert decoder().streams
 
 
 def test_heads_are_asked() -> None:
-    model = reader(heads=Pooled.Config(pool="last", activation="tanh", labels=3))
+    model = encoder(heads=Pooled.Config(pool="last", activation="tanh", labels=3))
     seen = model.encode(torch.stack((ids(), ids(1) % 2), -1), Where.ragged([TOKENS, 5]))
     assert model.heads["pooled"](seen.parts[0], seen).shape == (ROWS, 3)
     assert model.embeddings.fields == 2
@@ -165,29 +165,33 @@ def test_heads_are_asked() -> None:
 
 def goes_on(tokens: Tensor, start: int) -> None:
     """Read beside the memory of one row of four tokens."""
-    model = reader()
+    model = encoder()
     _, memory = model.read_on(ids()[:1, :4], Where.run(1, 4), keep=9)
     model.read_on(tokens, Where.run(*tokens.shape, start=start), memory, keep=9)
 
 
 BAD: dict[str, tuple[Any, type[Exception], str]] = {
-    "mixer": (lambda: writer(mixer=Attention.Config()), ConfigError, "mixers of kind two_stream, not attention"),
+    "mixer": (lambda: decoder(mixer=Attention.Config()), ConfigError, "mixers of kind two_stream, not attention"),
     "ahead": (
-        lambda: writer(mixer=TwoStream.Config(mask=Whole())),
+        lambda: decoder(mixer=TwoStream.Config(mask=Whole())),
         ConfigError,
         "a model that predicts must not look ahead",
     ),
-    "cross": (lambda: writer(cross=Cross.Config()), ConfigError, "neither cross nor convolution"),
-    "segments": (lambda: reader(segments=2), ConfigError, "segments are compared by the mixers, not embedded"),
-    "reader": (lambda: reader(mixer=Attention.Config(mask=Whole())), ConfigError, "mixers of kind two_stream"),
-    "feed-forward": (lambda: writer(feedforward=ChannelMix.Config()), ConfigError, "must look at one token alone; use"),
+    "cross": (lambda: decoder(cross=Cross.Config()), ConfigError, "neither cross nor convolution"),
+    "segments": (lambda: encoder(segments=2), ConfigError, "segments are compared by the mixers, not embedded"),
+    "encoder": (lambda: encoder(mixer=Attention.Config(mask=Whole())), ConfigError, "mixers of kind two_stream"),
+    "feed-forward": (
+        lambda: decoder(feedforward=ChannelMix.Config()),
+        ConfigError,
+        "must look at one token alone; use",
+    ),
     "fields": (
-        lambda: writer()(torch.zeros(1, 2, 3, dtype=torch.long), Where.run(1, 2)),
+        lambda: decoder()(torch.zeros(1, 2, 3, dtype=torch.long), Where.run(1, 2)),
         InputError,
         "a token brings 3 ids, this model knows 2 of each",
     ),
     "memory": (
-        lambda: reader().read_on(ids(), Where.run(ROWS, TOKENS), (), keep=3),
+        lambda: encoder().read_on(ids(), Where.run(ROWS, TOKENS), (), keep=3),
         InputError,
         "a memory of 0 layers was given, the model has 2",
     ),
@@ -197,7 +201,7 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
         "a memory of 1 rows and width 24 was given beside 2 rows",
     ),
     "again": (lambda: goes_on(ids()[:1], start=0), InputError, "a token of order 0 was encoded already.*goes up to 3"),
-    "keep": (lambda: reader().read_on(ids(), Where.run(ROWS, TOKENS), keep=-1), InputError, "keep is -1"),
+    "keep": (lambda: encoder().read_on(ids(), Where.run(ROWS, TOKENS), keep=-1), InputError, "keep is -1"),
 }
 
 

@@ -1,4 +1,4 @@
-"""YOCO: one memory for many layers, counted once, and the fraction of a plain decoder's that it declares."""
+"""YOCO: one KV cache for many layers, counted once, and the fraction of a plain decoder's that it declares."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def test_upper_layers_look_at_what_the_lower_half_made() -> None:
             assert isinstance(block.mixer, SharedKVAttention)
             x = x + by_hand(block.mixer, block.wiring.norms[0](x[0]), key, value)
             x = x + block.feedforward(block.wiring.norms[1](x), where)[0]
-        scores, _ = model(tokens, where)
-        assert torch.allclose(model.head(model.stack.ends.leave(x)), scores, rtol=0, atol=1e-12)
+        logits, _ = model(tokens, where)
+        assert torch.allclose(model.head(model.stack.ends.leave(x)), logits, rtol=0, atol=1e-12)
 
 
 def by_hand(reader: SharedKVAttention, x: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ def test_looking_at_a_reader() -> None:
 
 
 def test_it_learns_to_look_back() -> None:
-    """The token that followed the last time: the upper half must find it in the one memory."""
+    """The token that followed the last time: the upper half must find it in the one cache."""
     torch.manual_seed(0)
     model = Yoco.Config(vocabulary=9, width=32, depth=2, scaled=True).build()
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
@@ -109,8 +109,8 @@ def test_it_learns_to_look_back() -> None:
     for _ in range(100):
         half = torch.stack([torch.randperm(9) for _ in range(32)])
         tokens = torch.cat((half, half), 1)
-        scores, _ = model(tokens[:, :-1], Where.run(32, 17))
-        loss = torch.nn.functional.cross_entropy(scores[:, 8:].mT, tokens[:, 9:])
+        logits, _ = model(tokens[:, :-1], Where.run(32, 17))
+        loss = torch.nn.functional.cross_entropy(logits[:, 8:].mT, tokens[:, 9:])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
