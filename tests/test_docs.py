@@ -8,6 +8,7 @@ import runpy
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -189,6 +190,17 @@ def missing_paths(text: str) -> list[str]:
     return missing
 
 
+def missing_names(text: str) -> list[str]:
+    """Dotted names of heed in backticks that cannot be imported."""
+    missing = []
+    for name in re.findall(r"`(heed(?:\.\w+)+)(?:\([^`]*\))?`", text):
+        try:
+            resolve_name(name)
+        except (ImportError, AttributeError):
+            missing.append(name)
+    return missing
+
+
 def code_lines(text: str) -> Iterator[str]:
     """Lines for a shell: in fences that are not Python, set in by four spaces, or within a line; without comments."""
     text = re.sub(r"^```python\n.*?^```$", "", text, flags=MULTI)
@@ -221,17 +233,27 @@ def test_paths_in_documents_are_there(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROSE)
+def test_names_in_documents_are_there(name: str) -> None:
+    found = missing_names(read(name))
+    assert not found
+
+
+@pytest.mark.parametrize("name", PROSE)
 def test_commands_in_documents_are_there(name: str) -> None:
     found = unknown_commands(read(name))
     assert not found
 
 
-def test_a_wrong_path_and_a_wrong_command_are_found() -> None:
+def test_a_wrong_path_a_wrong_name_and_a_wrong_command_are_found() -> None:
     there = "`heed/core/state.py` `core/state.py` `step.cpp` `core/` `runs/my-run` `a/b`"
     assert missing_paths(f"{there} `heed/gone.py` `core/gone.py` `gone.cpp`") == [
         "heed/gone.py",
         "core/gone.py",
         "gone.cpp",
+    ]
+    assert missing_names("`heed.load(path)` `heed.core.laws` `heed.fly`, `heed.core.gone.f(x)`") == [
+        "heed.fly",
+        "heed.core.gone.f",
     ]
     told = (
         "`heed run x --beam 5`, `heed fly`\n\n    heed run x --wings  # heed swim\n\n```sh\nheed eval RUN --json\n```\n"
