@@ -13,7 +13,7 @@ from .build import Unavailable as Unavailable
 from .build import library as library
 from .build import written_out as written_out
 from .dispatch import served as served
-from .hugepages import large_pages as large_pages
+from .hugepages import huge_pages as huge_pages
 
 if TYPE_CHECKING:
     from .linear import GROUP as GROUP

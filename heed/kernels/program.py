@@ -18,11 +18,11 @@ from torch import Tensor
 from ..core.contract import Where
 from ..core.errors import InputError
 from ..core.interfaces import Choice
-from ..core.log import Lent
+from ..core.log import LogStorage
 from .abi import Choice as Told
 from .abi import Instruction, Matrix, Mode, Operation, Register, Rounded, Step
 from .build import library
-from .hugepages import large_pages
+from .hugepages import huge_pages
 from .kv_slots import Memories
 from .linear import padded
 
@@ -163,7 +163,7 @@ class Program:
 
     def settle(self) -> None:
         """Large pages for all that is read: for who will read it again and again."""
-        large_pages(self.kept, now=True)
+        huge_pages(self.kept, now=True)
 
 
 class Running:
@@ -176,7 +176,7 @@ class Running:
         self._program, self._memories = program, memories
         self._rows = self._most = rows  # there is room for the most
         self._arena = torch.empty(rows * program.begins[-1])
-        large_pages((self._arena,), now=False)
+        huge_pages((self._arena,), now=False)
         shorts = torch.empty(rows, padded(program.inputs), dtype=torch.int16)
         steps, sums = torch.empty(rows), torch.empty(rows, dtype=torch.int32)
         scratch = torch.empty(rows, program.widest)
@@ -290,7 +290,7 @@ class Running:
             if instruction.operation == operation:
                 instruction.table[0] = table.data_ptr()
 
-    def returned(self) -> list[Lent]:
+    def returned(self) -> list[LogStorage]:
         """What is remembered by now; nothing more may be written."""
         return self._memories.returned()
 

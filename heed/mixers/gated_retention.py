@@ -14,10 +14,10 @@ from ..core.state import Cell
 from ..parts.layers.norms import RMSNorm
 from ..parts.positions import NoPosition, Rope
 from ..parts.recurrence.decay import chunked, must_rise, weights
-from ..parts.recurrence.retention import Retained, RetainedConfig
+from ..parts.recurrence.retention import RetentionBase, RetentionBaseConfig
 
 
-class GatedRetention(Retained[Cell]):
+class GatedRetention(RetentionBase[Cell]):
     """Every token weighs those before it by how well they answer and how much has faded since; how much, each token
     and head decides from what it holds.
 
@@ -28,7 +28,7 @@ class GatedRetention(Retained[Cell]):
     norms without a mean: `norm`.
     """
 
-    class Config(RetainedConfig):
+    class Config(RetentionBaseConfig):
         paper: ClassVar[str] = "Sun et al. 2024, You Only Cache Once, arXiv 2405.05254"
 
         kind: Literal["gated_retention"] = "gated_retention"

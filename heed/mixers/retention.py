@@ -15,12 +15,12 @@ from ..parts.layers.norms import RMSNorm
 from ..parts.positions import NoPosition, Rope
 from ..parts.recurrence.decay import chunked, must_rise, weights
 from ..parts.recurrence.divisors import AnyDivisor, Chunkwise, Made, Rooted, Summed, Undivided
-from ..parts.recurrence.retention import Retained, RetainedConfig
+from ..parts.recurrence.retention import RetentionBase, RetentionBaseConfig
 
 Memory: TypeAlias = "tuple[State, ...]"  # the matrices, and what the divisor remembers
 
 
-class Retention(Retained[Memory]):
+class Retention(RetentionBase[Memory]):
     """Every token weighs those before it by how well they answer and how long ago they were, each head with a patience
     of its own; all it needs of them is one matrix per head.
 
@@ -34,7 +34,7 @@ class Retention(Retained[Memory]):
     normed, in each of its forms by something else: `divisor`, and norms without a mean: `norm`.
     """
 
-    class Config(RetainedConfig):
+    class Config(RetentionBaseConfig):
         paper: ClassVar[str] = "Sun et al. 2023, Retentive Network: A Successor to Transformer, arXiv 2307.08621"
 
         kind: Literal["retention"] = "retention"

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from ..core.contract import Mixer, Where
-from ..core.log import Lent
+from ..core.log import LogStorage
 from ..core.state import Cell, Log, State, leaves
 from ..kernels.abi import BACKWARDS, BOTH_WAYS, Matrix, Weights
 from ..kernels.build import library
@@ -101,13 +101,13 @@ class Pass(Blocks):
         """Whether it goes on from a state, if only from its start."""
         return self.sees or self.program.cells > 0
 
-    def fits(self, past: Sequence[Lent]) -> bool:
+    def fits(self, past: Sequence[LogStorage]) -> bool:
         """Whether these are the memories of this program: of what is not, plain calls complain."""
         return [tuple(held.shape[2:]) for one in past for held in one.held[2:]] == [
             entry for entry in self._entries for _ in range(2)
         ]
 
-    def run(self, x: Tensor, where: Where, past: Sequence[Lent], cells: Sequence[Tensor]) -> Done:
+    def run(self, x: Tensor, where: Where, past: Sequence[LogStorage], cells: Sequence[Tensor]) -> Done:
         """Some rows after the other."""
         past = [_stamped(one, where) for one in past]
         padded, lengths = where.span.padded, where.real.sum(1).tolist()
@@ -211,7 +211,7 @@ def _ready(state: State, where: Where) -> bool:
     return plain and not state.spent
 
 
-def _stamped(past: Lent, where: Where) -> Lent:
+def _stamped(past: LogStorage, where: Where) -> LogStorage:
     """Where what is remembered does not end just before the call, places do not tell how far away an entry is."""
     follows = where.span.run and where.span.first == past.span.last + 1
     return past if follows or not past.length else replace(past, span=replace(past.span, run=False))

@@ -8,7 +8,7 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from ...core.contract import Where
-from ...parts.inputs.adaptive import Adaptive, AdaptiveScores, AdaptiveTable
+from ...parts.inputs.adaptive import Adaptive, AdaptiveEmbedding, AdaptiveSoftmax
 from ..backbone import TokenBackbone
 from ..decoder import Decoder
 
@@ -21,7 +21,7 @@ class AdaptiveDecoder(Decoder):
     a fraction of V·d numbers; all scores at once still cost O(V).
     """
 
-    head: AdaptiveScores  # type: ignore[assignment]  # it is called like any head, and finds its loss itself
+    head: AdaptiveSoftmax  # type: ignore[assignment]  # it is called like any head, and finds its loss itself
 
     class Config(Decoder.Config):
         kind: Literal["adaptive_decoder"] = "adaptive_decoder"  # type: ignore[assignment]  # a shape of its own
@@ -46,11 +46,11 @@ class AdaptiveDecoder(Decoder):
             return AdaptiveDecoder(self)
 
     def __init__(self, config: Config) -> None:
-        table = AdaptiveTable(config.adaptive, config.tokens, config.width)
+        table = AdaptiveEmbedding(config.adaptive, config.tokens, config.width)
         # Not Decoder's own: that would first make a matrix of all tokens, which is what this vocabulary avoids.
         TokenBackbone.__init__(self, config, cast(nn.Embedding, table))  # it is asked for tokens like any table
         self.narrow = None
-        self.head = AdaptiveScores(config.adaptive, config.tokens, config.width, bias=config.head_bias)
+        self.head = AdaptiveSoftmax(config.adaptive, config.tokens, config.width, bias=config.head_bias)
         self.head.tie(table, weights=config.tied, projections=config.adaptive.tied)
 
     def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Module]:  # type: ignore[override]

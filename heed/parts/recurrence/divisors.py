@@ -18,8 +18,7 @@ from ...core.config import Config, OneOf, Size
 from ...core.contract import Where
 from ...core.spec import Dim, Entries, Slot, Spec
 from ...core.state import Cell, Log, State, remember
-from ..segments.folded import folded
-from ..segments.segmented import Segmented
+from ..segments.segmented import Segmented, folded
 from .decay import chunked, entering
 
 LARGEST = 5e4  # a sum of scores counts as at most this
