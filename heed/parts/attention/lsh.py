@@ -1,4 +1,4 @@
-"""Vectors told apart by random rotations: near ones fall into the same bucket (Andoni et al. 2015).
+"""Locality-sensitive hashing by random rotations: near vectors fall into the same bucket (Andoni et al. 2015).
 
     h(x) = argmax( [xR; -xR] ),   R a random matrix
 
@@ -68,13 +68,13 @@ class Asking:
 
 
 def bucketed(ask: Asking, own: Tensor, dropout: float = 0.0) -> Tensor:
-    """y_i = Σ_j softmax_j( q_i·k_j | j in a bucket of i, j ≠ i ) v_j; its `own` value for who is alone. [B, T, H, e]"""
+    """y_i = Σ_j softmax_j( q_i·k_j | j in a bucket of i, j ≠ i ) v_j; its `own` if there is none. [B, T, H, e]"""
     rows, tokens, heads, size = own.shape
     pairs = _one_by_one(ask) if tokens <= FEW else _tiled(ask)
     count, asker = rows * tokens * heads, pairs.asker.flatten()
     best = pairs.score.new_full((count,), -torch.inf)
     best = best.scatter_reduce(0, asker, pairs.score.detach().amax(-1).flatten(), "amax")
-    best = best.masked_fill(best.isneginf(), 0)  # who is alone has nothing to be shifted
+    best = best.masked_fill(best.isneginf(), 0)  # a token alone has nothing to be shifted
     weight = (pairs.score - best[pairs.asker][..., None]).exp() * pairs.share
     total = weight.new_zeros(count).index_add(0, asker, weight.sum(-1).flatten())
     weight = F.dropout(weight, dropout) if dropout else weight

@@ -2,7 +2,7 @@
 
     K(q, k) ≈ φ(q)·φ(k),   φ positive, of m features drawn at random
 
-A kernel gives the logarithms of its features, so that whoever sums them can choose a scale at which nothing overflows
+A kernel gives the logarithms of its features, so that their sum can be taken at a scale at which nothing overflows
 and nothing vanishes.
 """
 

@@ -60,15 +60,15 @@ class Laid:
 
     order: Tensor  # [S, L] of the token at each place; -1 = an empty one
     near: Tensor  # [S, chunks, *]
-    shown: Tensor | None = None  # [S, L] False = a token that asks, but that nobody looks at; None = there are none
+    shown: Tensor | None = None  # [S, L] False = a token that asks, but that no token looks at; None = there are none
 
 
 @dataclass(frozen=True, eq=False)
 class Ring:
     """What the tokens of rings got from their chunks."""
 
-    y: Tensor  # [S, L, e] zeros for who sees nothing
-    total: Tensor  # [S, L] the logarithm of what the softmax divided by; -inf for who sees nothing
+    y: Tensor  # [S, L, e] zeros for a token that sees nothing
+    total: Tensor  # [S, L] the logarithm of what the softmax divided by; -inf for a token that sees nothing
     weight: Tensor  # [S, chunks, c, k]
     key: Tensor  # [S, chunks, k] the places that these weights are about
 
@@ -78,8 +78,8 @@ def around(
 ) -> Ring:
     """Softmax attention of every chunk over its neighbours, scores q·k. [S, L, d] three times.
 
-    A place that is a neighbour twice counts twice. Who may look at itself always sees somebody, unless tokens are not
-    shown: then, as in the reference, who sees nobody looks at all of its neighbourhood alike, rounded as there.
+    A place that is a neighbour twice counts twice. A token that may look at itself always sees one, unless tokens are
+    not shown: then, as in the reference, one that sees none looks at all of its neighbourhood alike, rounded as there.
     """
     rings, chunks, _ = laid.near.shape
     length = query.shape[1] // chunks

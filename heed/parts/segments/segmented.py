@@ -1,4 +1,4 @@
-"""Tokens arranged by segments: what belongs to segment s of a row stands in row s of a grid, each at its own place."""
+"""Segments and chunks of a sequence as a grid: segment s of a row is row s of it, each token at its place."""
 
 from __future__ import annotations
 

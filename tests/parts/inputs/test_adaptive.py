@@ -103,13 +103,13 @@ def test_the_cheap_loss_is_the_loss_of_all_log_probabilities(config: Adaptive, s
 
 def test_common_labels_do_not_look_at_rare_words(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = AdaptiveSoftmax(Adaptive(cutoffs=(10,), shrink=1), 10_000, WIDTH, bias=False)
-    rows, inner = list[int](), scores._scores
+    rows, inner = list[int](), scores._logits
 
     def counted(cluster: int, x: Tensor) -> Tensor:
         rows.append(len(x) if cluster else 0)
         return inner(cluster, x)
 
-    monkeypatch.setattr(scores, "_scores", counted)
+    monkeypatch.setattr(scores, "_logits", counted)
     stream = torch.randn(1, 50, WIDTH)
     labels = torch.randint(10, (1, 50))
     labels[0, 3] = 4321
