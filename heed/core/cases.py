@@ -1,4 +1,4 @@
-"""What the laws feed a mixer, and how far apart two outcomes are."""
+"""Law cases: the inputs that the laws feed a mixer, and how far apart two outcomes are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHUNK, RETRIEVED = 4, 6  # with the last of every four tokens six entries of nei
 
 @dataclass(frozen=True)
 class Case:
-    """Random inputs, and a source for those that look at one; of its first token neighbours are made.
+    """Random inputs, and an encoder output for mixers that look at one; neighbours are made of its first token.
 
     The position of a token is not its order: a cache that takes one for the other is found out.
     """
@@ -108,18 +108,20 @@ def gradients(mixer: AnyMixer, case: Case, cuts: Sequence[int] | None) -> list[T
     inputs = [live.x, live.memory, *(p for p in mixer.parameters() if p.requires_grad)]
     y = mixer(live.x, live.where(0, live.x.shape[1]))[0] if cuts is None else run(mixer, live, cuts)
     target = torch.randn(y.shape, generator=torch.Generator().manual_seed(1), dtype=y.dtype)
-    return slopes((y * target).sum(), inputs)
+    return gradients_of((y * target).sum(), inputs)
 
 
 def influence(mixer: AnyMixer, case: Case) -> Tensor:
-    """How strongly token i is influenced by token j: the largest slope of the square of output i. [i, j]"""
+    """How strongly token i is influenced by token j: the largest gradient of the square of output i. [i, j]"""
     tokens = case.x.shape[1]
     x = case.x.clone().requires_grad_()
     y, _ = mixer(x, case.where(0, tokens))
-    return torch.stack([slopes(y[:, i].square().sum(), [x], again=True)[0].abs().amax((0, 2)) for i in range(tokens)])
+    return torch.stack(
+        [gradients_of(y[:, i].square().sum(), [x], again=True)[0].abs().amax((0, 2)) for i in range(tokens)]
+    )
 
 
-def slopes(y: Tensor, inputs: Sequence[Tensor], *, again: bool = False) -> list[Tensor]:
+def gradients_of(y: Tensor, inputs: Sequence[Tensor], *, again: bool = False) -> list[Tensor]:
     """The gradient of a number; zero towards what it does not depend on at all."""
     if not y.requires_grad:
         return [torch.zeros_like(tensor) for tensor in inputs]

@@ -56,7 +56,7 @@ class Given:
     encoder_output: Seen | None = None  # what cross-attention looks at
     shared: Seen | None = None  # keys and values made by another layer (YOCO)
     neighbours: Seen | None = None  # retrieved chunks that arrived with this call (RETRO)
-    marked: Tensor | None = None  # [B, T] tokens of this call that everybody sees and that see everybody (Longformer)
+    marked: Tensor | None = None  # [B, T] global tokens of this call: all see them, they see all (Longformer)
     segment: Tensor | None = None  # [B, T] which part of a text each token of this call is of (XLNet)
 
     def __init__(
@@ -186,7 +186,7 @@ class MixerConfig(Config):
     """How to build a mixer. Every mixer nests one, with defaults that work."""
 
     paper: ClassVar[str] = ""
-    choices: ClassVar[Sequence[type[MixerConfig]]] = ()  # all there are: told by the package of mixers
+    choices: ClassVar[Sequence[type[MixerConfig]]] = ()  # all there are: set by heed.mixers when that is imported
 
     @abstractmethod
     def build(self, width: int) -> Mixer[Any]:

@@ -48,7 +48,7 @@ Law: TypeAlias = "Callable[[AnyMixer, Case], Finding]"
 
 
 def _law(measure: Law) -> Law:
-    """The mixer itself stays as it is. It may be anybody's and may raise anything: that is a finding too."""
+    """The mixer itself stays as it is. It may be a user's own and raise anything: that is a finding too."""
 
     @wraps(measure)
     def law(mixer: AnyMixer, case: Case) -> Finding:
@@ -225,7 +225,7 @@ def _padding_gradient(mixer: AnyMixer, case: Case) -> float:
     order = torch.where(real, where.order, -1)
     x = case.x.clone().requires_grad_()
     y, _ = mixer(x, type(where)(order, torch.where(real, where.position, 0), case.given))
-    (gradient,) = trials.slopes(y[real].square().sum(), [x])
+    (gradient,) = trials.gradients_of(y[real].square().sum(), [x])
     return float((gradient[~real].abs().max() / gradient.abs().max().clamp(min=1e-300)).nan_to_num(float("inf")))
 
 

@@ -1,4 +1,4 @@
-"""The storage of a log: columns of entries, with room to spare."""
+"""The storage of a log (what a KV cache is made of): columns of entries, with room to spare."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ SPARE = 64  # columns that a growing log gets beyond what it needs, at least; as
 
 
 @dataclass
-class Lent:
-    """The storage of a log, in the hands of somebody who writes entries into it himself.
+class LogStorage:
+    """The tensors of a log (a KV cache), given to a kernel or a runner that writes entries into them itself.
 
     Entries go to column `free` where there is one, else behind the last; see `Log`.
     """
@@ -30,7 +30,7 @@ class Lent:
         """Columns that there are."""
         return self.held[0].shape[1]
 
-    def rows(self, some: slice) -> Lent:
+    def rows(self, some: slice) -> LogStorage:
         """These rows."""
         return replace(self, held=tuple(held[some] for held in self.held))
 

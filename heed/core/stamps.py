@@ -1,7 +1,7 @@
 """Which tokens these are: every token and every remembered entry carries two stamps.
 
 `order` is the rank in which a token was revealed (-1 = padding or a hole) and is what masks read;
-`position` is its place in the text and is what position codes read. Nobody counts indices, so a ring
+`position` is its place in the text and is what position codes read. Indices are not counted, so a ring
 that wrapped, a ragged batch, a page table and (within one call) a permuted sequence are all the same to a mixer.
 """
 

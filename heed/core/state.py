@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from .errors import InputError, StateConsumed
-from .log import SPARE, Lent, columns, grown, joined
+from .log import SPARE, LogStorage, columns, grown, joined
 from .spec import Slot, Spec
 from .stamps import Span, Stamps
 
@@ -143,20 +143,20 @@ class Log(Leaf):
         self.spend()
         return _seen(self.tensors(), self._span), self._carry(self._held, self._length, self._free, self._span)
 
-    def lend(self) -> Lent:
-        """Hand the storage out, in one piece. `Lent` becomes a log again by `returned`."""
+    def lend(self) -> LogStorage:
+        """Hand the storage out, contiguous; it becomes a log again by `returned`."""
         self.spend()
         held = tuple(t.contiguous() for t in self._held)
-        self._held = tuple(t.new_empty(0, 0) for t in held)  # who keeps this handle keeps no entries
-        return Lent(held, self._length, self.cap, self._free, self._span)
+        self._held = tuple(t.new_empty(0, 0) for t in held)  # this handle keeps no entries alive
+        return LogStorage(held, self._length, self.cap, self._free, self._span)
 
-    def shown(self) -> Lent:
-        """The entries in one piece, the oldest first, for somebody who only looks; nothing is used up."""
+    def shown(self) -> LogStorage:
+        """The entries, contiguous, the oldest first, to be read only; nothing is used up."""
         held = self._held if self._free is None else self.tensors()
-        return Lent(tuple(t.contiguous() for t in held), self._length, self.cap, None, self._span)
+        return LogStorage(tuple(t.contiguous() for t in held), self._length, self.cap, None, self._span)
 
     @classmethod
-    def returned(cls, lent: Lent) -> Self:
+    def returned(cls, lent: LogStorage) -> Self:
         """The log whose storage was handed out, with what was added to it."""
         log = cls.__new__(cls)
         log._held, log._length, log._free, log.cap, log._span = lent.held, lent.length, lent.free, lent.cap, lent.span

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from ..core.contract import Where
 from ..core.errors import InputError
-from ..core.log import Lent
+from ..core.log import LogStorage
 from ..kernels.abi import Choice, Operation, Register, Rounded, Step
 from ..kernels.build import library
-from ..kernels.hugepages import large_pages
+from ..kernels.hugepages import huge_pages
 from ..kernels.kv_slots import KvCaches
 from ..kernels.linear import padded
 from .program import Program, ProgramBuilder
@@ -54,7 +54,7 @@ class Execution:
         self.caches, self._program = caches, program
         self._rows = self._most = rows  # there is room for the most
         self._arena = torch.empty(rows * program.begins[-1])
-        large_pages((self._arena,), now=False)
+        huge_pages((self._arena,), now=False)
         shorts = torch.empty(rows, padded(program.inputs), dtype=torch.int16)
         steps, sums = torch.empty(rows), torch.empty(rows, dtype=torch.int32)
         scratch = torch.empty(rows, program.widest)
@@ -168,7 +168,7 @@ class Execution:
             if instruction.operation == operation:
                 instruction.table[0] = table.data_ptr()
 
-    def returned(self) -> list[Lent]:
+    def returned(self) -> list[LogStorage]:
         """The KV caches as they are by now; nothing more may be written."""
         return self.caches.returned()
 

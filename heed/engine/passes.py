@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.contract import Where
-from ..core.log import Lent
+from ..core.log import LogStorage
 from ..core.state import Cell, Log, State, leaves
 from ..core.torch_private import call_is_rewritten
 from ..kernels.abi import BACKWARDS, BOTH_WAYS, Matrix, Weights
@@ -134,7 +134,7 @@ class CompiledPass:
                     after += [] if kept is None else [kept]
             else:
                 cells = [tensor for leaf in leaves(given) if isinstance(leaf, Cell) for tensor in leaf.take()]
-                done = program.run(x, where, cast("list[Lent]", past), cells)
+                done = program.run(x, where, cast("list[LogStorage]", past), cells)
                 x = done.stream
                 if states is not None:
                     sources, rest = iter(program.program.sources), (iter(done.entries), iter(done.cells))
@@ -207,7 +207,7 @@ class BlocksProgram:
         """Whether it goes on from a state, if only from its start."""
         return self.sees or self.program.cells > 0
 
-    def past(self, states: States | None) -> list[Lent] | None:
+    def past(self, states: States | None) -> list[LogStorage] | None:
         """What is remembered; None if that is not of this program."""
         past = [leaf.shown() for leaf in leaves(states) if isinstance(leaf, Log)] if self.sees else []
         fits = [tuple(held.shape[2:]) for one in past for held in one.held[2:]] == [
@@ -215,7 +215,7 @@ class BlocksProgram:
         ]
         return past if fits else None
 
-    def run(self, x: Tensor, where: Where, past: Sequence[Lent], cells: Sequence[Tensor]) -> Result:
+    def run(self, x: Tensor, where: Where, past: Sequence[LogStorage], cells: Sequence[Tensor]) -> Result:
         """Some rows after the other."""
         past = [_stamped(one, where) for one in past]
         padded, lengths = where.span.padded, where.real.sum(1).tolist()
@@ -283,7 +283,7 @@ def _ready(state: State, where: Where) -> bool:
     return plain and not state.spent
 
 
-def _stamped(past: Lent, where: Where) -> Lent:
+def _stamped(past: LogStorage, where: Where) -> LogStorage:
     """Where what is remembered does not end just before the call, places do not tell how far away an entry is."""
     follows = where.span.run and where.span.first == past.span.last + 1
     return past if follows or not past.length else replace(past, span=replace(past.span, run=False))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.abi import Instruction, Matrix, Mode, Operation
-from ..kernels.hugepages import large_pages
+from ..kernels.hugepages import huge_pages
 from . import operands
 from .operands import Operands
 
@@ -163,4 +163,4 @@ class Program:
 
     def settle(self) -> None:
         """Huge pages for all that is read: for a runner that reads it for every token."""
-        large_pages(self.kept, now=True)
+        huge_pages(self.kept, now=True)

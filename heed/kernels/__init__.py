@@ -2,6 +2,9 @@
 
 `library()` gives the compiled kernels or None: without a compiler, after a failed build, or with HEED_KERNELS=off
 everything is computed by the written-out forms, and one line says so.
+
+Import-time magic: `linear`, `selective_scan` and `wkv_scan` define operators of torch (`torch.library`, heed::) when they
+are first imported, on first use of a name below; `dispatch` marks `_built` as constant for torch.compile.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from .build import Unavailable as Unavailable
 from .build import library as library
 from .build import written_out as written_out
 from .dispatch import served as served
-from .hugepages import large_pages as large_pages
+from .hugepages import huge_pages as huge_pages
 
 if TYPE_CHECKING:
     from .linear import GROUP as GROUP

@@ -98,8 +98,8 @@ class Step(Structure):
     )
 
 
-class Space(Structure):
-    """A selective state space over tokens."""
+class SelectiveScan(Structure):
+    """A selective scan over tokens."""
 
     _fields_ = (
         *((name, c_int64) for name in ("rows", "tokens", "channels", "numbers", "chunk")),
@@ -107,14 +107,14 @@ class Space(Structure):
     )
 
 
-class SpaceSlopes(Structure):
-    """What is known of its slopes, and what is found."""
+class SelectiveScanGradients(Structure):
+    """The gradients that are given, and those that are found."""
 
     _fields_ = tuple((name, c_void_p) for name in ("y", "last", "step", "input", "start", "write", "read", "rates"))
 
 
-class Means(Structure):
-    """Weighted means over tokens."""
+class Wkv(Structure):
+    """WKV over tokens."""
 
     _fields_ = (
         *((name, c_int64) for name in ("rows", "tokens", "channels", "chunk")),
@@ -122,8 +122,8 @@ class Means(Structure):
     )
 
 
-class MeansSlopes(Structure):
-    """What is known of their slopes, and what is found."""
+class WkvGradients(Structure):
+    """The gradients that are given, and those that are found."""
 
     _fields_ = tuple((name, c_void_p) for name in ("y", "last", "key", "value", "start", "fade", "bonus"))
 
@@ -152,13 +152,13 @@ def declare(library: CDLL) -> CDLL:
     library.heed_likeliest.argtypes = (c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p, c_int32)
     library.heed_likeliest.restype = None
     library.heed_instructions.restype = c_char_p
-    library.heed_large_pages.argtypes = (POINTER(c_int64), POINTER(c_int64), c_int64, c_int32)
-    library.heed_large_pages.restype = None
-    for forwards, given in ((library.heed_space, Space), (library.heed_wkv, Means)):
+    library.heed_huge_pages.argtypes = (POINTER(c_int64), POINTER(c_int64), c_int64, c_int32)
+    library.heed_huge_pages.restype = None
+    for forwards, given in ((library.heed_selective_scan, SelectiveScan), (library.heed_wkv, Wkv)):
         forwards.argtypes, forwards.restype = (POINTER(given), c_void_p, c_int32), None
-    for backwards, given, slopes in (
-        (library.heed_space_back, Space, SpaceSlopes),
-        (library.heed_wkv_back, Means, MeansSlopes),
+    for backwards, given, gradients in (
+        (library.heed_selective_scan_back, SelectiveScan, SelectiveScanGradients),
+        (library.heed_wkv_back, Wkv, WkvGradients),
     ):
-        backwards.argtypes, backwards.restype = (POINTER(given), POINTER(slopes), c_int32), None
+        backwards.argtypes, backwards.restype = (POINTER(given), POINTER(gradients), c_int32), None
     return library

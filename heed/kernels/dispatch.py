@@ -32,9 +32,9 @@ def must_have(name: str, *given: tuple[Tensor, Sequence[int]]) -> None:
 
 
 def once(name: str, library: torch.library.Library) -> None:
-    """An operator that is a slope has none of its own: say so, instead of none."""
+    """An operator that is a gradient has none of its own: it refuses, instead of giving none."""
 
-    def refuse(ctx: Any, *slopes: Tensor) -> NoReturn:
+    def refuse(ctx: Any, *gradients: Tensor) -> NoReturn:
         raise NotImplementedError(f"heed::{name} has no second derivative; take float64, or set HEED_KERNELS=off")
 
     torch.library.register_autograd(f"heed::{name}", refuse, lib=library)

@@ -1,4 +1,4 @@
-"""Where weights lie: what is read from end to end for every token lies on large pages, one behind the other."""
+"""Huge pages: weights that are read from end to end for every token lie on 2 MiB pages, one behind the other."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from torch import Tensor
 
 from .build import library
 
-SMALL = 4 << 20  # bytes that need no large pages
+SMALL = 4 << 20  # bytes that need no huge pages
 CLOSE = 16 << 20  # bytes that stay in a cache from token to token, where pages do not matter
 
 
-def large_pages(tensors: Sequence[Tensor], *, now: bool) -> None:
-    """Puts these on large pages: at once, or as they are first written to."""
+def huge_pages(tensors: Sequence[Tensor], *, now: bool) -> None:
+    """Puts these on huge pages: at once, or as they are first written to."""
     compiled, sizes = library(), [tensor.nbytes for tensor in tensors]
     if compiled is not None and sum(sizes) > SMALL:
         many = ctypes.c_int64 * len(sizes)
-        compiled.heed_large_pages(many(*(t.data_ptr() for t in tensors)), many(*sizes), len(sizes), int(now))
+        compiled.heed_huge_pages(many(*(t.data_ptr() for t in tensors)), many(*sizes), len(sizes), int(now))
 
 
 def settled(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The same numbers on large pages, if they are many; tensors that are smaller than that, one behind the other."""
+    """The same numbers on huge pages, if they are many; tensors that are smaller than that, one behind the other."""
     if sum(tensor.nbytes for tensor in tensors) <= CLOSE:
         return list(tensors)
     if tensors[0].nbytes < SMALL:
         return gathered(tensors)
-    large_pages(tensors, now=True)
+    huge_pages(tensors, now=True)
     return list(tensors)
 
 
@@ -40,7 +40,7 @@ def gathered(tensors: Sequence[Tensor]) -> list[Tensor]:
     if together or sum(sizes) <= SMALL or not all(t.is_cpu and t.is_contiguous() for t in tensors):
         return list(tensors)
     arena = torch.empty(sum(sizes), dtype=torch.uint8)
-    large_pages((arena,), now=False)
+    huge_pages((arena,), now=False)
     moved = {}
     for (place, tensor), room in zip(single.items(), torch.split(arena, sizes), strict=True):
         moved[place] = room[: tensor.nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InputError
-from ..core.log import Lent
+from ..core.log import LogStorage
 from ..core.stamps import Span
 from .abi import KvCache
 from .hugepages import settled
@@ -27,7 +27,7 @@ class SlotTable:
     """
 
     def __init__(self) -> None:
-        self.logs: list[Lent] = []
+        self.logs: list[LogStorage] = []
         self.table: Tensor | None = None  # int32 [rows, room]; None: every row has its own storage
 
     def select(self, rows: Tensor) -> None:
@@ -87,7 +87,7 @@ class SlotTable:
 class KvCaches:
     """Logs in the hands of a program, each described by one of `structures`."""
 
-    def __init__(self, lent: Sequence[Lent], sources: Sequence[bool]) -> None:
+    def __init__(self, lent: Sequence[LogStorage], sources: Sequence[bool]) -> None:
         if len(lent) != len(sources):
             raise InputError(f"the state holds {len(lent)} logs, the program {len(sources)}")
         self.structures = (KvCache * max(1, len(lent)))()
@@ -145,7 +145,7 @@ class KvCaches:
             slots.select(rows)
         self._describe()
 
-    def returned(self) -> list[Lent]:
+    def returned(self) -> list[LogStorage]:
         """What is remembered by now; nothing more may be written."""
         self._note()
         for slots in self._written:

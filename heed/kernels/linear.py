@@ -1,10 +1,10 @@
-"""y = x Wᵀ + b with weights of few bits, as operators of torch: `heed::int8`, `heed::w8a8`, `heed::grouped`,
+"""y = x Wᵀ + b with quantised weights, as operators of torch: `heed::int8`, `heed::w8a8`, `heed::grouped`,
 `heed::two_bits`.
 
 Each operator has a form written out in torch, which says what it computes; the kernel gives the same. Tokens are
-rounded, too, each by a step of its own, so that products are sums of whole numbers: exact, in whatever order, and the
+quantised, too, each with a scale of its own, so that products are sums of integers: exact, in whatever order, and the
 same for a token alone as for a token among others. No sum overflows 32 bits: with K inputs and weights up to 127 the
-rounded channels reach to R = (2³¹ - 1) / 127·K at most, and never beyond 16 bits; where channels have 8 bits, too,
+codes of a token reach to R = (2³¹ - 1) / 127·K at most, and never beyond 16 bits; where channels have 8 bits, too,
 255·127·K stays below 2³¹ up to K = 66,311, and a wider matrix takes the written-out form.
 """
 
@@ -40,7 +40,7 @@ def int8(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None = None)
 
 
 def w8a8(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Weights as in `int8`, channels of a token rounded to 8 bits as well: many tokens are multiplied twice as fast."""
+    """Weights as in `int8`, activations quantised to 8 bits as well: many tokens are multiplied twice as fast."""
     y: Tensor = torch.ops.heed.w8a8(x, weights, scales, bias)
     return y
 
@@ -58,12 +58,12 @@ def two_bits(x: Tensor, codes: Tensor, scale: Tensor, bias: Tensor | None, rows:
 
 
 def reach(inputs: int) -> int:
-    """R: how far rounded channels reach where so many products are added up."""
+    """R: the largest code of a token where so many products are added up."""
     return min(2**15 - 1, (2**31 - 1) // (LARGEST * inputs))
 
 
-def rounded(x: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Tokens as whole numbers of at most so much, and the step that these are times."""
+def quantise_tokens(x: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Tokens as integer codes of at most so much in magnitude, and their scales."""
     exact = x.to(torch.promote_types(x.dtype, torch.float32))
     top = exact.abs().amax(-1, keepdim=True).clamp(min=SMALLEST)
     return (exact * (most / top)).round(), top / most
@@ -80,27 +80,27 @@ def w8a8_written_out(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | 
 
 
 def _by_rows(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None, most: int) -> Tensor:
-    whole, step = rounded(x, most)
-    sums = whole.double() @ weights.double().T  # below 2³¹, which float64 holds exactly
-    y = sums.to(step.dtype) * (scales * step)
+    codes, scale = quantise_tokens(x, most)
+    sums = codes.double() @ weights.double().T  # below 2³¹, which float64 holds exactly
+    y = sums.to(scale.dtype) * (scales * scale)
     return (y if bias is None else y + bias).to(x.dtype)
 
 
 def grouped_written_out(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
-    """y = t · Σ_g s_g (W_g x'_g), a sum over groups of 32 inputs: whole numbers within a group.
+    """y = t · Σ_g s_g (W_g x'_g), a sum over groups of 32 inputs: integers within a group.
 
     The kernel adds groups up in float32, for a token in the same order alone as among others.
     """
     numbers = ungrouped(weights)
-    whole, step = rounded(x, reach(GROUP))
-    parts, weights = (by_group(t).double() for t in (whole, numbers))
+    codes, scale = quantise_tokens(x, reach(GROUP))
+    parts, weights = (by_group(t).double() for t in (codes, numbers))
     sums = torch.einsum("...gk,ngk->...ng", parts, weights)
-    y = (sums * scales.double()).sum(-1).to(step.dtype) * step
+    y = (sums * scales.double()).sum(-1).to(scale.dtype) * scale
     return (y if bias is None else y + bias).to(x.dtype)
 
 
 def ungrouped(weights: Tensor) -> Tensor:
-    """The whole numbers of groups, of which four bits hold 8 more than they mean, low halves first. [N, K]"""
+    """The integer codes of groups, of which four bits hold 8 more than they mean, low halves first. [N, K]"""
     if weights.dtype == torch.int8:
         return weights
     pairs = by_group(weights, GROUP // 2)
@@ -162,14 +162,14 @@ def plain_(out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None = None) -
 
 
 def padded(inputs: int) -> int:
-    """Channels of a rounded token that there is room for: whole bundles of groups, on any processor."""
+    """Channels of a quantised token that there is room for: whole bundles of groups, on any processor."""
     return -(-inputs // 128) * 128
 
 
 def matrix(
     kind: Weights, weights: Tensor, scales: Tensor | None, bias: Tensor | None, rows: int, inputs: int
 ) -> Matrix:
-    """A matrix as kernels read it. Whoever calls them keeps the tensors."""
+    """A matrix as kernels read it. The caller keeps the tensors alive."""
     at = (None if tensor is None else tensor.data_ptr() for tensor in (weights, scales, bias))
     return Matrix(int(kind), rows, inputs, 0, *at)
 
@@ -218,17 +218,17 @@ def _matrix(kind: str, held: tuple[Tensor, ...], rows: int) -> Tensor:
 
 
 def _learns(name: str) -> None:
-    """Gradients pass to tokens, as if these were not rounded (Bengio et al. 2013); weights of few bits stay."""
+    """Gradients pass to tokens, straight through their rounding (Bengio et al. 2013); quantised weights stay."""
 
     def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         ctx.save_for_backward(inputs[1], inputs[2])
         ctx.rows, ctx.given, ctx.dtype = output.shape[-1], len(inputs), inputs[0].dtype
 
-    def slope(ctx: Any, above: Tensor) -> tuple[Tensor | None, ...]:
+    def gradient(ctx: Any, above: Tensor) -> tuple[Tensor | None, ...]:
         matrix = _matrix(name, ctx.saved_tensors, ctx.rows).to(above)
         return ((above @ matrix).to(ctx.dtype), *(None,) * (ctx.given - 1))
 
-    torch.library.register_autograd(f"heed::{name}", slope, setup_context=keep, lib=_DEFINED)
+    torch.library.register_autograd(f"heed::{name}", gradient, setup_context=keep, lib=_DEFINED)
 
 
 def _like(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:

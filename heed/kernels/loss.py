@@ -1,4 +1,4 @@
-"""Cross-entropy of scores and its slope, in place of the scores."""
+"""Cross-entropy of logits and its gradient, which is written in their place."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from torch import Tensor
 from .build import library
 
 
-def entropy_(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-    """Sums over tokens of -log p(label) and, if it counts, of -mean log p. [T, V], [T]; scores become their slope:
+def entropy_(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Sums over tokens of -log p(label) and, if it counts, of -mean log p. [T, V], [T]; logits become their gradient:
 
-    slope = p - (1-ε) · onehot(label) - ε / V, of (1-ε) · the one plus ε · the other.
+    grad = p - (1-ε) · onehot(label) - ε / V, of (1-ε) · the one plus ε · the other.
     """
-    compiled = library() if scores.dtype == torch.float32 and scores.is_contiguous() and scores.is_cpu else None
+    compiled = library() if logits.dtype == torch.float32 and logits.is_contiguous() and logits.is_cpu else None
     if compiled is None:
-        return entropy_written_out(scores, labels, smoothing)
-    rows, count = scores.shape
+        return entropy_written_out(logits, labels, smoothing)
+    rows, count = logits.shape
     both = torch.empty(2, rows, dtype=torch.float64)
-    given = (scores.data_ptr(), labels.data_ptr(), rows, count, smoothing)
+    given = (logits.data_ptr(), labels.data_ptr(), rows, count, smoothing)
     compiled.heed_entropy(*given, both[0].data_ptr(), both[1].data_ptr(), torch.get_num_threads())
     nats, spread = both.sum(1)
     return nats, spread
 
 
-def entropy_written_out(scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+def entropy_written_out(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
     """The same in torch."""
     label = labels[:, None]
-    level = scores.logsumexp(1, keepdim=True)
-    nats = (level - scores.gather(1, label)).sum().double()
-    spread = (level[:, 0] - scores.mean(1)).sum().double() if smoothing else torch.zeros_like(nats)
-    slope = scores.sub_(level).exp_().sub_(smoothing / scores.shape[1])
-    slope.scatter_add_(1, label, slope.new_full(label.shape, smoothing - 1))
+    level = logits.logsumexp(1, keepdim=True)
+    nats = (level - logits.gather(1, label)).sum().double()
+    spread = (level[:, 0] - logits.mean(1)).sum().double() if smoothing else torch.zeros_like(nats)
+    grad = logits.sub_(level).exp_().sub_(smoothing / logits.shape[1])
+    grad.scatter_add_(1, label, grad.new_full(label.shape, smoothing - 1))
     return nats, spread

@@ -1,4 +1,4 @@
-"""Mamba's state space over many tokens, as operators of torch: `heed::selective` and its way back.
+"""Mamba's selective scan over many tokens, as operators of torch: `heed::selective` and its gradient.
 
 Each of them has a form written out in torch, token by token, which says what it computes. The kernel goes through the
 tokens in the same order, all states of some channels at hand, so that nothing but inputs and outputs travels; beside
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .abi import Space, SpaceSlopes
+from .abi import SelectiveScan, SelectiveScanGradients
 from .dispatch import kernels, must_have, once
 
 CHUNK = 64  # tokens of which all states are held at once: they fit into a cache
@@ -63,7 +63,7 @@ def selective_written_out(
 def selective_back_written_out(
     y: Tensor, last: Tensor, step: Tensor, u: Tensor, write: Tensor, read: Tensor, rates: Tensor, states: Tensor
 ) -> tuple[Tensor, ...]:
-    """Slopes of all that went in, from those of y and the last state: g_t = C_t ∂y_t + exp(Δ_{t+1} A) ⊙ g_{t+1}."""
+    """Gradients of all that went in, from those of y and the last state: g_t = C_t ∂y_t + exp(Δ_{t+1} A) ⊙ g_{t+1}."""
     found = [torch.empty_like(x) for x in (step, u, write, read)]
     late, steep = last, torch.zeros_like(rates)
     h = [states[:, 0]]
@@ -86,10 +86,10 @@ def chunk(rates: Tensor) -> int:
     return max(CHUNK, len(rates))
 
 
-def _space(inputs: list[Tensor], states: Tensor) -> Space:
+def _scan(inputs: list[Tensor], states: Tensor) -> SelectiveScan:
     step, _, write, _, rates = inputs
     sizes = (*step.shape, write.shape[2], chunk(rates))
-    return Space(*sizes, *(tensor.data_ptr() for tensor in (*inputs, states)))
+    return SelectiveScan(*sizes, *(tensor.data_ptr() for tensor in (*inputs, states)))
 
 
 def _selective(
@@ -107,7 +107,7 @@ def _selective(
     y = torch.empty_like(inputs[0])
     states = start.new_empty(len(start), -(-step.shape[1] // chunk(rates)) + 1, *start.shape[1:])
     states[:, 0] = start
-    compiled.heed_space(ctypes.byref(_space(inputs, states)), y.data_ptr(), torch.get_num_threads())
+    compiled.heed_selective_scan(ctypes.byref(_scan(inputs, states)), y.data_ptr(), torch.get_num_threads())
     return y, states[:, -1].clone(), states  # a view would keep all of them alive
 
 
@@ -121,8 +121,8 @@ def _selective_back(
     threads = torch.get_num_threads()
     found = [torch.empty_like(inputs[0]), torch.empty_like(inputs[0]), torch.empty_like(above[1])]
     sums = [x.new_zeros(threads, *x.shape) for x in inputs[2:]]  # each thread adds up on its own
-    slopes = SpaceSlopes(*(x.data_ptr() for x in (*above, *found, *sums)))
-    compiled.heed_space_back(ctypes.byref(_space(inputs, states)), ctypes.byref(slopes), threads)
+    gradients = SelectiveScanGradients(*(x.data_ptr() for x in (*above, *found, *sums)))
+    compiled.heed_selective_scan_back(ctypes.byref(_scan(inputs, states)), ctypes.byref(gradients), threads)
     added = (x[0] if threads == 1 else x.sum(0) for x in sums)
     return found[0], found[1], *added, found[2]
 
@@ -133,7 +133,7 @@ def _keep(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> N
     ctx.set_materialize_grads(False)
 
 
-def _slopes(ctx: Any, y: Tensor | None, last: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+def _gradients(ctx: Any, y: Tensor | None, last: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
     inputs = ctx.saved_tensors
     if y is None and last is None:
         return (None,) * 6
@@ -163,5 +163,5 @@ for _name, _form, _written, _fake in (
     _MORE.impl(_name, _form, "CPU")  # type: ignore[no-untyped-call]
     _MORE.impl(_name, _written, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"heed::{_name}", _fake, lib=_MORE)
-torch.library.register_autograd("heed::selective", _slopes, setup_context=_keep, lib=_MORE)
+torch.library.register_autograd("heed::selective", _gradients, setup_context=_keep, lib=_MORE)
 once("selective_back", _MORE)

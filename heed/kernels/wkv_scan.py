@@ -1,4 +1,4 @@
-"""RWKV's weighted means over many tokens, as operators of torch: `heed::wkv` and its way back.
+"""RWKV's WKV recurrence over many tokens, as operators of torch: `heed::wkv` and its gradient.
 
 Each of them has a form written out in torch, token by token, which says what it computes. The kernel goes through the
 tokens in the same order; beside its inputs it keeps the sums before every chunk, from which backwards those of a chunk
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InputError
-from .abi import Means, MeansSlopes
+from .abi import Wkv, WkvGradients
 from .dispatch import kernels, must_have, once
 
 CHUNK = 64  # tokens whose sums are held at once
@@ -73,7 +73,7 @@ def wkv_back_written_out(
     states: Tensor,
     count: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    """Slopes of keys, values, fade, bonus and the first sums, from those of y and of the last sums."""
+    """Gradients of keys, values, fade, bonus and the first sums, from those of y and of the last sums."""
     above, below, level = states[:, 0].unbind(1)
     found = []
     for t in range(key.shape[1]):
@@ -85,14 +85,14 @@ def wkv_back_written_out(
     for t in range(key.shape[1] - 1, -1, -1):
         above, below, old, own, decay, weight = found[t]
         real, whole = _real(t, count, key), old * below + own
-        mean, slope = (old * above + own * value[:, t]) / whole, y[:, t] / whole
-        to_own = (own * slope * (value[:, t] - mean)).where(real, 0)
+        mean, grad = (old * above + own * value[:, t]) / whole, y[:, t] / whole
+        to_own = (own * grad * (value[:, t] - mean)).where(real, 0)
         to_weight = (weight * (late_above * value[:, t] + late_below)).where(real, 0)
         to_decay = (decay * (late_above * above + late_below * below)).where(real, 0)
-        to_key[:, t], to_value[:, t] = to_own + to_weight, (own * slope + weight * late_above).where(real, 0)
+        to_key[:, t], to_value[:, t] = to_own + to_weight, (own * grad + weight * late_above).where(real, 0)
         to_fade, to_bonus = to_fade + to_decay.sum(0), to_bonus + to_own.sum(0)
-        late_above = (decay * late_above + old * slope).where(real, late_above)
-        late_below = (decay * late_below - old * slope * mean).where(real, late_below)
+        late_above = (decay * late_above + old * grad).where(real, late_above)
+        late_below = (decay * late_below - old * grad * mean).where(real, late_below)
     return to_key, to_value, to_fade, to_bonus, torch.stack((late_above, late_below, torch.zeros_like(late_level)))
 
 
@@ -109,9 +109,9 @@ def _real(token: int, count: Tensor | None, key: Tensor) -> Tensor:
     return key.new_ones(1, 1, dtype=torch.bool) if count is None else (count > token)[:, None]
 
 
-def _means(inputs: list[Tensor], states: Tensor, count: Tensor | None) -> Means:
+def _given(inputs: list[Tensor], states: Tensor, count: Tensor | None) -> Wkv:
     ends = None if count is None else count.data_ptr()
-    return Means(*inputs[0].shape, CHUNK, ends, *(tensor.data_ptr() for tensor in (*inputs, states)))
+    return Wkv(*inputs[0].shape, CHUNK, ends, *(tensor.data_ptr() for tensor in (*inputs, states)))
 
 
 def _wkv(
@@ -130,7 +130,7 @@ def _wkv(
             )
     inputs, y, states = [x.contiguous() for x in (key, value, fade, bonus)], key.new_empty(key.shape), _room(key)
     states[:, 0] = start.transpose(0, 1)
-    given = _means(inputs, states, count)
+    given = _given(inputs, states, count)
     compiled.heed_wkv(ctypes.byref(given), y.data_ptr(), torch.get_num_threads())
     return y, states[:, -1].transpose(0, 1).contiguous(), states
 
@@ -152,8 +152,8 @@ def _wkv_back(
     above, threads = (y.contiguous(), last[:2].transpose(0, 1).contiguous()), torch.get_num_threads()
     found = [torch.empty_like(x) for x in (*inputs[:2], above[1])]
     sums = [x.new_zeros(threads, *x.shape) for x in (fade, bonus)]  # each thread adds up on its own
-    slopes = MeansSlopes(*(x.data_ptr() for x in (*above, *found, *sums)))
-    compiled.heed_wkv_back(ctypes.byref(_means(inputs, states, count)), ctypes.byref(slopes), threads)
+    gradients = WkvGradients(*(x.data_ptr() for x in (*above, *found, *sums)))
+    compiled.heed_wkv_back(ctypes.byref(_given(inputs, states, count)), ctypes.byref(gradients), threads)
     started = torch.cat((found[2].transpose(0, 1), torch.zeros_like(last[2:])))
     return found[0], found[1], sums[0].sum(0), sums[1].sum(0), started
 
@@ -169,7 +169,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     ctx.set_materialize_grads(False)
 
 
-def _slopes(ctx: Any, y: Tensor | None, last: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+def _gradients(ctx: Any, y: Tensor | None, last: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
     key, *more, states, count = ctx.saved_tensors
     if y is None and last is None:
         return (None,) * 6
@@ -205,5 +205,5 @@ for _name, _form, _written, _fake in (
     _MORE.impl(_name, _form, "CPU")  # type: ignore[no-untyped-call]
     _MORE.impl(_name, _written, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"heed::{_name}", _fake, lib=_MORE)
-torch.library.register_autograd("heed::wkv", _slopes, setup_context=_keep, lib=_MORE)
+torch.library.register_autograd("heed::wkv", _gradients, setup_context=_keep, lib=_MORE)
 once("wkv_back", _MORE)

@@ -14,10 +14,10 @@ from ..core.state import Cell
 from ..parts.layers.norms import RMSNorm
 from ..parts.positions import NoPosition, Rope
 from ..parts.recurrence.decay import chunked, must_rise, weights
-from ..parts.recurrence.retention import Retained, RetainedConfig
+from ..parts.recurrence.retention import RetentionBase, RetentionBaseConfig
 
 
-class GatedRetention(Retained[Cell]):
+class GatedRetention(RetentionBase[Cell]):
     """Retention with a data-dependent decay: a linear recurrence whose decay every token and head predicts.
 
         y_i = W_o ( silu(W_g x_i) ⊙ norm( q_i S_i ) ),   S_i = γ_i S_{i-1} + k_iᵀ v_i / √d,   γ_i = σ(w_γ·x_i)^(1/τ)
@@ -27,7 +27,7 @@ class GatedRetention(Retained[Cell]):
     norms without a mean: `norm`.
     """
 
-    class Config(RetainedConfig):
+    class Config(RetentionBaseConfig):
         paper: ClassVar[str] = "Sun et al. 2024, You Only Cache Once, arXiv 2405.05254"
 
         kind: Literal["gated_retention"] = "gated_retention"

@@ -18,8 +18,7 @@ from ..parts.look import Look
 from ..parts.masks import Causal, Mask, Segments, Whole
 from ..parts.positions import Alibi, Buckets, NoPosition, RelativeConfig, Rope
 from ..parts.recurrence.retention import AnyTurn
-from ..parts.segments.folded import folded
-from ..parts.segments.segmented import Segmented
+from ..parts.segments.segmented import Segmented, folded
 
 AnyRelation = Annotated[RelativeConfig, OneOf(lambda: (Buckets.Config, Alibi.Config, NoPosition.Config))]
 Remembered: TypeAlias = "tuple[Cell, Log]"  # what is summed up of chunks that are over, and the entries of the open one

@@ -14,7 +14,7 @@ from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.state import Log, Seen, remember
 from ..parts.attention.attend import attend, written_out
 from ..parts.attention.multihead import per_head
-from ..parts.feedforward.coding_rate import coding_rate, unit
+from ..parts.feedforward.ista import coding_rate, unit
 from ..parts.layers.linear import matrix_of
 from ..parts.look import Look
 from ..parts.masks import AnyMask, Causal, Whole, Window

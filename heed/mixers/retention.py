@@ -15,12 +15,12 @@ from ..parts.layers.norms import RMSNorm
 from ..parts.positions import NoPosition, Rope
 from ..parts.recurrence.decay import chunked, must_rise, weights
 from ..parts.recurrence.divisors import AnyDivisor, Chunkwise, Made, Rooted, Summed, Undivided
-from ..parts.recurrence.retention import Retained, RetainedConfig
+from ..parts.recurrence.retention import RetentionBase, RetentionBaseConfig
 
 Memory: TypeAlias = "tuple[State, ...]"  # the matrices, and what the divisor remembers
 
 
-class Retention(Retained[Memory]):
+class Retention(RetentionBase[Memory]):
     """Linear attention with a fixed exponential decay per head: its state is one matrix per head.
 
         y_i = W_o ( silu(W_g x_i) ⊙ norm( Σ_{j <= i} γ^(i-j) (q_i·k_j / √d) v_j ) )
@@ -33,7 +33,7 @@ class Retention(Retained[Memory]):
     normed, in each of its forms by something else: `divisor`, and norms without a mean: `norm`.
     """
 
-    class Config(RetainedConfig):
+    class Config(RetentionBaseConfig):
         paper: ClassVar[str] = "Sun et al. 2023, Retentive Network: A Successor to Transformer, arXiv 2307.08621"
 
         kind: Literal["retention"] = "retention"

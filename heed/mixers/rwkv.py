@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, NamedTuple, Self, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
-from pydantic import model_validator
 from torch import Tensor, nn
 
-from ..core.config import Count, Size
+from ..core.config import Size
 from ..core.contract import Mixer, MixerConfig, Reach, Where
 from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.state import Cell
 from ..kernels import served, wkv
 from ..parts.recurrence.decay import must_rise
 from ..parts.recurrence.scan import Memory, after, before, crests, pieces, scan
-from ..parts.recurrence.token_shift import continued
+from ..parts.recurrence.token_shift import RwkvConfig, continued
 
 NEVER = -1e38  # the level of sums to which nothing was added: finite, so that differences of two are numbers
 
@@ -44,19 +43,9 @@ class Rwkv(Mixer[Remembered]):
     `layer` of `layers`: deeper layers fade faster, and take more from the token itself.
     """
 
-    class Config(MixerConfig):
-        paper: ClassVar[str] = "Peng et al. 2023, RWKV: Reinventing RNNs for the Transformer Era, arXiv 2305.13048"
-
+    class Config(RwkvConfig):
         kind: Literal["rwkv"] = "rwkv"
         hidden: Size | None = None  # channels of keys and values; None: the width
-        layer: Count = 0  # which layer it is, and of how many: for its first weights only
-        layers: Size = 1
-
-        @model_validator(mode="after")
-        def _one_of_them(self) -> Self:
-            if self.layer >= self.layers:
-                raise ValueError(f"layer is {self.layer}, but there are {self.layers} layers, counted from 0")
-            return self
 
         def build(self, width: int) -> Rwkv:
             return Rwkv(self, width)

@@ -18,8 +18,7 @@ from ..parts.attention.attend import attend, written_out
 from ..parts.look import Look
 from ..parts.masks import Causal, Mask, Segments, Window
 from ..parts.positions import Relative
-from ..parts.segments.passes import in_passes
-from ..parts.segments.transformer_xl import Recalled
+from ..parts.segments.transformer_xl import Recalled, in_passes
 
 Begins: TypeAlias = Literal["empty", "zeros", "learned"]
 

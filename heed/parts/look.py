@@ -4,8 +4,8 @@
         model(tokens)
     seen["blocks.3.mixer.weights"][0]      # [B, H, T, N], one tensor per call
 
-A module passes a *recipe* to its point, not a tensor: while nobody looks nothing is computed, and the fused kernel runs
-as always; while somebody looks the recipe runs beside it. The output is the same to the last bit either way.
+A module passes a *recipe* to its point, not a tensor: while no `look` is open nothing is computed, and the fused kernel
+runs as always; within a `look` the recipe runs beside it. The output is the same to the last bit either way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Look(nn.Module):
         self._watchers: list[list[Tensor]] = []
 
     def forward(self, recipe: Callable[[], Tensor]) -> None:
-        """Show what `recipe` computes, if anybody looks."""
+        """Show what `recipe` computes, if it is watched."""
         if self._watchers:
             shown = recipe().detach()
             for watcher in self._watchers:
@@ -36,7 +36,7 @@ class Look(nn.Module):
 
     @property
     def watched(self) -> bool:
-        """Whether anybody looks."""
+        """Whether a `look` is open on it."""
         return bool(self._watchers)
 
     def watch(self, into: list[Tensor]) -> None:

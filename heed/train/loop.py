@@ -50,7 +50,7 @@ class Objective(nn.Module):
             loss = self.task.loss(engine.compile(self.model), batch)  # padded rows as varlen rows
         total = loss.total
         for weight, said in seen:
-            if any(routing.scores.numel() for routing in said):
+            if any(routing.logits.numel() for routing in said):
                 total = total + batch.tokens * weight * balance(said)
         return total, loss.nats
 

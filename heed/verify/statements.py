@@ -11,7 +11,7 @@ import tomli_w
 import torch
 from torch import Tensor
 
-from ..core.cases import distance, slopes
+from ..core.cases import distance, gradients_of
 from ..core.config import Config, kind_of
 from ..core.contract import Given, Mixer, Where
 from ..core.laws import BOUND, Finding
@@ -110,7 +110,7 @@ def pooled(configs: Iterable[type[ScoreConfig]]) -> list[Finding]:
         query, key = (0.2 * query).requires_grad_(), (0.2 * key).requires_grad_()
         y, weight = pool(score, query, key, value, visible)
         wanted = torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64)
-        finite = all(bool(slope.isfinite().all()) for slope in slopes(y.square().sum(), (query, key)))
+        finite = all(bool(slope.isfinite().all()) for slope in gradients_of(y.square().sum(), (query, key)))
         error = float((weight.sum(-1) - wanted).detach().abs().max()) if finite else float("inf")
         found.append(Finding("pooled", error, EXACT, kind_of(config)))
     return found

@@ -12,7 +12,7 @@ from heed.core.contract import Where
 from heed.core.errors import ConfigError
 from heed.core.spec import price, words
 from heed.mixers import Attention, Mssa
-from heed.parts.feedforward.coding_rate import coding_rate
+from heed.parts.feedforward.ista import coding_rate
 from heed.parts.look import look
 from heed.parts.masks import Whole
 

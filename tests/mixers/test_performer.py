@@ -16,7 +16,7 @@ from heed.core.state import nbytes
 from heed.mixers import Attention, Performer
 from heed.parts.attention import linear as kernelised
 from heed.parts.attention.linear import CHUNK, Sums
-from heed.parts.attention.random_features import FlooredKernel, KernelConfig, ReluKernel, SoftmaxKernel, orthogonal
+from heed.parts.attention.random_features import FeatureMapConfig, FlooredKernel, ReluKernel, SoftmaxKernel, orthogonal
 from heed.parts.look import look
 from heed.parts.masks import Causal, Whole
 from tests.mixers.growth import grows
@@ -33,7 +33,7 @@ def built(**options: Any) -> Performer:
     return Performer.Config(**options).build(WIDTH).double().eval()
 
 
-def feature(kernel: KernelConfig, x: Tensor, direction: Tensor, shift: Tensor | float) -> Tensor:
+def feature(kernel: FeatureMapConfig, x: Tensor, direction: Tensor, shift: Tensor | float) -> Tensor:
     """One feature of one vector, but for the root of their number."""
     along = direction @ x
     if isinstance(kernel, ReluKernel):
@@ -42,7 +42,7 @@ def feature(kernel: KernelConfig, x: Tensor, direction: Tensor, shift: Tensor | 
     return (along - x @ x / 2 - shift).exp() + floor
 
 
-def by_hand(mixer: Performer, kernel: KernelConfig, x: Tensor, causal: bool) -> Tensor:
+def by_hand(mixer: Performer, kernel: FeatureMapConfig, x: Tensor, causal: bool) -> Tensor:
     size, groups, tokens = mixer.head_size, mixer.heads // mixer.kv_heads, len(x)
     q, k = ((linear(x) * mixer.scale**0.5).split(size, 1) for linear in (mixer.query, mixer.key))
     v, omega, heads = mixer.value(x).split(size, 1), mixer.directions, []
@@ -65,7 +65,7 @@ def by_hand(mixer: Performer, kernel: KernelConfig, x: Tensor, causal: bool) -> 
 
 @pytest.mark.parametrize("kernel", [SoftmaxKernel(), ReluKernel(), FlooredKernel()], ids=repr)
 @pytest.mark.parametrize("causal", [True, False])
-def test_performer_is_its_equation(kernel: KernelConfig, causal: bool) -> None:
+def test_performer_is_its_equation(kernel: FeatureMapConfig, causal: bool) -> None:
     if causal and kernel.at_once:
         with pytest.raises(ConfigError, match="the floored kernel needs all keys at once; set causal = false"):
             Performer.Config(kernel=kernel)

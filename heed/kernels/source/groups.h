@@ -1,4 +1,4 @@
-// Weights in groups of 32 whole numbers, each group times a step in half precision: how vectors hold them.
+// Quantised weights in groups of 32 codes, each with a scale in half precision: how vectors hold them.
 //
 // A bundle is as many groups as a vector has quarters of four lanes: in the end the sum of a group is one quarter, a lane
 // for each of four rows. The tokens of a bundle are four vectors of shorts, in the order in which weights come out of

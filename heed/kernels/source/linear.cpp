@@ -288,7 +288,7 @@ Share rows_of(const Matrix& m, int64_t tokens, const Team& team) {
   return team.of(m.rows, by_panels(m, tokens) ? 2 * LANES : ROWS);
 }
 
-// One layer for many tokens, for who calls layers one by one. Scratch is the caller's.
+// One layer for many tokens, for callers of single layers. Scratch is the caller's.
 extern "C" void heed_linear(const Matrix* m, const float* x, int64_t tokens, const Rounded* r, float* y, int32_t threads) {
   together(threads, [&](Team team) {
     if (m->kind != FLOAT32) {

@@ -20,7 +20,7 @@ struct Matrix {
   const float* bias;
 };
 
-// Tokens as whole numbers, and the step that these are times.
+// Quantised tokens: integer codes, and the scale of each token.
 struct Rounded {
   int16_t* shorts;
   int8_t* bytes;

@@ -1,14 +1,14 @@
-// Cross-entropy of scores and its slope, in one walk over each row while it is near.
+// Cross-entropy of logits and its gradient, in one walk over each row while it is near.
 #include "team.h"
 #include "vector.h"
 
-// Row by row: nats = -log p(label), spread = -mean log p (0 without smoothing); scores become p - (1-ε) · onehot(label) - ε / V.
-extern "C" void heed_entropy(float* scores, const int64_t* labels, int64_t rows, int64_t count, float smoothing,
+// Row by row: nats = -log p(label), spread = -mean log p (0 without smoothing); logits become p - (1-ε) · onehot(label) - ε / V.
+extern "C" void heed_entropy(float* logits, const int64_t* labels, int64_t rows, int64_t count, float smoothing,
                              double* nats, double* spreads, int32_t threads) {
   together(threads, [&](Team team) {
     const Share mine = team.of(rows);
     for (int64_t row = mine.begin; row < mine.end; ++row) {
-      float* x = scores + row * count;
+      float* x = logits + row * count;
       const float wanted = x[labels[row]];
       Float most = spread(-INFINITY), all = spread(0.0f);
       int64_t k = 0;

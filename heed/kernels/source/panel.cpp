@@ -42,7 +42,7 @@ const int32_t* words_of(const Matrix& m, int64_t row, int64_t first, int64_t cou
   return room;
 }
 
-// PANEL rows from `row` on. Where there is no row, the last one again: nobody looks at what it gives.
+// PANEL rows from `row` on. Where there is no row, the last one again: its outputs are not read.
 void lay(const Matrix& m, int64_t row, int64_t first, int64_t count, int32_t* panel) {
   if (m.across) {
     const int64_t some = std::min<int64_t>(PANEL, m.rows - row);

@@ -12,7 +12,7 @@
 
 struct Share { int64_t begin, end; };
 
-// Where threads meet. Waiting is short: who waits looks again and again, and lets others run after a while. (OpenMP's
+// Where threads meet. Waiting is short: a waiting thread looks again and again, and lets others run after a while. (OpenMP's
 // own barrier would look for long; on a busy machine it then waits for a thread whose place it takes.)
 class Meeting {
  public:
@@ -59,7 +59,7 @@ struct Team {
     const int64_t begin = blocks * me / size * block, end = blocks * (me + 1) / size * block;
     return {begin < pieces ? begin : pieces, end < pieces ? end : pieces};
   }
-  // The next block that nobody has begun: of my share first, then of others', so that nobody waits for one who is slow.
+  // The next block not yet begun: of my share first, then of others', so that no thread waits for a slow one.
   bool take(int64_t pieces, int64_t block, Share& mine) const {
     for (int i = 0; i < size; ++i) {
       const int whose = (me + i) % size;

@@ -15,7 +15,7 @@ from ...core.spec import Spec
 from ...core.state import Seen
 from ...mixers import ShiftedWindow
 from ...parts.feedforward import Activation, FeedForward
-from ...parts.inputs.patches import Grid, Merging, PatchEmbeddings
+from ...parts.inputs.patches import Grid, PatchEmbeddings, PatchMerging
 from ...parts.layers.norms import AnyNorm, LayerNorm
 from ...parts.outputs.heads import SomeHeads, heads_of
 from ...parts.residual.wiring import PreNorm
@@ -31,7 +31,7 @@ class Stage(nn.Module):
     def __init__(self, config: Stack.Config, *, merges: bool) -> None:
         super().__init__()
         self.stack = Stack(config)
-        self.merge = Merging(config.width) if merges else None
+        self.merge = PatchMerging(config.width) if merges else None
 
     def forward(self, x: Tensor, where: Grid) -> tuple[Tensor, Grid]:
         x, _ = self.stack(x, where)

@@ -7,7 +7,7 @@ from typing import Literal, Self, cast
 from pydantic import model_validator
 from torch import nn
 
-from ...parts.inputs.adaptive import Adaptive, AdaptiveScores, AdaptiveTable
+from ...parts.inputs.adaptive import Adaptive, AdaptiveEmbedding, AdaptiveSoftmax
 from ..backbone import TokenBackbone
 from ..decoder import Decoder
 
@@ -20,7 +20,7 @@ class AdaptiveDecoder(Decoder):
     takes a fraction of V·d numbers; all logits at once still cost O(V).
     """
 
-    head: AdaptiveScores  # type: ignore[assignment]  # it is called like any head, and finds its loss itself
+    head: AdaptiveSoftmax  # type: ignore[assignment]  # it is called like any head, and finds its loss itself
 
     class Config(Decoder.Config):
         kind: Literal["adaptive_decoder"] = "adaptive_decoder"  # type: ignore[assignment]  # a shape of its own
@@ -45,9 +45,9 @@ class AdaptiveDecoder(Decoder):
             return AdaptiveDecoder(self)
 
     def __init__(self, config: Config) -> None:
-        table = AdaptiveTable(config.adaptive, config.tokens, config.width)
+        table = AdaptiveEmbedding(config.adaptive, config.tokens, config.width)
         # Not Decoder's own: that would first make a matrix of all tokens, which is what this vocabulary avoids.
         TokenBackbone.__init__(self, config, cast(nn.Embedding, table))  # it is asked for tokens like any table
         self.narrow = None
-        self.head = AdaptiveScores(config.adaptive, config.tokens, config.width, bias=config.head_bias)
+        self.head = AdaptiveSoftmax(config.adaptive, config.tokens, config.width, bias=config.head_bias)
         self.head.tie(table, weights=config.tied, projections=config.adaptive.tied)

@@ -1,7 +1,7 @@
-"""Attention of many small rows whose keys lie scattered in one store: they are gathered, some rows at a time.
+"""Block-gather attention: many small rows whose keys lie scattered in one store, gathered some rows at a time.
 
 Gathering all at once would hold every key as often as it is seen. Here no more than PASS numbers are, forwards and
-backwards, where they are gathered again; what a key learns from all who see it is added up in place.
+backwards, where they are gathered again; the gradients of a key from all queries that see it are added up in place.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class _Gathered(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, index, offset, y, total = ctx.saved_tensors
-        total = total.masked_fill(~total.isfinite(), 0)  # who sees nothing has no scores either
+        total = total.masked_fill(~total.isfinite(), 0)  # a query that sees nothing has no scores
         asked, found = torch.empty_like(query), [torch.zeros_like(x) for x in (key, value)]
         for rows, three, mask in _passes(query, key, value, index, offset):
-            given = (slope[rows].unsqueeze(1), *three, y[rows].unsqueeze(1), total[rows])
+            given = (grad[rows].unsqueeze(1), *three, y[rows].unsqueeze(1), total[rows])
             own, *near = FUSED_BACK(*given, 0.0, False, attn_mask=mask, scale=ctx.scale)
             asked[rows] = own.squeeze(1)
             for sums, part in zip(found, near, strict=True):

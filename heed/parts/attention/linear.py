@@ -1,4 +1,4 @@
-"""Attention by features: sums over keys that serve every query, so that n tokens cost O(n).
+"""Linear (kernelised) attention: sums over the features of keys serve every query, so that n tokens cost O(n).
 
     y_i = Σ_j φ(q_i)·φ(k_j) v_j / Σ_j φ(q_i)·φ(k_j) = φ(q_i)·S / φ(q_i)·z,   S = Σ_j φ(k_j) v_jᵀ,  z = Σ_j φ(k_j)
 

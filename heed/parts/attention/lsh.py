@@ -1,4 +1,4 @@
-"""Vectors told apart by random rotations: near ones fall into the same bucket (Andoni et al. 2015).
+"""Locality-sensitive hashing by random rotations: near vectors fall into the same bucket (Andoni et al. 2015).
 
     h(x) = argmax( [xR; -xR] ),   R a random matrix
 
@@ -68,13 +68,13 @@ class Asking:
 
 
 def bucketed(ask: Asking, own: Tensor, dropout: float = 0.0) -> Tensor:
-    """y_i = Σ_j softmax_j( q_i·k_j | j in a bucket of i, j ≠ i ) v_j; its `own` value for who is alone. [B, T, H, e]"""
+    """y_i = Σ_j softmax_j( q_i·k_j | j in a bucket of i, j ≠ i ) v_j; its `own` if there is none. [B, T, H, e]"""
     rows, tokens, heads, size = own.shape
     pairs = _one_by_one(ask) if tokens <= FEW else _tiled(ask)
     count, asker = rows * tokens * heads, pairs.asker.flatten()
     best = pairs.score.new_full((count,), -torch.inf)
     best = best.scatter_reduce(0, asker, pairs.score.detach().amax(-1).flatten(), "amax")
-    best = best.masked_fill(best.isneginf(), 0)  # who is alone has nothing to be shifted
+    best = best.masked_fill(best.isneginf(), 0)  # a token alone has nothing to be shifted
     weight = (pairs.score - best[pairs.asker][..., None]).exp() * pairs.share
     total = weight.new_zeros(count).index_add(0, asker, weight.sum(-1).flatten())
     weight = F.dropout(weight, dropout) if dropout else weight
@@ -85,7 +85,7 @@ def bucketed(ask: Asking, own: Tensor, dropout: float = 0.0) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class BucketPairs:
     """Queries beside keys, some of each at a time."""
 
     asker: Tensor  # [P, q] the number of a query, over rows, tokens and heads
@@ -94,16 +94,16 @@ class Pairs:
     value: Tensor  # [P, k, e]
 
 
-def _one_by_one(ask: Asking) -> Pairs:
+def _one_by_one(ask: Asking) -> BucketPairs:
     """Every pair that shares a bucket, by itself."""
     tokens, heads = ask.query.shape[1:3]
     row, query, key, head = ask.visible().nonzero(as_tuple=True)
     score = (ask.query[row, query, head] * ask.key[row, key, head]).sum(-1)[:, None, None]
     asker = ((row * tokens + query) * heads + head)[:, None]
-    return Pairs(asker, score, torch.ones_like(score), ask.value[row, key, head][:, None])
+    return BucketPairs(asker, score, torch.ones_like(score), ask.value[row, key, head][:, None])
 
 
-def _tiled(ask: Asking) -> Pairs:
+def _tiled(ask: Asking) -> BucketPairs:
     """Blocks of queries beside tiles of keys, both sorted by bucket."""
     tokens, heads, rounds = ask.query_bucket.shape[1:]
     tiles = _tiles(ask)
@@ -120,7 +120,7 @@ def _tiled(ask: Asking) -> Pairs:
     visible = here & before & (asks >= 0) & (stands >= 0) & tiles.fresh[..., None] & tiles.there[:, None]
     asker = (row * tokens + query) * heads + head
     share = visible / meets.clamp(min=1)
-    return Pairs(asker, score.masked_fill(~visible, -torch.inf), share, ask.value[row, key, head])
+    return BucketPairs(asker, score.masked_fill(~visible, -torch.inf), share, ask.value[row, key, head])
 
 
 @dataclass(frozen=True, eq=False)

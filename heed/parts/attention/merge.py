@@ -1,4 +1,4 @@
-"""One softmax over keys that lie in several places: each piece by itself, then all merged by what they weighed.
+"""Log-sum-exp merge: one softmax over keys that lie in several places, each piece attended alone, then all merged.
 
     y_i = Σ_p e^(l_ip - l_i) y_ip,   l_i = log Σ_p e^l_ip
 
@@ -92,23 +92,23 @@ class _Merged(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         y, total, *tensors = ctx.saved_tensors
-        total = total.masked_fill(total.isneginf(), 0)  # who sees nothing has no scores either
+        total = total.masked_fill(total.isneginf(), 0)  # a query that sees nothing has no scores
         made: list[Tensor | None] = [None, None]
         for piece, three in zip(ctx.pieces, _threes(tensors), strict=True):
-            slopes, outputs = (piece.take(x).transpose(1, 2) for x in (slope, y))
-            grads = FUSED_BACK(
-                slopes,
+            grads_y, outputs = (piece.take(x).transpose(1, 2) for x in (grad, y))
+            found = FUSED_BACK(
+                grads_y,
                 *(x.transpose(1, 2) for x in three),
                 outputs,
                 piece.take(total[..., None])[..., 0].transpose(1, 2).contiguous(),
                 0.0,
                 piece.pairs.triangle,
-                attn_mask=piece.pairs.offset(slope.dtype),
+                attn_mask=piece.pairs.offset(grad.dtype),
                 scale=ctx.scale,
             )
-            made += [grad.transpose(1, 2) for grad in grads]
+            made += [one.transpose(1, 2) for one in found]
         return tuple(made)
 
 
@@ -137,7 +137,7 @@ def _put_sums(piece: Piece, total: Tensor) -> Tensor:
 
 
 def _shares(sums: Tensor) -> Tensor:
-    """What share of a query's weight each piece has; none of who sees nothing. [P, B, T, H]"""
+    """What share of a query's weight each piece has; none for a query that sees nothing. [P, B, T, H]"""
     blind = sums.isneginf().all(0, keepdim=True)
     return sums.masked_fill(blind, 0).softmax(0).masked_fill(blind, 0)
 

@@ -2,7 +2,7 @@
 
     K(q, k) ≈ φ(q)·φ(k),   φ positive, of m features drawn at random
 
-A kernel gives the logarithms of its features, so that whoever sums them can choose a scale at which nothing overflows
+A kernel gives the logarithms of its features, so that their sum can be taken at a scale at which nothing overflows
 and nothing vanishes.
 """
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from ...core.config import Config, OneOf, Positive
 
 
-class KernelConfig(Config):
+class FeatureMapConfig(Config):
     """A kernel by its features. `projection` holds a direction per feature. [m, d]"""
 
     paper: ClassVar[str] = "Choromanski et al. 2021, Rethinking Attention with Performers, arXiv 2009.14794"
@@ -33,7 +33,7 @@ class KernelConfig(Config):
         """log φ(k); `real` tells tokens from padding. [B, N, K, d], [B, N] -> [B, N, K, m]"""
 
 
-class SoftmaxKernel(KernelConfig):
+class SoftmaxKernel(FeatureMapConfig):
     """exp(q·k), without a bias: φ(x) = m^-1/2 exp( Ωx - |x|²/2 ) (the paper's Lemma 1)."""
 
     kind: Literal["softmax"] = "softmax"
@@ -45,7 +45,7 @@ class SoftmaxKernel(KernelConfig):
         return self.queries(key, projection)
 
 
-class ReluKernel(KernelConfig):
+class ReluKernel(FeatureMapConfig):
     """φ(x) = relu(Ωx) + eps: no softmax any more, but often as good (the paper's sec. 4)."""
 
     kind: Literal["relu"] = "relu"
@@ -58,7 +58,7 @@ class ReluKernel(KernelConfig):
         return self.queries(key, projection)
 
 
-class FlooredKernel(KernelConfig):
+class FlooredKernel(FeatureMapConfig):
     """The softmax kernel as the authors' code has it: φ(x) = m^-1/2 ( exp( Ωx - |x|²/2 - c ) + eps ).
 
     c is the largest Ωx of a query, and of all keys of a row and head: the floor of a key depends on the others.
@@ -82,8 +82,8 @@ class FlooredKernel(KernelConfig):
         return (exponent.exp() + self.eps).log() - math.log(features) / 2
 
 
-KERNELS: tuple[type[KernelConfig], ...] = (SoftmaxKernel, ReluKernel, FlooredKernel)
-AnyKernel = Annotated[KernelConfig, OneOf(lambda: KERNELS)]
+KERNELS: tuple[type[FeatureMapConfig], ...] = (SoftmaxKernel, ReluKernel, FlooredKernel)
+AnyKernel = Annotated[FeatureMapConfig, OneOf(lambda: KERNELS)]
 
 
 def orthogonal(features: int, size: int, seed: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Row by row: what is merged of pieces, of which each row has its own, is done for one row after the other."""
+"""Batch rows one after the other, without their padding (varlen): for attention merged of pieces that differ by row."""
 
 from __future__ import annotations
 

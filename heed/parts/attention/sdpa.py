@@ -1,4 +1,4 @@
-"""The fast forms of softmax attention: torch's fused kernel over everything, or block by block along a band.
+"""Scaled dot-product attention, fused: torch's kernel (SDPA) over everything, or block by block along a band.
 
 The kernel cannot cap its scores. Capped ones are computed plainly, a block of queries at a time, so that only a few of
 them are held at once; for the gradient each block is computed again.
@@ -265,7 +265,7 @@ def _capped(query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, how: How) -
     for row in (slice(begin, begin + many) for begin in range(0, rows, many)):
         for begin in range(0, tokens, step):
             end = min(begin + step, tokens)
-            seen = end if pairs.triangle else key.shape[1]  # in the triangle nobody looks past itself
+            seen = end if pairs.triangle else key.shape[1]  # in the triangle no query looks past itself
             part = pairs.cut(row, begin, end, query.device)
             given = (query[row, begin:end], key[row, :seen], value[row, :seen], part, how)
             made.append(checkpoint(_plain, *given, use_reentrant=False) if again else _plain(*given))

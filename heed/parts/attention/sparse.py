@@ -1,9 +1,9 @@
-"""Sparse patterns at the cost of the pairs they allow: by residue classes, as unions, block by block.
+"""Sparse and block-sparse attention at the cost of the pairs a mask allows: by residue classes, as unions, by blocks.
 
 - A mask with a modulus m (atrous, strided, a dilated window) lets tokens meet only those a multiple of m away. Every
   m-th token is then a sequence of its own, in which the mask is a plain one.
 - A mask that is a union (local and atrous, strided and local) is taken apart into terms that do not overlap; each is
-  attended by itself, and all are merged (`merged.py`).
+  attended by itself, and all are merged by their log-sum-exp (`merge.py`).
 - A mask that is drawn block by block gathers, for every block of queries, the blocks of keys that it sees.
 
 Nothing here changes a result: `written_out` is the specification of all forms.
@@ -138,7 +138,7 @@ def apart(mask: Mask) -> tuple[Mask, ...]:
 
 
 def _few(sight: Sight, how: How) -> bool:
-    """Whether few keys are seen by anybody, and which ones is known."""
+    """Whether few keys are seen by any query, and which ones is known."""
     query, key = sight.query.span, sight.key.span
     if how.bias is not None or not key.run or key.first != 0 or not query.run:
         return False
@@ -185,7 +185,7 @@ def _band(query: Tensor, key: Tensor, value: Tensor, sight: Sight, how: How) -> 
 
 
 def _picked(query: Tensor, key: Tensor, value: Tensor, sight: Sight) -> list[Piece]:
-    """All queries beside the few keys that anybody sees, every head beside those of its pattern."""
+    """All queries beside the few keys that any query sees, every head beside those of its pattern."""
     columns, heads = sight.mask.columns(key.shape[1]), torch.arange(query.shape[2], device=key.device)
     if columns is None or not columns.shape[1]:
         return []

@@ -87,7 +87,7 @@ class Line:
         """The way back. [B, G, ...] -> [B, T, ...]"""
         if self.straight:
             return y
-        index = (self.where.order - self._first[:, None]).clamp(min=0)  # padding gets what is somebody else's
+        index = (self.where.order - self._first[:, None]).clamp(min=0)  # padding gets what is another token's
         return y.take_along_dim(index.reshape(*index.shape, *(1,) * (y.dim() - 2)), 1)
 
     def _put(self, x: Tensor) -> Tensor:

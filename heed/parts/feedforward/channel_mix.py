@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import Literal
 
 import torch
-from pydantic import model_validator
 from torch import Tensor, nn
 
-from ...core.config import Count, Size
+from ...core.config import Size
 from ...core.contract import Mixer, MixerConfig, Reach, Where
 from ...core.spec import Dim, Entries, Slot, Spec
 from ...core.state import Cell
 from ..recurrence.decay import must_rise
-from ..recurrence.token_shift import continued
+from ..recurrence.token_shift import RwkvConfig, continued
 
 
 class ChannelMix(Mixer[Cell]):
@@ -24,19 +23,9 @@ class ChannelMix(Mixer[Cell]):
     Peng et al. 2023. Remembers the last token. First weights are the authors' for layer `layer` of `layers`.
     """
 
-    class Config(MixerConfig):
-        paper: ClassVar[str] = "Peng et al. 2023, RWKV: Reinventing RNNs for the Transformer Era, arXiv 2305.13048"
-
+    class Config(RwkvConfig):
         kind: Literal["channelmix"] = "channelmix"
         hidden: Size | None = None  # four times the width
-        layer: Count = 0  # which layer it is, and of how many: for its first weights only
-        layers: Size = 1
-
-        @model_validator(mode="after")
-        def _one_of_them(self) -> Self:
-            if self.layer >= self.layers:
-                raise ValueError(f"layer is {self.layer}, but there are {self.layers} layers, counted from 0")
-            return self
 
         def build(self, width: int) -> ChannelMix:
             return ChannelMix(self, width)

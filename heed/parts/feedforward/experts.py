@@ -4,8 +4,8 @@ Only the token itself decides where it goes (token choice). Where experts choose
 that a batch fills, what a token gets depends on its neighbours, and no such model can stream.
 
     with routed(model) as seen:
-        scores, _ = model(tokens, where)
-    loss = cross_entropy(scores, labels).total / labels.numel() + 0.01 * balance(seen)
+        logits, _ = model(tokens, where)
+    loss = cross_entropy(logits, labels).total / labels.numel() + 0.01 * balance(seen)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ...core.contract import Mixer, MixerConfig, Reach, Where
 from ...core.errors import InputError
 from ..look import Look
 from .mlp import FeedForward, Gated, Nothing, Positionwise, PositionwiseConfig
-from .routers import AnyRouter, Grouped, Router, Routing, Softmax, probabilities
+from .routers import AnyRouter, GroupedRouter, Router, Routing, SoftmaxRouter, probabilities
 
 AnyExpert = Annotated[PositionwiseConfig, OneOf(lambda: (FeedForward.Config, Gated.Config))]
 
@@ -51,7 +51,7 @@ class Experts(Mixer[Nothing]):
         experts: Size = 8
         active: Size = 2  # experts per token
         expert: AnyExpert = Gated.Config()
-        router: AnyRouter = Softmax()
+        router: AnyRouter = SoftmaxRouter()
         shared: Shared | None = None
         balance: Annotated[float, Strict(), Ge(0)] = 0.0  # how much `balance` counts in the loss
 
@@ -69,9 +69,15 @@ class Experts(Mixer[Nothing]):
             small, plain = Gated.Config(hidden=7), FeedForward.Config(hidden=7)
             return (
                 cls(experts=4, expert=small),
-                cls(experts=3, active=1, expert=plain, router=Softmax(renormalised=False), balance=0.01),
+                cls(experts=3, active=1, expert=plain, router=SoftmaxRouter(renormalised=False), balance=0.01),
                 cls(experts=2, active=2, expert=small, shared=Shared(expert=plain, gated=True)),
-                cls(experts=6, active=3, expert=small, router=Grouped(groups=3, kept=2, scale=2.5), shared=Shared()),
+                cls(
+                    experts=6,
+                    active=3,
+                    expert=small,
+                    router=GroupedRouter(groups=3, kept=2, scale=2.5),
+                    shared=Shared(),
+                ),
             )
 
     def __init__(self, config: Config, width: int) -> None:
@@ -82,7 +88,7 @@ class Experts(Mixer[Nothing]):
         self.shared = None if config.shared is None else config.shared.expert.build(width)
         gated = config.shared is not None and config.shared.gated
         self.shared_gate = nn.Linear(width, 1, bias=False) if gated else None
-        self.router = Look()  # its scores [B, T, experts]
+        self.router = Look()  # its logits [B, T, experts]
 
     def spec(self) -> Nothing:
         return ()
@@ -110,7 +116,8 @@ class Experts(Mixer[Nothing]):
         made = [
             cast(Positionwise, module).alone(part)
             for module, part in zip(self.experts, parts, strict=True)
-            if part.shape[0] or self.training  # who learns gets a gradient of zero, not none: processes must agree
+            if part.shape[0]
+            or self.training  # an expert in training gets a gradient of zero, not none: processes must agree
         ]
         back = torch.empty_like(place).scatter_(0, place, torch.arange(len(place), device=place.device))
         chosen = torch.cat(made).index_select(0, back).view(*choice.shape, -1)  # [n, active, D]
@@ -139,9 +146,9 @@ def balance(seen: Sequence[Routing]) -> Tensor:
     f_e is the share of tokens that have e among their k experts, p_e the mean of its softmax (Fedus et al. 2022,
     eq. 4 to 6). f_e has no gradient, p_e has.
     """
-    scores = torch.cat([said.scores for said in seen]) if seen else torch.zeros(0, 0)
-    if not scores.numel():
+    logits = torch.cat([said.logits for said in seen]) if seen else torch.zeros(0, 0)
+    if not logits.numel():
         raise InputError("nothing was routed: run a model with experts inside `with routed(model) as seen`")
-    share = probabilities(scores).mean(0)
+    share = probabilities(logits).mean(0)
     used = torch.bincount(torch.cat([said.choice for said in seen]).flatten(), minlength=len(share)).to(share)
-    return len(share) * (used / len(scores) * share).sum()
+    return len(share) * (used / len(logits) * share).sum()

@@ -1,4 +1,4 @@
-"""A step of iterative shrinkage and thresholding: tokens are rewritten as sparse codes, none of them negative."""
+"""CRATE's feed-forward, a step of ISTA (iterative shrinkage and thresholding), and the coding rate that it lowers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from ...core.config import Number, Positive
 from ...core.contract import MixerConfig, Where
 from ..look import Look
 from .mlp import Nothing, Positionwise, PositionwiseConfig
+
+PRECISION = 0.1  # ε: how far a decoded vector may lie from its own, as the authors of CRATE measure
 
 
 class Ista(Positionwise):
@@ -50,3 +52,23 @@ class Ista(Positionwise):
         y = self.alone(x)
         self.sparsity(lambda: (y != 0).to(y.dtype).mean(-1))
         return y, state
+
+
+def coding_rate(x: Tensor, real: Tensor | None = None, *, precision: float = PRECISION) -> Tensor:
+    """R(Z) = ½ log det( I + d / (N ε²) · Zᵀ Z ) for N vectors of d channels, in nats: few if they span little.
+
+    Ma et al. 2007; Yu et al. 2023, eq. 2. Vectors that are not `real` [..., N] do not count. [..., N, d] -> [...]
+    """
+    size = x.shape[-1]
+    if real is not None:
+        x = x.masked_fill(~real[..., None], 0)
+    count = torch.full(x.shape[:-2], x.shape[-2], device=x.device) if real is None else real.sum(-1)
+    share = size / (count.clamp(min=1).to(x.dtype) * precision**2)
+    spread = x.mT @ x * share[..., None, None]
+    rate: Tensor = 0.5 * torch.linalg.slogdet(torch.eye(size, dtype=x.dtype, device=x.device) + spread).logabsdet
+    return rate
+
+
+def unit(x: Tensor) -> Tensor:
+    """Vectors of length one: only their directions count. [..., d]"""
+    return F.normalize(x, dim=-1)

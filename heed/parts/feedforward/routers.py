@@ -1,7 +1,7 @@
-"""Routers: which experts a token goes to, and how much each of them counts.
+"""Routers of a mixture of experts: which experts a token goes to, and how much each of them counts.
 
-A router scores every expert for every token. Choice and weights follow from the scores in float32 at least: a rounding
-there would send a token to another expert.
+A router gives every token a logit for every expert. Choice and weights follow from the logits in float32 at least: a
+rounding there would send a token to another expert.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from torch import Tensor, nn
 
 from ...core.config import Config, Flag, OneOf, Positive, Size
 from ...core.errors import ConfigError
+from ...core.tables import later
 
 
 class Routing(NamedTuple):
     """What a router says of n tokens."""
 
-    scores: Tensor  # [n, experts]
+    logits: Tensor  # [n, experts]
     choice: Tensor  # [n, active] which experts
     weight: Tensor  # [n, active] how much each of them counts
 
@@ -42,21 +43,21 @@ class Router(nn.Module):
         self.scores = nn.Linear(width, experts, bias=False)
 
     @abstractmethod
-    def choose(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+    def choose(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Which experts, and how much each counts. [n, experts] -> [n, active] twice"""
 
     def forward(self, x: Tensor) -> Routing:
         """The way of each token. [n, width]"""
-        scores = self.scores(x)
-        return Routing(scores, *self.choose(scores))
+        logits = self.scores(x)
+        return Routing(logits, *self.choose(logits))
 
     if TYPE_CHECKING:  # nn.Module's own __call__ is untyped
 
         def __call__(self, x: Tensor) -> Routing: ...
 
 
-class Softmax(RouterConfig):
-    """p = softmax(s); the likeliest experts, each with its p (Shazeer et al. 2017; one of them: Switch, Fedus 2022).
+class SoftmaxRouter(RouterConfig):
+    """p = softmax(s); the top experts, each with its p (Shazeer et al. 2017; one of them: Switch, Fedus 2022).
 
     `renormalised` divides by the sum of the chosen, so that they count one together (Mixtral, Jiang et al. 2024).
     """
@@ -65,10 +66,10 @@ class Softmax(RouterConfig):
     renormalised: Flag = True
 
     def build(self, width: int, experts: int, active: int) -> Router:
-        return _Softmax(self, width, experts, active)
+        return _SoftmaxRouter(self, width, experts, active)
 
 
-class Grouped(RouterConfig):
+class GroupedRouter(RouterConfig):
     """p = sigmoid(s); experts come in `groups`, of which `kept` may be chosen from (DeepSeek-AI 2024, sec. 2.1.2).
 
     Experts are chosen by p + b, groups by the sum of their two best; b is a correction that keeps the load even without
@@ -88,23 +89,23 @@ class Grouped(RouterConfig):
         return self
 
     def build(self, width: int, experts: int, active: int) -> Router:
-        return _Grouped(self, width, experts, active)
+        return _GroupedRouter(self, width, experts, active)
 
 
-class _Softmax(Router):
-    def __init__(self, config: Softmax, width: int, experts: int, active: int) -> None:
+class _SoftmaxRouter(Router):
+    def __init__(self, config: SoftmaxRouter, width: int, experts: int, active: int) -> None:
         super().__init__(width, experts, active)
         self.renormalised = config.renormalised
 
-    def choose(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        weight, choice = probabilities(scores).topk(self.active, -1)
+    def choose(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        weight, choice = probabilities(logits).topk(self.active, -1)
         return choice, weight / weight.sum(-1, keepdim=True) if self.renormalised else weight
 
 
-class _Grouped(Router):
+class _GroupedRouter(Router):
     correction: Tensor  # b: moved by the load of each expert while training, not by a gradient
 
-    def __init__(self, config: Grouped, width: int, experts: int, active: int) -> None:
+    def __init__(self, config: GroupedRouter, width: int, experts: int, active: int) -> None:
         super().__init__(width, experts, active)
         size, left = divmod(experts, config.groups)
         if left or size < 2 or active > config.kept * size:
@@ -115,9 +116,9 @@ class _Grouped(Router):
         self.config = config
         self.register_buffer("correction", torch.zeros(experts))
 
-    def choose(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+    def choose(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         groups, kept = self.config.groups, self.config.kept
-        value = scores.to(_exact(scores.dtype)).sigmoid()
+        value = logits.to(_exact(logits.dtype)).sigmoid()
         wanted = (value + self.correction).view(len(value), groups, -1)  # [n, groups, size]
         best = wanted.topk(2, -1).values.sum(-1).topk(kept, -1).indices  # [n, kept]
         barred = torch.ones_like(wanted[..., 0], dtype=torch.bool).scatter(-1, best, False)
@@ -128,14 +129,17 @@ class _Grouped(Router):
         return choice, weight * self.config.scale
 
 
-def probabilities(scores: Tensor) -> Tensor:
+def probabilities(logits: Tensor) -> Tensor:
     """softmax(s), in float32 at least."""
-    return scores.softmax(-1, dtype=_exact(scores.dtype))
+    return logits.softmax(-1, dtype=_exact(logits.dtype))
 
 
 def _exact(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-ROUTERS: tuple[type[RouterConfig], ...] = (Softmax, Grouped)
+ROUTERS: tuple[type[RouterConfig], ...] = (SoftmaxRouter, GroupedRouter)
 AnyRouter = Annotated[RouterConfig, OneOf(lambda: ROUTERS)]
+
+if not TYPE_CHECKING:  # names of the last release
+    __getattr__, __dir__ = later(__name__, {}, renamed={"Softmax": "SoftmaxRouter", "Grouped": "GroupedRouter"})

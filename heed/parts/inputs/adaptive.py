@@ -1,7 +1,7 @@
 """Adaptive vocabularies: tokens in clusters, from common to rare, of which each has fewer channels than the one before.
 
 Token ids must fall with frequency, as those of a vocabulary sorted by counts do. Most tokens of a text are then of the
-first cluster, so that a loss looks at few of the others' weights, and most of the vocabulary has few.
+first cluster, so that a loss reads few of the others' weights, and most of the vocabulary has few.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from torch import Tensor, nn
 
 from ...core.config import Config, Flag, Size
 from ...core.errors import ConfigError
-from ..outputs.loss import NO_LABEL, Scorer
+from ..outputs.loss import NO_LABEL, LossHead
 
 
 class Adaptive(Config):
-    """Clusters of tokens, for embeddings (Baevski & Auli 2019) and scores (Grave et al. 2017) alike."""
+    """Clusters of tokens, for embeddings (Baevski & Auli 2019) and the softmax (Grave et al. 2017) alike."""
 
     cutoffs: tuple[Size, ...] = ()  # the first id of each cluster but the first
     shrink: Size = 4  # a cluster has so many times fewer channels than the one before; 1: all have the same
     size: Size | None = None  # channels of the first; None: as many as the stream has
-    tied: tuple[Flag, ...] = ()  # whose projections embeddings and scores share, cluster by cluster; if not named, not
+    tied: tuple[Flag, ...] = ()  # whose projections embeddings and logits share, cluster by cluster; if not named, not
 
     @model_validator(mode="after")
     def _ascending(self) -> Self:
@@ -71,7 +71,7 @@ class Adaptive(Config):
         return [(end - begin, size) for begin, end, size in zip(bounds, bounds[1:], sizes, strict=False)]
 
 
-class AdaptiveTable(nn.Module):
+class AdaptiveEmbedding(nn.Module):
     """E(w) = P_c E_c[w - begin_c] for a token w of cluster c (Baevski & Auli 2019).
 
     Rare tokens have few channels, and a matrix P_c that widens them.
@@ -108,13 +108,13 @@ class AdaptiveTable(nn.Module):
         return F.linear(found, self.widen[number]) if len(self.widen) else found
 
 
-class AdaptiveScores(Scorer):
+class AdaptiveSoftmax(LossHead):
     """log p(w) of all tokens w, cluster by cluster (Grave et al. 2017):
 
         log p(w) = head[w]                       of the first cluster,   head = log softmax( [W_0 ; T] P_0ᵀ x )
         log p(w) = head[tail_c] + tail_c[w]      of any other,         tail_c = log softmax( W_c P_cᵀ x )
 
-    where T has a row for each cluster but the first. With cutoffs at C common tokens of V, the scores of a token cost
+    where T has a row for each cluster but the first. With cutoffs at C common tokens of V, the logits of a token cost
     O(C·d), and those of a rare one its cluster's beside.
     """
 
@@ -132,7 +132,7 @@ class AdaptiveScores(Scorer):
         for matrix in self.narrow:
             nn.init.normal_(matrix, std=width**-0.5)
 
-    def tie(self, table: AdaptiveTable, *, weights: bool, projections: Sequence[bool]) -> None:
+    def tie(self, table: AdaptiveEmbedding, *, weights: bool, projections: Sequence[bool]) -> None:
         """Share with the embeddings: the weights of tokens, and the projections of some clusters."""
         for number, one in enumerate(table.tables if weights else ()):
             self.weights[number] = one.weight
@@ -142,11 +142,11 @@ class AdaptiveScores(Scorer):
 
     def forward(self, stream: Tensor) -> Tensor:
         """[..., width] -> [..., vocabulary]"""
-        head = self._scores(0, stream).log_softmax(-1)
+        head = self._logits(0, stream).log_softmax(-1)
         common = self.bounds[1]
         made = [head[..., :common]]
         for cluster in range(1, len(self.bounds) - 1):
-            made.append(head[..., common + cluster - 1, None] + self._scores(cluster, stream).log_softmax(-1))
+            made.append(head[..., common + cluster - 1, None] + self._logits(cluster, stream).log_softmax(-1))
         return torch.cat(made, -1)
 
     def nats(self, stream: Tensor, labels: Tensor) -> Tensor:
@@ -160,16 +160,16 @@ class AdaptiveScores(Scorer):
         inner = torch.tensor(self.bounds[1:-1], device=wanted.device, dtype=wanted.dtype)
         cluster = torch.bucketize(wanted, inner, right=True)
         first = torch.where(cluster == 0, wanted, self.bounds[1] + cluster - 1)
-        found = self._scores(0, x).log_softmax(-1).gather(1, first[:, None])[:, 0]
+        found = self._logits(0, x).log_softmax(-1).gather(1, first[:, None])[:, 0]
         for number in range(1, len(self.bounds) - 1):
             rows = (cluster == number).nonzero()[:, 0]
-            tail = self._scores(number, x[rows]).log_softmax(-1)
+            tail = self._logits(number, x[rows]).log_softmax(-1)
             found = found.index_add(0, rows, tail.gather(1, wanted[rows, None] - self.bounds[number])[:, 0])
         return found.new_zeros(labels.numel()).index_copy(0, real, -found).view(labels.shape)
 
-    def _scores(self, cluster: int, x: Tensor) -> Tensor:
+    def _logits(self, cluster: int, x: Tensor) -> Tensor:
         """Of the tokens of a cluster; for the first, of the other clusters behind them."""
         x = x @ self.narrow[cluster] if len(self.narrow) else x
         number, tokens = (cluster, slice(None)) if len(self.weights) > 1 else (0, slice(*self.bounds[cluster:][:2]))
-        scores = F.linear(x, self.weights[number][tokens], None if self.biases is None else self.biases[number][tokens])
-        return scores if cluster or self.tails is None else torch.cat((scores, self.tails(x)), -1)
+        logits = F.linear(x, self.weights[number][tokens], None if self.biases is None else self.biases[number][tokens])
+        return logits if cluster or self.tails is None else torch.cat((logits, self.tails(x)), -1)

@@ -1,4 +1,4 @@
-"""Fronts for sounds: from samples, or from a spectrogram, to a stream that has fewer frames than the sound.
+"""Audio embeddings: from samples, or from a spectrogram, to a stream that has fewer frames than the audio.
 
 Rows of different lengths are padded at their end like texts. What a convolution gives for a row does not depend on what
 stands beside it: before each one the padding is zero, which is what it would see at the end of the row alone.
@@ -29,11 +29,11 @@ EPS = 1e-5  # of the norms between convolutions
 
 
 class SoundConfig(Config):
-    """How to build a front for sounds."""
+    """How to build the embeddings of audio."""
 
     @abstractmethod
     def build(self, width: int, dropout: float) -> AudioEmbeddings:
-        """The front of a stream of this width."""
+        """The embeddings of a stream of this width."""
 
 
 class AudioEmbeddings(Embeddings):

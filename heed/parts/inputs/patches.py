@@ -150,7 +150,7 @@ class PatchEmbeddings(Embeddings):
             )
 
 
-class Merging(nn.Module):
+class PatchMerging(nn.Module):
     """Two by two neighbours become one token of twice the width: W·norm( [a; b; c; d] ) (Liu et al. 2021, sec. 3.1).
 
     The four are taken down the first column, then down the second; a grid of odd sides is filled up with zeros.

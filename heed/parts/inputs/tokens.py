@@ -1,4 +1,4 @@
-"""Fronts: from what a user has (tokens, an image, a sound) to the stream that mixers work on."""
+"""Input embeddings: from what a user has (tokens, an image, audio) to the hidden states that mixers work on."""
 
 from __future__ import annotations
 

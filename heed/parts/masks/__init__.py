@@ -1,7 +1,7 @@
-"""Which token may look at which: masks are values that combine with `&`, `|` and `-` and read `order`, never indices.
+"""Attention masks, who may look at whom: values that combine with `&`, `|` and `-` and read `order`, never indices.
 
 A mask says how far it reaches (so a window needs to remember only its window) and which pairs it allows. Whatever it
-allows, nobody looks at padding: `Padding` is part of every mask.
+allows, no token looks at padding: `Padding` is part of every mask.
 """
 
 from __future__ import annotations

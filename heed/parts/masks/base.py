@@ -71,7 +71,7 @@ class Mask(Config):
         return None
 
     def columns(self, keys: int) -> Tensor | None:
-        """Of the keys of orders 0 .. keys-1, all that anybody sees, if they are few: for each pattern. [P, m]"""
+        """Of the keys of orders 0 .. keys-1, all that any query sees, if they are few: for each pattern. [P, m]"""
         return None
 
     def check(self, query: Span, key: Span) -> None:
@@ -108,7 +108,7 @@ class Sight:
         return allowed if patterns in (1, heads) else allowed[:, torch.arange(heads, device=allowed.device) % patterns]
 
     def shown(self, heads: int) -> Tensor:
-        """Every pair, written out only where it must be: if the mask hides nobody, padding is all there is to hide.
+        """Every pair, written out only where it must be: if the mask hides no token, padding is all there is to hide.
 
         Padding as a query sees something then, which is blanked. [B or 1, heads or 1, T or 1, N]
         """
@@ -127,7 +127,7 @@ class Sight:
 
     @property
     def clear(self) -> bool:
-        """Known without looking: who looks only back meets no padding. There is none, or it ends both rows alike."""
+        """Known without looking: looking only back meets no padding. There is none, or it ends both rows alike."""
         return not self.key.span.padded or self.query.order is self.key.order
 
     @property
@@ -334,7 +334,7 @@ def _parts(kind: type[And | Or], mask: Mask) -> tuple[Mask, ...]:
 
 
 def _table() -> tuple[type[Mask], ...]:
-    from . import MASKS  # the whole package is there by the time that somebody asks
+    from . import MASKS  # the whole package is there by the time that it is asked for
 
     return MASKS
 

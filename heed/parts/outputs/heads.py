@@ -18,15 +18,15 @@ Pool: TypeAlias = Literal["first", "last", "mean", "max"]
 
 
 class LMHead(nn.Linear):
-    """cap · tanh( (W · scale·x + b) / cap ): scores of tokens, perhaps scaled (T5) and capped (Gemma 2)."""
+    """cap · tanh( (W · scale·x + b) / cap ): logits of tokens, perhaps scaled (T5) and capped (Gemma 2)."""
 
     def __init__(self, width: int, vocabulary: int, *, bias: bool, scale: float, cap: float | None) -> None:
         super().__init__(width, vocabulary, bias=bias)
         self.scale, self.cap = scale, cap
 
     def forward(self, x: Tensor) -> Tensor:
-        scores = super().forward(x * self.scale)
-        return scores if self.cap is None else self.cap * torch.tanh(scores / self.cap)
+        logits = super().forward(x * self.scale)
+        return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
 
 
 class HeadConfig(Config):
@@ -82,8 +82,8 @@ class Masked(Head):
     def forward(self, stream: Tensor, where: Stamps) -> Tensor:
         if self.transform is not None and self.activation is not None:
             stream = activate(self.activation, self.transform(stream))
-        scores: Tensor = self.scores(stream if self.norm is None else self.norm(stream))
-        return scores
+        logits: Tensor = self.scores(stream if self.norm is None else self.norm(stream))
+        return logits
 
 
 class Pooled(Head):
@@ -111,11 +111,11 @@ class Pooled(Head):
 
     def forward(self, stream: Tensor, where: Stamps) -> Tensor:
         vector = self.vector(stream, where)
-        scores: Tensor = vector if self.scores is None else self.scores(vector)
-        return scores
+        logits: Tensor = vector if self.scores is None else self.scores(vector)
+        return logits
 
     def vector(self, stream: Tensor, where: Stamps) -> Tensor:
-        """What the scores are made of. [B, D]"""
+        """What the logits are made of. [B, D]"""
         vector = pooled(self.pool, stream, where)
         vector = vector if self.norm is None else self.norm(vector)
         if self.transform is None or self.activation is None:
@@ -139,12 +139,12 @@ class Tagged(Head):
         self.scores = nn.Linear(width, config.labels, bias=config.bias)
 
     def forward(self, stream: Tensor, where: Stamps) -> Tensor:
-        scores: Tensor = self.scores(stream)
-        return scores
+        logits: Tensor = self.scores(stream)
+        return logits
 
 
 class Spans(Head):
-    """Where does the answer begin, and where does it end? Two scores per token (Devlin et al. 2019, sec. 4.2)."""
+    """Where does the answer begin, and where does it end? Two logits per token (Devlin et al. 2019, sec. 4.2)."""
 
     class Config(HeadConfig):
         kind: Literal["spans"] = "spans"
@@ -158,8 +158,8 @@ class Spans(Head):
         self.scores = nn.Linear(width, 2, bias=config.bias)
 
     def forward(self, stream: Tensor, where: Stamps) -> Tensor:
-        scores: Tensor = self.scores(stream)
-        return scores
+        logits: Tensor = self.scores(stream)
+        return logits
 
 
 class Replaced(Head):
@@ -179,8 +179,8 @@ class Replaced(Head):
         self.scores = nn.Linear(width, 1)
 
     def forward(self, stream: Tensor, where: Stamps) -> Tensor:
-        scores: Tensor = self.scores(activate(self.activation, self.transform(stream)))
-        return scores.squeeze(-1)
+        logits: Tensor = self.scores(activate(self.activation, self.transform(stream)))
+        return logits.squeeze(-1)
 
 
 def pooled(pool: Pool, stream: Tensor, where: Stamps) -> Tensor:

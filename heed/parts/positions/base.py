@@ -1,6 +1,6 @@
 """What a position code is: it adds to the input, it rotates queries and keys, or it adds a term to the scores.
 
-All of them read `position`, the place of a token in the text, from its stamps; nobody counts columns. So a code gives
+All of them read `position`, the place of a token in the text, from its stamps; columns are not counted. So a code gives
 the same numbers for a whole sequence, for its pieces, for ragged rows and for the blocks of a window.
 """
 

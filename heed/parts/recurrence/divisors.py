@@ -18,8 +18,7 @@ from ...core.config import Config, OneOf, Size
 from ...core.contract import Where
 from ...core.spec import Dim, Entries, Slot, Spec
 from ...core.state import Cell, Log, State, remember
-from ..segments.folded import folded
-from ..segments.segmented import Segmented
+from ..segments.segmented import Segmented, folded
 from .decay import chunked, entering
 
 LARGEST = 5e4  # a sum of scores counts as at most this
@@ -34,7 +33,7 @@ class Made(NamedTuple):
     fade: Tensor  # log γ [1, 1, H]
 
     @property
-    def slope(self) -> Tensor:
+    def log_decay(self) -> Tensor:
         """log γ, as what ages are multiplied by. [H, 1, 1]"""
         return self.fade[0, 0, :, None, None]
 
@@ -95,7 +94,7 @@ class Summed(DivisorConfig):
         seen, kept = remember(cast("Log | None", state), where, made.key.detach())
         age = where.order[:, None, :, None] - seen.order[:, None, None, :]  # [B, 1, T, N]
         hidden = (age < 0) | ~seen.real[:, None, None]
-        decay = (made.slope * age).masked_fill(hidden, -torch.inf).exp().to(made.key)  # [B, H, T, N]
+        decay = (made.log_decay * age).masked_fill(hidden, -torch.inf).exp().to(made.key)  # [B, H, T, N]
         root = decay.sum(-1).clamp(min=1).sqrt()
         score = torch.einsum("bthd,bnhd->bhtn", made.query.detach(), seen.parts[0]) * decay
         total = (score.abs().sum(-1) / root).clamp(1, LARGEST)
@@ -130,7 +129,7 @@ class Chunkwise(DivisorConfig):
         query, key, value = (segments.put(x).transpose(2, 3) for x in (asked, *seen.parts))  # [B, S, H, C, *]
         place = torch.arange(self.chunk, device=key.device)
         age = place[:, None] - place
-        decay = (made.slope * age).masked_fill(age < 0, -torch.inf).exp().to(key)  # [H, C, C]
+        decay = (made.log_decay * age).masked_fill(age < 0, -torch.inf).exp().to(key)  # [H, C, C]
         root = decay.sum(-1).sqrt()  # [H, C]
         inner = ((query @ key.mT).abs() * decay).sum(-1) / root  # [B, S, H, C]
         past = self._past(made, key, value, cell)
@@ -146,7 +145,7 @@ class Chunkwise(DivisorConfig):
         """The matrix before each chunk and after the last. [B, S, H, C, *] -> [B, S + 1, H, d, e]"""
         rows, _, heads, _, size = key.shape
         first = key.new_zeros(rows, heads, size, value.shape[-1]) if cell is None else cell.take()[0]
-        left = (made.slope[:, 0] * torch.arange(self.chunk - 1, -1, -1, device=key.device)).exp().to(key)  # [H, C]
+        left = (made.log_decay[:, 0] * torch.arange(self.chunk - 1, -1, -1, device=key.device)).exp().to(key)  # [H, C]
         added = ((key * left.unsqueeze(-1)).mT @ value).transpose(1, 2)  # [B, H, S, d, e]
         before, after = entering(added.flatten(3), made.fade.transpose(1, 2) * self.chunk, first.flatten(2))
         return torch.cat((before, after.unsqueeze(2)), 2).view(rows, heads, -1, *first.shape[2:]).transpose(1, 2)

@@ -23,7 +23,7 @@ AnyTurn = Annotated[
 ]  # keys are not kept: they only turn
 
 
-class RetainedConfig(MixerConfig):
+class RetentionBaseConfig(MixerConfig):
     """Sizes, and what stands around the recurrence."""
 
     heads: Size = 4
@@ -44,12 +44,12 @@ class RetainedConfig(MixerConfig):
         return self.head_size or per_head(width, self.heads, "; or set head_size")
 
 
-class Retained(Mixer[S]):
+class RetentionBase(Mixer[S]):
     """Queries, keys and values by heads; then  W_o ( silu(W_g x) ⊙ norm_h(y) )."""
 
     reach = Reach(None, 0)
 
-    def __init__(self, config: RetainedConfig, width: int) -> None:
+    def __init__(self, config: RetentionBaseConfig, width: int) -> None:
         super().__init__()
         self.heads, self.head_size = Dim("heads", config.heads), Dim("head_size", config.size(width))
         self.value_size = Dim("value_size", config.value_size or self.head_size)

@@ -118,7 +118,7 @@ class _Again(torch.autograd.Function):
         return y, *state
 
     @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         twice = torch.is_grad_enabled()
         with torch.enable_grad():
             given = [
@@ -126,7 +126,7 @@ class _Again(torch.autograd.Function):
             ]  # one may depend on another: here it does not
             y, state = ctx.step(tuple(given[: ctx.parts]), ctx.count, *given[ctx.parts :])
         learns = [tensor for tensor in given if tensor.requires_grad]
-        found = iter(torch.autograd.grad((y, *state), learns, slopes, create_graph=twice, allow_unused=True))
+        found = iter(torch.autograd.grad((y, *state), learns, gradients, create_graph=twice, allow_unused=True))
         return None, None, None, *(next(found) if tensor.requires_grad else None for tensor in given)
 
 
@@ -141,12 +141,12 @@ class _Scan(torch.autograd.Function):
         return states
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         decay, states, start = ctx.saved_tensors
         decay = decay.conj()
         tokens = decay.shape[1]
         reverse = torch.arange(tokens, 0, -1, device=decay.device) % tokens  # the first one meets zeros
-        late = scan(decay.index_select(1, reverse), slope.flip(1), torch.zeros_like(start)).flip(1)
+        late = scan(decay.index_select(1, reverse), gradient.flip(1), torch.zeros_like(start)).flip(1)
         steep = (late * before(states, start).conj()).sum_to_size(decay.shape)
         return steep, late, decay[:, 0] * late[:, 0]
 

@@ -1,7 +1,8 @@
-"""Tokens arranged by segments: what belongs to segment s of a row stands in row s of a grid, each at its own place."""
+"""Segments and chunks of a sequence as a grid: segment s of a row is row s of it, each token at its place."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,7 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ...core.spec import Slot
 from ...core.stamps import Stamps
+from ...core.state import Cell, Log, Seen
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,3 +99,17 @@ class Segmented:
         """Where an entry stands in its row of the grid; behind the end if it is padding. [B, N]"""
         order = self.stamps.order - (self.first * self.length)[:, None]
         return torch.where(self.stamps.real, order, self.count * self.length)
+
+
+def folded(past: Sequence[Tensor], segments: Segmented, seen: Seen, kept: Log, slot: Slot) -> tuple[Cell, Log]:
+    """What is kept after a call: each row has what its closed segments leave behind, and the entries of the open one.
+
+    `past` is that before each segment of the grid and after the last, [B, S + 1, ...] each; `seen` is what the call saw
+    of open segments, its own tokens included, `kept` the log that `remember` gave, of this `slot`.
+    """
+    if segments.settled or not bool(segments.closed.any()):
+        return Cell(*(part[:, 0] for part in past)), kept
+    rows = torch.arange(len(seen.order), device=seen.order.device)
+    opened = Stamps(seen.order.masked_fill(~segments.open, -1), seen.position)
+    _, log = Log.empty(slot, len(rows), seen.order.device).append(opened, *seen.parts)
+    return Cell(*(part[rows, segments.closed] for part in past)), log

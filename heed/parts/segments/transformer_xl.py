@@ -1,15 +1,19 @@
-"""Segments with a memory, side by side: each is a row of queries beside the keys that it recalls and its own."""
+"""Transformer-XL segments, side by side: each is a row of queries beside the keys of its memory and its own."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from ...core.stamps import Span, Stamps
+
+HELD = 1 << 20  # numbers that a pass holds at once: as many as stay in a cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +57,7 @@ class Recalled:
         """The way back. [B·S, length, ...] -> [B, T, ...]"""
         flat = y.reshape(-1, self.count * self.length, *y.shape[2:])
         if self.where.span.run:
-            embeddings = self._front(self.where, 0)
-            return _moved(flat, -embeddings, self.where.shape[1])
+            return _moved(flat, -self._first_place(self.where, 0), self.where.shape[1])
         place = self._places(self.where, 0).clamp(max=flat.shape[1] - 1)
         return flat[torch.arange(len(flat), device=y.device)[:, None], place]
 
@@ -90,13 +93,13 @@ class Recalled:
         """Entries in a line of places that starts `before` orders before the first segment. [B, before + S·L, ...]"""
         size = before + self.count * self.length
         if stamps.span.run and self.where.span.run:
-            return _moved(x, self._front(stamps, before), size)
+            return _moved(x, self._first_place(stamps, before), size)
         place = self._places(stamps, before)
         source = place.new_full((len(x), size + 1), x.shape[1])
         source = source.scatter(1, place, torch.arange(x.shape[1], device=x.device).expand_as(place))[:, :size]
         return _moved(x, 0, x.shape[1] + 1)[torch.arange(len(x), device=x.device)[:, None], source]
 
-    def _front(self, stamps: Stamps, before: int) -> int:
+    def _first_place(self, stamps: Stamps, before: int) -> int:
         """At which place of the line the first column of a run stands; less than 0 if before it."""
         return stamps.span.first - int(self.begin) + before
 
@@ -106,6 +109,18 @@ class Recalled:
         return torch.where(stamps.real & (place >= 0) & (place < size), place, size)
 
 
-def _moved(x: Tensor, embeddings: int, size: int) -> Tensor:
-    """`embeddings` columns of zeros before `x`, or so many less of it, and `size` columns in all. [B, N, ...]"""
-    return F.pad(x, (0, 0) * (x.dim() - 2) + (embeddings, size - embeddings - x.shape[1]))
+def _moved(x: Tensor, before: int, size: int) -> Tensor:
+    """`before` columns of zeros in front of `x`, or so many less of it, and `size` columns in all. [B, N, ...]"""
+    return F.pad(x, (0, 0) * (x.dim() - 2) + (before, size - before - x.shape[1]))
+
+
+def in_passes(form: Callable[..., Tensor], numbers: int, *given: Tensor) -> Tensor:
+    """`form(*given)`, whose row r depends on row r of what is given alone, where a row takes so many `numbers`.
+
+    For the gradient every pass is computed again.
+    """
+    rows, some = given[0].shape[0], max(1, HELD // max(1, numbers))
+    if some >= rows:
+        return form(*given)
+    again, parts = torch.is_grad_enabled(), zip(*(torch.split(x, some) for x in given), strict=True)
+    return torch.cat([checkpoint(form, *part, use_reentrant=False) if again else form(*part) for part in parts])

@@ -11,7 +11,7 @@ from ...mixers import LatentAttention
 from ...models import Decoder
 from ...parts.feedforward import Experts, Gated
 from ...parts.feedforward.experts import Shared
-from ...parts.feedforward.routers import Grouped
+from ...parts.feedforward.routers import GroupedRouter
 from ..formats.safetensors import Tensors
 from ..rename import Ignored, Same, Table
 from .skeleton import FEEDFORWARD, Skeleton, must_hold, projections
@@ -75,7 +75,7 @@ class DeepseekV3(Skeleton):
             experts=self.n_routed_experts,
             active=self.num_experts_per_tok,
             expert=Gated.Config(hidden=hidden, activation=self.hidden_act),
-            router=Grouped(
+            router=GroupedRouter(
                 groups=self.n_group,
                 kept=self.topk_group,
                 renormalised=self.norm_topk_prob,

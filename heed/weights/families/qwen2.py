@@ -9,7 +9,7 @@ from ...core.contract import MixerConfig
 from ...models import Decoder
 from ...parts.feedforward import Experts, Gated
 from ...parts.feedforward.experts import Shared
-from ...parts.feedforward.routers import Softmax
+from ...parts.feedforward.routers import SoftmaxRouter
 from ...parts.masks import Mask
 from ..formats.safetensors import Tensors
 from ..rename import Same, Table
@@ -90,7 +90,7 @@ class Sparse(Skeleton):
             experts=self.num_experts,
             active=self.num_experts_per_tok,
             expert=Gated.Config(hidden=self.moe_intermediate_size, activation=self.hidden_act),
-            router=Softmax(renormalised=self.norm_topk_prob),
+            router=SoftmaxRouter(renormalised=self.norm_topk_prob),
             shared=self.shared(),
             balance=self.router_aux_loss_coef if self.output_router_logits else 0.0,
         )

@@ -8,7 +8,7 @@ from ...core.config import Flag, Size
 from ...core.contract import MixerConfig
 from ...core.errors import ConfigError
 from ...parts.feedforward import Experts, FeedForward
-from ...parts.feedforward.routers import Softmax
+from ...parts.feedforward.routers import SoftmaxRouter
 from ..formats.safetensors import Tensors
 from ..rename import Same, Table
 from .base import Act
@@ -44,7 +44,9 @@ class SwitchTransformers(T5):
         if experts > len(tensors):
             raise ConfigError(f"it claims {experts} experts in the {side}, but there are {len(tensors)} tensors")
         dense = FeedForward.Config(hidden=self.d_ff, activation=self.dense_act_fn, bias=False)
-        sparse = Experts.Config(experts=self.num_experts, active=1, expert=dense, router=Softmax(renormalised=False))
+        sparse = Experts.Config(
+            experts=self.num_experts, active=1, expert=dense, router=SoftmaxRouter(renormalised=False)
+        )
         return tuple(sparse if router in tensors else dense for router in routers)
 
     def _scaled(self) -> bool:

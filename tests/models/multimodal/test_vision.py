@@ -20,7 +20,7 @@ from heed.models import ClipModel, ClipTextEncoder, Swin, VisionEncoder
 from heed.models.backbone import Backbone
 from heed.models.multimodal.swin import Stage
 from heed.models.multimodal.vision import Distilled
-from heed.parts.inputs.patches import Grid, Merging, PatchEmbeddings
+from heed.parts.inputs.patches import Grid, PatchEmbeddings, PatchMerging
 from heed.parts.layers.norms import LayerNorm
 from heed.parts.outputs.heads import Pooled
 from heed.parts.positions import Learned
@@ -175,7 +175,7 @@ def test_the_table_of_positions_is_stretched_like_a_picture() -> None:
 
 
 def test_merging_takes_two_by_two_and_fills_up() -> None:
-    merge = Merging(2).double()
+    merge = PatchMerging(2).double()
     x = images(1, 3 * 5, 2)
     y, where = merge(x, Grid.of(1, 3, 5))
     assert (where.height, where.width, y.shape) == (2, 3, (1, 6, 4))

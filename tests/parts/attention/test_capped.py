@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from heed.core.cases import slopes
+from heed.core.cases import gradients_of
 from heed.core.contract import Where
 from heed.core.stamps import Stamps
 from heed.mixers.attention import SAMPLE_MASKS
@@ -31,7 +31,9 @@ def equal(fast: Tensor, slow: Tensor, inputs: list[Tensor]) -> None:
     """Values and gradients."""
     target = torch.linspace(-1, 1, slow.numel(), dtype=slow.dtype).view_as(slow)
     for a, b in zip(
-        [fast, *slopes((fast * target).sum(), inputs)], [slow, *slopes((slow * target).sum(), inputs)], strict=True
+        [fast, *gradients_of((fast * target).sum(), inputs)],
+        [slow, *gradients_of((slow * target).sum(), inputs)],
+        strict=True,
     ):
         assert float((a - b).detach().abs().max()) <= EXACT * max(1.0, float(b.detach().abs().max()))
 

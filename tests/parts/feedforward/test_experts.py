@@ -14,7 +14,7 @@ from heed.models import Decoder
 from heed.parts.feedforward import FeedForward, Gated
 from heed.parts.feedforward.experts import Experts, Shared, balance, routed
 from heed.parts.feedforward.mlp import Positionwise
-from heed.parts.feedforward.routers import Grouped, Router, Routing, Softmax
+from heed.parts.feedforward.routers import GroupedRouter, Router, Routing, SoftmaxRouter
 from heed.parts.look import look
 
 WIDTH = 24
@@ -44,7 +44,7 @@ def expert(mixture: Experts, number: int) -> Positionwise:
 @pytest.mark.parametrize(("experts", "active"), [(4, 2), (3, 1), (2, 2)])
 @torch.no_grad()
 def test_softmax_routing_is_its_equation(experts: int, active: int, renormalised: bool) -> None:
-    router = Softmax(renormalised=renormalised)
+    router = SoftmaxRouter(renormalised=renormalised)
     mixture = built(experts=experts, active=active, router=router.dump(), expert=Gated.Config(hidden=7).dump())
     x = draw(2, 5, WIDTH)
     y, _ = mixture(x, WHERE)
@@ -60,7 +60,7 @@ def test_softmax_routing_is_its_equation(experts: int, active: int, renormalised
 @pytest.mark.parametrize("renormalised", [True, False])
 @torch.no_grad()
 def test_grouped_routing_is_its_equation(renormalised: bool) -> None:
-    router = Grouped(groups=3, kept=2, scale=2.5, renormalised=renormalised)
+    router = GroupedRouter(groups=3, kept=2, scale=2.5, renormalised=renormalised)
     shared = Shared(expert=FeedForward.Config(hidden=5), gated=True)
     mixture = built(experts=9, active=4, router=router.dump(), shared=shared.dump())
     correction = dict(mixture.named_buffers())["routes.correction"]
@@ -126,7 +126,7 @@ def test_balance_is_its_equation() -> None:
     model = Decoder.Config(vocabulary=7, width=WIDTH, depth=2, feedforward=Experts.Config(experts=3, active=2)).build()
     with routed(model) as said:
         model.double()(torch.tensor([[1, 2, 3], [4, 5, 6]]), Where.ragged([3, 2]))
-    rows = [(scores, choice) for one in said for scores, choice in zip(one.scores, one.choice, strict=True)]
+    rows = [(scores, choice) for one in said for scores, choice in zip(one.logits, one.choice, strict=True)]
     assert len(rows) == 2 * 5
     used = [sum(e in choice for _, choice in rows) / len(rows) for e in range(3)]
     mean = [sum(float(scores.detach().softmax(0)[e]) for scores, _ in rows) / len(rows) for e in range(3)]
@@ -152,7 +152,7 @@ def test_impossible_mixtures_are_refused() -> None:
     with pytest.raises(ConfigError, match="3 experts per token are more than there are, which is 2"):
         Experts.Config(experts=2, active=3)
     with pytest.raises(ConfigError, match="kept = 3 is more than there are groups, which is 2"):
-        Grouped(groups=2, kept=3)
+        GroupedRouter(groups=2, kept=3)
     for experts, active, groups in ((7, 2, 2), (4, 2, 4), (8, 5, 2)):
         with pytest.raises(ConfigError, match="groups must be equal and hold two experts at least"):
-            Experts.Config(experts=experts, active=active, router=Grouped(groups=groups)).build(WIDTH)
+            Experts.Config(experts=experts, active=active, router=GroupedRouter(groups=groups)).build(WIDTH)

@@ -9,7 +9,7 @@ from torch import Tensor
 from heed.core.contract import Where
 from heed.core.errors import ConfigError
 from heed.parts.feedforward import Ista
-from heed.parts.feedforward.coding_rate import coding_rate, unit
+from heed.parts.feedforward.ista import coding_rate, unit
 from heed.parts.layers.norms import LayerNorm
 from heed.parts.look import look
 from heed.parts.residual.wiring import Unrolled

@@ -9,7 +9,7 @@ from torch import Tensor
 from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError
 from heed.models import AdaptiveDecoder
-from heed.parts.inputs.adaptive import Adaptive, AdaptiveScores, AdaptiveTable
+from heed.parts.inputs.adaptive import Adaptive, AdaptiveEmbedding, AdaptiveSoftmax
 from heed.parts.outputs.loss import NO_LABEL, cross_entropy, headed_cross_entropy
 
 WIDTH, WORDS = 12, 17
@@ -24,10 +24,10 @@ CLUSTERS = {
 every = pytest.mark.parametrize("config", CLUSTERS.values(), ids=CLUSTERS)
 
 
-def built(config: Adaptive, *, bias: bool = True, tied: bool = True) -> tuple[AdaptiveTable, AdaptiveScores]:
+def built(config: Adaptive, *, bias: bool = True, tied: bool = True) -> tuple[AdaptiveEmbedding, AdaptiveSoftmax]:
     torch.manual_seed(5)
-    table = AdaptiveTable(config, WORDS, WIDTH).double()
-    scores = AdaptiveScores(config, WORDS, WIDTH, bias=bias).double()
+    table = AdaptiveEmbedding(config, WORDS, WIDTH).double()
+    scores = AdaptiveSoftmax(config, WORDS, WIDTH, bias=bias).double()
     scores.tie(table, weights=tied, projections=config.tied)
     for number in (scores.biases or ()) if bias else ():
         torch.nn.init.normal_(number)
@@ -102,14 +102,14 @@ def test_the_cheap_loss_is_the_loss_of_all_log_probabilities(config: Adaptive, s
 
 
 def test_common_labels_do_not_look_at_rare_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    scores = AdaptiveScores(Adaptive(cutoffs=(10,), shrink=1), 10_000, WIDTH, bias=False)
-    rows, inner = list[int](), scores._scores
+    scores = AdaptiveSoftmax(Adaptive(cutoffs=(10,), shrink=1), 10_000, WIDTH, bias=False)
+    rows, inner = list[int](), scores._logits
 
     def counted(cluster: int, x: Tensor) -> Tensor:
         rows.append(len(x) if cluster else 0)
         return inner(cluster, x)
 
-    monkeypatch.setattr(scores, "_scores", counted)
+    monkeypatch.setattr(scores, "_logits", counted)
     stream = torch.randn(1, 50, WIDTH)
     labels = torch.randint(10, (1, 50))
     labels[0, 3] = 4321
@@ -119,7 +119,7 @@ def test_common_labels_do_not_look_at_rare_words(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_table_has_fewer_numbers_than_a_plain_one() -> None:
-    table = AdaptiveTable(Adaptive(cutoffs=(20_000, 40_000), shrink=4), 200_000, 64)
+    table = AdaptiveEmbedding(Adaptive(cutoffs=(20_000, 40_000), shrink=4), 200_000, 64)
     held = sum(parameter.numel() for parameter in table.parameters())
     assert held == 20_000 * 64 + 20_000 * 16 + 160_000 * 4 + 64 * (64 + 16 + 4)
     assert held < 0.2 * 200_000 * 64
@@ -129,7 +129,7 @@ def test_what_is_tied_is_one_tensor() -> None:
     config = CLUSTERS["three widths"]
     model = AdaptiveDecoder.Config(vocabulary=WORDS, width=WIDTH, depth=1, adaptive=config).build()
     table = model.embeddings.table
-    assert isinstance(table, AdaptiveTable)
+    assert isinstance(table, AdaptiveEmbedding)
     assert [model.head.weights[n] is table.tables[n].weight for n in range(3)] == [True] * 3
     assert [model.head.narrow[n] is table.widen[n] for n in range(3)] == [False, True, True]
     model = AdaptiveDecoder.Config(vocabulary=WORDS, width=WIDTH, depth=1, adaptive=config, tied=False).build()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import heed
-from heed.core.cases import slopes
+from heed.core.cases import gradients_of
 from heed.core.contract import Where
 from heed.core.errors import ConfigError
 from heed.core.laws import LAWS, Case, Law
@@ -96,7 +96,7 @@ def test_every_mixer_takes_edited_layers(config: Any, change: Edit) -> None:
 def heard(mixer: Any, case: Case, weights: Mapping[str, Tensor]) -> set[str]:
     """The layers whose weights have a part in the output."""
     y, _ = mixer(case.x, case.where(0, case.x.shape[1]))
-    found = slopes(y.square().sum(), list(weights.values()))
+    found = gradients_of(y.square().sum(), list(weights.values()))
     return {name for name, slope in zip(weights, found, strict=True) if bool((slope != 0).any())}
 
 

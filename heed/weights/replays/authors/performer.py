@@ -11,7 +11,7 @@ from ....core.errors import WeightsError
 from ....parts.attention import linear as kernelised
 from ....parts.attention.attend import attend
 from ....parts.attention.linear import Sums
-from ....parts.attention.random_features import FlooredKernel, KernelConfig, ReluKernel
+from ....parts.attention.random_features import FeatureMapConfig, FlooredKernel, ReluKernel
 from ...formats.folder import CONFIG, INPUTS, Folder
 from ..inputs import Outputs
 
@@ -45,7 +45,7 @@ def _made(
     yield "exact_softmax_attention", attend(query, key, value).transpose(1, 2)
 
 
-def _features(kernel: KernelConfig, query: Tensor, key: Tensor, projection: Tensor) -> tuple[Tensor, Tensor]:
+def _features(kernel: FeatureMapConfig, query: Tensor, key: Tensor, projection: Tensor) -> tuple[Tensor, Tensor]:
     """Logarithms of the features of queries [B, T, H, 1, m] and of keys [B, N, H, m]."""
     quarter = query.shape[-1] ** -0.25
     real = torch.ones(key.shape[:2], dtype=torch.bool)

@@ -9,7 +9,7 @@ from ....core.contract import Where
 from ....core.errors import InputError, WeightsError
 from ....models import Decoder
 from ....parts.feedforward.experts import Experts, balance, routed
-from ....parts.feedforward.routers import Routing, Softmax
+from ....parts.feedforward.routers import Routing, SoftmaxRouter
 from ....parts.outputs.loss import NO_LABEL
 from ....parts.positions import Alibi
 from ...families.base import Family
@@ -59,7 +59,7 @@ def _scored(model: Decoder, family: Family, folder: Folder, tokens: Tensor) -> O
     made["last_hidden_state"] = padded.back(depths.streams[-1])
     made["logits"] = padded.back(model.head(depths.streams[-1]))
     experts = [part.config for part in model.modules() if isinstance(part, Experts)]
-    if any(isinstance(config.router, Softmax) for config in experts):
+    if any(isinstance(config.router, SoftmaxRouter) for config in experts):
         made["aux_loss"] = balance(said)
     if "labels" in folder.inputs:
         labels = torch.nn.functional.pad(sequence(folder, "labels")[:, 1:], (0, 1), value=NO_LABEL)

@@ -1,7 +1,7 @@
-// RWKV's weighted means over many tokens: sums of exponentials, divided by the largest of them.
+// WKV, the recurrence of RWKV, over many tokens and back: sums of exponentials, divided by the largest of them.
 #include "scan.h"
 
-struct Means {
+struct Wkv {
   int64_t rows, tokens, channels, chunk;
   const int64_t* ends;        // tokens of each row; none: all are tokens
   const float *key, *value;   // [rows, tokens, D]
@@ -9,7 +9,7 @@ struct Means {
   float* states;  // above, below and their level, before every chunk and after the last one [rows, chunks + 1, 3, D]
 };
 
-struct MeansSlopes {
+struct WkvGradients {
   const float *y, *last;        // given; `last` [rows, 2, D]
   float *key, *value, *start;
   float *fade, *bonus;          // zeros, one of them for each thread: sums over tokens
@@ -36,11 +36,11 @@ struct Token {
 
 // Some channels of a row.
 struct Lane {
-  const Means& m;
+  const Wkv& m;
   Channels of;
   Float fade, bonus;
   int64_t row, real;
-  Lane(const Means& means, int64_t r, int64_t vector)
+  Lane(const Wkv& means, int64_t r, int64_t vector)
       : m(means), of(channels_of(vector, m.channels)), fade(of.of(m.fade)), bonus(of.of(m.bonus)), row(r),
         real(m.ends ? m.ends[r] : m.tokens) {}
 
@@ -61,7 +61,7 @@ struct Lane {
     }
     return sums;
   }
-  // What is said of padding.
+  // Padding gives zeros.
   void blank(int64_t chunk, float* y) const {
     for (int64_t t = std::max(chunk * m.chunk, real); t < end(chunk); ++t) of.into(y + token(t), spread(0.0f));
   }
@@ -72,12 +72,12 @@ Float mean(const Sums& found, const Shares& s, Float value, Float* below) {
   return div(fma(s.old, found.above, mul(s.own, value)), *below);
 }
 
-// Slopes of some channels: of the sums after a chunk, then of those before it; and of what is the same for all tokens.
+// Gradients of some channels: of the sums after a chunk, then of those before it; and of what is the same for all tokens.
 struct Late { Float above, below, fade, bonus; };
 
 // A chunk on the way back, with room for its tokens.
-void back(const Lane& lane, int64_t chunk, const MeansSlopes& slopes, Token* tokens, Late& late) {
-  const Means& m = lane.m;
+void back(const Lane& lane, int64_t chunk, const WkvGradients& grads, Token* tokens, Late& late) {
+  const Wkv& m = lane.m;
   const Channels& of = lane.of;
   const int64_t begin = chunk * m.chunk;
   lane.walk(chunk, [=](int64_t t, const Sums& found, const Shares& shares, Float) {
@@ -89,24 +89,24 @@ void back(const Lane& lane, int64_t chunk, const MeansSlopes& slopes, Token* tok
     const Shares& s = tokens[t - begin].shares;
     const Float value = of.of(m.value + lane.token(t));
     Float below;
-    const Float y = mean(found, s, value, &below), slope = div(of.of(slopes.y + lane.token(t)), below);
-    const Float own = mul(s.own, mul(slope, sub(value, y)));  // of the exponents of its own share, of the weight, of the decay
+    const Float y = mean(found, s, value, &below), grad = div(of.of(grads.y + lane.token(t)), below);
+    const Float own = mul(s.own, mul(grad, sub(value, y)));  // of the exponents of its own share, of the weight, of the decay
     const Float weight = mul(s.weight, fma(late.above, value, late.below));
     const Float decay = mul(s.decay, fma(late.above, found.above, mul(late.below, found.below)));
-    of.into(slopes.key + lane.token(t), add(own, weight));
-    of.into(slopes.value + lane.token(t), fma(s.own, slope, mul(s.weight, late.above)));
+    of.into(grads.key + lane.token(t), add(own, weight));
+    of.into(grads.value + lane.token(t), fma(s.own, grad, mul(s.weight, late.above)));
     to_bonus = add(to_bonus, own), to_fade = add(to_fade, decay);
-    const Float above = mul(s.old, slope);
+    const Float above = mul(s.old, grad);
     late.above = fma(s.decay, late.above, above), late.below = sub(mul(s.decay, late.below), mul(above, y));
   }
   late.fade = add(late.fade, to_fade), late.bonus = add(late.bonus, to_bonus);
-  lane.blank(chunk, slopes.key), lane.blank(chunk, slopes.value);
+  lane.blank(chunk, grads.key), lane.blank(chunk, grads.value);
 }
 
 }  // namespace
 
-extern "C" void heed_wkv(const Means* given, float* y, int32_t threads) {
-  const Means& m = *given;
+extern "C" void heed_wkv(const Wkv* given, float* y, int32_t threads) {
+  const Wkv& m = *given;
   together(threads, [&](Team team) {
     by_row(team, m.rows, m.channels, [&](int64_t row, int64_t first, int64_t last) {
       for (int64_t chunk = 0; chunk < chunks_of(m.tokens, m.chunk); ++chunk)
@@ -125,8 +125,8 @@ extern "C" void heed_wkv(const Means* given, float* y, int32_t threads) {
   });
 }
 
-extern "C" void heed_wkv_back(const Means* given, const MeansSlopes* slopes, int32_t threads) {
-  const Means& m = *given;
+extern "C" void heed_wkv_back(const Wkv* given, const WkvGradients* grads, int32_t threads) {
+  const Wkv& m = *given;
   const int64_t D = m.channels;
   together(threads, [&](Team team) {
     std::vector<Token> tokens(m.chunk);
@@ -135,17 +135,17 @@ extern "C" void heed_wkv_back(const Means* given, const MeansSlopes* slopes, int
       late.clear();
       for (int64_t vector = first; vector < last; ++vector) {
         const Channels of = channels_of(vector, D);
-        const float* after = slopes->last + row * 2 * D;
+        const float* after = grads->last + row * 2 * D;
         late.push_back({of.of(after), of.of(after + D), spread(0.0f), spread(0.0f)});
       }
       for (int64_t chunk = chunks_of(m.tokens, m.chunk) - 1; chunk >= 0; --chunk)
         for (int64_t vector = first; vector < last; ++vector)
-          back(Lane(m, row, vector), chunk, *slopes, tokens.data(), late[vector - first]);
+          back(Lane(m, row, vector), chunk, *grads, tokens.data(), late[vector - first]);
       for (int64_t vector = first; vector < last; ++vector) {
         const Channels of = channels_of(vector, D);
         const Late& found = late[vector - first];
-        of.into(slopes->start + row * 2 * D, found.above), of.into(slopes->start + (row * 2 + 1) * D, found.below);
-        of.onto(slopes->fade + team.me * D, found.fade), of.onto(slopes->bonus + team.me * D, found.bonus);
+        of.into(grads->start + row * 2 * D, found.above), of.into(grads->start + (row * 2 + 1) * D, found.below);
+        of.onto(grads->fade + team.me * D, found.fade), of.onto(grads->bonus + team.me * D, found.bonus);
       }
     });
   });

@@ -1,8 +1,8 @@
-// Mamba's state space over many tokens: D channels of S numbers, whose decays depend on the token.
+// Mamba's selective scan over many tokens and back: D channels of S numbers, whose decays depend on the token.
 #include "scan.h"
 
 // h_t = exp(Δ_t A) ⊙ h_{t-1} + Δ_t u_t B_t, y_t = C_t·h_t, in D channels of S numbers.
-struct Space {
+struct SelectiveScan {
   int64_t rows, tokens, channels, numbers, chunk;
   const float *step, *input;   // Δ, u [rows, tokens, D]
   const float *write, *read;   // B, C [rows, tokens, S]
@@ -10,7 +10,7 @@ struct Space {
   float* states;               // before every chunk, and after the last one [rows, chunks + 1, S, D]
 };
 
-struct SpaceSlopes {
+struct SelectiveScanGradients {
   const float *y, *last;  // given; `last` [rows, S, D]
   float *step, *input, *start;
   float *write, *read, *rates;  // zeros, one of them for each thread: sums over channels, and over tokens
@@ -22,14 +22,14 @@ namespace {
 struct Near {
   std::vector<Float> rates, h;
   explicit Near(int64_t numbers) : rates(numbers), h(numbers) {}
-  void take(const Space& s, Channels of, const float* state) {
+  void take(const SelectiveScan& s, Channels of, const float* state) {
     for (size_t n = 0; n < h.size(); ++n) rates[n] = of.of(s.rates + n * s.channels), h[n] = of.of(state + n * s.channels);
   }
 };
 
 // Tokens begin .. end of some channels, from h on: each(t, n, decay, h) is told every state, done(token, y) every sum.
 template <class Each, class Done>
-void walk(const Space& s, int64_t row, int64_t begin, int64_t end, Channels of, Near& near, const Each& each, const Done& done) {
+void walk(const SelectiveScan& s, int64_t row, int64_t begin, int64_t end, Channels of, Near& near, const Each& each, const Done& done) {
   const Float* rates = near.rates.data();
   Float* h = near.h.data();
   const int64_t numbers = s.numbers;
@@ -59,17 +59,17 @@ void add_lanes(const Float* x, float* to, int64_t count) {
 }
 
 // The way back through one row's chunks, with this thread's sums.
-class SpaceBack {
+class SelectiveScanBack {
  public:
-  SpaceBack(const Space& space, const SpaceSlopes& slopes, int64_t thread)
-      : s(space), given(slopes), near_(s.numbers), states_((s.chunk + 1) * s.numbers), decays_(s.chunk * s.numbers),
+  SelectiveScanBack(const SelectiveScan& space, const SelectiveScanGradients& grads, int64_t thread)
+      : s(space), given(grads), near_(s.numbers), states_((s.chunk + 1) * s.numbers), decays_(s.chunk * s.numbers),
         write_(s.chunk * s.numbers), read_(s.chunk * s.numbers), rates_(s.numbers) {
     const int64_t tokens = s.rows * s.tokens * s.numbers;
     to_write_ = given.write + thread * tokens, to_read_ = given.read + thread * tokens;
     to_rates_ = given.rates + thread * s.numbers * s.channels;
   }
 
-  // `late` [vectors, S] is the slope of the state after the chunk, then of that before it.
+  // `late` [vectors, S] is the gradient of the state after the chunk, then of that before it.
   void chunk(int64_t row, int64_t number, int64_t first, int64_t last, Float* late) {
     const int64_t begin = number * s.chunk, end = std::min(begin + s.chunk, s.tokens), S = s.numbers;
     const float* start = s.states + (row * (chunks_of(s.tokens, s.chunk) + 1) + number) * S * s.channels;
@@ -93,17 +93,17 @@ class SpaceBack {
  private:
   void token(Channels of, int64_t token, int64_t at, Float* late) {
     const int64_t D = s.channels, S = s.numbers;
-    const Float step = of.of(s.step + token * D), u = of.of(s.input + token * D), slope = of.of(given.y + token * D);
+    const Float step = of.of(s.step + token * D), u = of.of(s.input + token * D), grad = of.of(given.y + token * D);
     const Float in = mul(step, u);
     const float *write = s.write + token * S, *read = s.read + token * S;
     const Float *before = states_.data() + at, *after = before + S, *decays = decays_.data() + at, *rates = near_.rates.data();
     Float *to_write = write_.data() + at, *to_read = read_.data() + at, *to_rates = rates_.data();
     Float to_in = spread(0.0f), to_step = spread(0.0f);
     for (int64_t n = 0; n < S; ++n) {
-      const Float all = fma(spread(read[n]), slope, late[n]);  // the slope of h
+      const Float all = fma(spread(read[n]), grad, late[n]);  // the gradient of h
       const Float old = mul(all, decays[n]), exponent = mul(old, before[n]);  // of the state before, and of Δ A
       late[n] = old;
-      to_read[n] = fma(after[n], slope, to_read[n]);
+      to_read[n] = fma(after[n], grad, to_read[n]);
       to_write[n] = fma(all, in, to_write[n]);
       to_in = fma(all, spread(write[n]), to_in);
       to_step = fma(exponent, rates[n], to_step);
@@ -113,8 +113,8 @@ class SpaceBack {
     of.into(given.input + token * D, mul(to_in, step));
   }
 
-  const Space& s;
-  const SpaceSlopes& given;
+  const SelectiveScan& s;
+  const SelectiveScanGradients& given;
   float *to_write_, *to_read_, *to_rates_;
   Near near_;
   std::vector<Float> states_, decays_;         // of a chunk, [chunk + 1, S] and [chunk, S]
@@ -123,8 +123,8 @@ class SpaceBack {
 
 }  // namespace
 
-extern "C" void heed_space(const Space* given, float* y, int32_t threads) {
-  const Space& s = *given;
+extern "C" void heed_selective_scan(const SelectiveScan* given, float* y, int32_t threads) {
+  const SelectiveScan& s = *given;
   const int64_t chunks = chunks_of(s.tokens, s.chunk), size = s.numbers * s.channels;
   together(threads, [&](Team team) {
     Near near(s.numbers);
@@ -143,11 +143,11 @@ extern "C" void heed_space(const Space* given, float* y, int32_t threads) {
   });
 }
 
-extern "C" void heed_space_back(const Space* given, const SpaceSlopes* slopes, int32_t threads) {
-  const Space& s = *given;
+extern "C" void heed_selective_scan_back(const SelectiveScan* given, const SelectiveScanGradients* grads, int32_t threads) {
+  const SelectiveScan& s = *given;
   const int64_t chunks = chunks_of(s.tokens, s.chunk), size = s.numbers * s.channels;
   together(threads, [&](Team team) {
-    SpaceBack back(s, *slopes, team.me);
+    SelectiveScanBack back(s, *grads, team.me);
     by_row(team, s.rows, s.channels, [&](int64_t row, int64_t first, int64_t last) {
       std::vector<Float> late((last - first) * s.numbers);
       const auto each = [&](const auto& work) {
@@ -155,9 +155,9 @@ extern "C" void heed_space_back(const Space* given, const SpaceSlopes* slopes, i
           for (int64_t n = 0; n < s.numbers; ++n)
             work(channels_of(vector, s.channels), row * size + n * s.channels, late[(vector - first) * s.numbers + n]);
       };
-      each([&](Channels of, int64_t at, Float& slope) { slope = of.of(slopes->last + at); });
+      each([&](Channels of, int64_t at, Float& grad) { grad = of.of(grads->last + at); });
       for (int64_t number = chunks - 1; number >= 0; --number) back.chunk(row, number, first, last, late.data());
-      each([&](Channels of, int64_t at, Float& slope) { of.into(slopes->start + at, slope); });
+      each([&](Channels of, int64_t at, Float& grad) { of.into(grads->start + at, grad); });
     });
   });
 }

@@ -1,4 +1,4 @@
-// Weights on large pages: memory that is read from end to end is read a fifth faster when its pages are 2 MiB, since
+// Weights on huge pages: memory that is read from end to end is read a fifth faster when its pages are 2 MiB, since
 // what fetches ahead stops at the end of a page. Linux alone; elsewhere, and where the system will not, nothing happens.
 #include <algorithm>
 #include <cstdint>
@@ -7,18 +7,18 @@
 #if defined(__linux__)
 #include <sys/mman.h>
 
-static constexpr uintptr_t LARGE = 2 << 20, APART = 256 << 10;
+static constexpr uintptr_t HUGE_PAGE = 2 << 20, APART = 256 << 10;
 #if !defined(MADV_COLLAPSE)
 #define MADV_COLLAPSE 25  // since Linux 6.1; older ones refuse
 #endif
 
 static bool advise(uintptr_t begin, uintptr_t end, int how) {
-  begin = (begin + LARGE - 1) / LARGE * LARGE, end = end / LARGE * LARGE;
+  begin = (begin + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE, end = end / HUGE_PAGE * HUGE_PAGE;
   return begin >= end || madvise((void*)begin, end - begin, how) == 0;
 }
 
 // What lies close together is one piece: a matrix may be smaller than a page.
-extern "C" void heed_large_pages(const int64_t* begins, const int64_t* sizes, int64_t count, int32_t now) {
+extern "C" void heed_huge_pages(const int64_t* begins, const int64_t* sizes, int64_t count, int32_t now) {
   std::vector<std::pair<uintptr_t, uintptr_t>> pieces;
   for (int64_t i = 0; i < count; ++i) pieces.push_back({(uintptr_t)begins[i], (uintptr_t)begins[i] + sizes[i]});
   std::sort(pieces.begin(), pieces.end());
@@ -32,5 +32,5 @@ extern "C" void heed_large_pages(const int64_t* begins, const int64_t* sizes, in
   }
 }
 #else
-extern "C" void heed_large_pages(const int64_t*, const int64_t*, int64_t, int32_t) {}
+extern "C" void heed_huge_pages(const int64_t*, const int64_t*, int64_t, int32_t) {}
 #endif
