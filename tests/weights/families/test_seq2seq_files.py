@@ -160,7 +160,7 @@ RECORDED = "hidden_states", "attentions"
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
 def test_what_was_recorded_is_replayed(kind: str, tmp_path: Path) -> None:
-    """Hidden states, weights, logits under the names of the reference; the loss of labels, shifted its way."""
+    """Hidden states, weights, logits under the reference's names; the loss of labels, which are shifted its way."""
     model = stored(made(kind), tmp_path)
     model.set_attn_implementation("eager")
     labels = ids(2, WRITTEN, VOCABULARY, seed=1)
