@@ -17,7 +17,7 @@ from benchmarks.quality import data_file, run_folder
 from benchmarks.report import Row, Target
 from heed.core.contract import Where
 from heed.kernels import written_out
-from heed.parts.layers.linears import Packed, Ternary
+from heed.parts.layers.bitnet import PackedTernaryLinear, TernaryLinear
 from heed.runs import Recipe, Run, find
 from heed.runs.convert import edited
 from heed.show.progress import Reporter
@@ -46,7 +46,7 @@ def rows(rounds: int | None) -> Iterator[Row]:
 def _trained(path: Path, changes: list[str]) -> tuple[Run, float]:
     settings = (f"training.{name}={STEPS}" for name in ("steps", "evaluate", "save"))
     outcome = train(Recipe.read(find("characters"), [*changes, *settings]), path, Reporter())
-    if not outcome.finished:  # somebody stopped it: its loss would be that of a model half trained, or of none
+    if not outcome.finished:  # it was stopped: its loss would be that of a model half trained, or of none
         raise SystemExit(f"the training in {path} was stopped at step {outcome.progress.step} of {STEPS}")
     run = outcome.run
     pipeline = run.recipe.task.pipeline(run.model(), run.tokenizer)
@@ -58,15 +58,17 @@ def _steps(run: Run) -> str:
 
 
 def _packed(run: Run, path: Path) -> Iterator[Row]:
-    """The same model in two bits: how large its ternary layers are, and how far its scores are off."""
+    """The same model in two bits: how large its ternary layers are, and how far its logits are off."""
     small, model = edited(run.path, path, edits.Packed()).model(), run.model()
-    bytes_ = sum(layer.weight.nbytes for layer in model.modules() if isinstance(layer, Ternary))
-    held = sum(layer.codes.nbytes + layer.scale.nbytes for layer in small.modules() if isinstance(layer, Packed))
+    bytes_ = sum(layer.weight.nbytes for layer in model.modules() if isinstance(layer, TernaryLinear))
+    held = sum(
+        layer.codes.nbytes + layer.scale.nbytes for layer in small.modules() if isinstance(layer, PackedTernaryLinear)
+    )
     what = "bytes of the ternary layers, packed; peer: float32"
     ratio = Figure.exact(held / bytes_, "×")
     yield Row(what, Figure.exact(held, "B"), Figure.exact(bytes_, "B"), ratio, Target(1 / 12))
     gap = Figure.exact(_apart(model, small, run.tokenizer.size), "")
-    yield Row("largest difference of scores, packed and rounded in every call", gap, target=Target(0.0, of="heed"))
+    yield Row("largest difference of logits, packed and quantised in every call", gap, target=Target(0.0, of="heed"))
 
 
 @torch.no_grad()

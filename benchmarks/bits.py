@@ -1,4 +1,4 @@
-"""Matrices of few bits, one token at a time: how many weights pass by per second.
+"""Quantised matrices, one token at a time: how many weights pass by per second.
 
 Several matrices take turns, more than the caches hold, so that weights come from memory as they do in a model.
 """
@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from benchmarks.measure import Figure, Runner, race, ratio
 from benchmarks.report import Row, Target
 from heed.kernels.hugepages import gathered
-from heed.parts.layers.linears import Grouped, Int8, Packed, Ternary
+from heed.parts.layers.bitnet import PackedTernaryLinear, TernaryLinear
+from heed.parts.layers.quantised import GroupedLinear, Int8Linear
 
 SIZE = 4096
 BYTES = 160 << 20  # of the matrices of a kind, together
@@ -25,9 +26,9 @@ def rows(rounds: int | None) -> Iterator[Row]:
     """Time per weight, beside 8 bits."""
     torch.manual_seed(0)
     kinds: dict[str, tuple[Callable[[nn.Linear], nn.Module], float, Target | None]] = {
-        "8 bits by rows": (Int8, 1.0, None),
-        "ternary, 2 bits": (lambda layer: Packed(Ternary(layer)), 0.25, Target(1 / 2.5)),
-        "4 bits by groups": (lambda layer: Grouped(layer, 4), 0.5625, None),
+        "8 bits by rows": (Int8Linear, 1.0, None),
+        "ternary, 2 bits": (lambda layer: PackedTernaryLinear(TernaryLinear(layer)), 0.25, Target(1 / 2.5)),
+        "4 bits by groups": (lambda layer: GroupedLinear(layer, 4), 0.5625, None),
         "float32": (lambda layer: layer, 4.0, None),
     }
     samples = race({name: _turns(make, each) for name, (make, each, _) in kinds.items()}, rounds or ROUNDS)
@@ -47,7 +48,7 @@ def _turns(make: Callable[[nn.Linear], nn.Module], each: float) -> Runner:
     layers = []
     for _ in range(count):
         layers.append(make(nn.Linear(SIZE, SIZE, bias=False)).eval())
-    held = [layer for layer in layers if isinstance(layer, Int8 | Packed | Grouped)]
+    held = [layer for layer in layers if isinstance(layer, Int8Linear | PackedTernaryLinear | GroupedLinear)]
     for layer, codes in zip(held, gathered([layer.codes for layer in held]), strict=True):
         layer.codes = codes
     x, turns = torch.randn(1, SIZE), cycle(layers)

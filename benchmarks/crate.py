@@ -75,15 +75,15 @@ def learn(rounds: int = ROUNDS) -> Outcome:
     for _ in range(rounds):
         for some in torch.split(torch.randperm(len(digits.images)), BATCH):
             optimizer.zero_grad()
-            torch.autograd.backward(F.cross_entropy(scores(model, digits.images[some]), digits.labels[some]))
+            torch.autograd.backward(F.cross_entropy(logits(model, digits.images[some]), digits.labels[some]))
             optimizer.step()
             schedule.step()
     with torch.no_grad():
-        right = scores(model.eval(), digits.unseen).argmax(-1) == digits.answers
+        right = logits(model.eval(), digits.unseen).argmax(-1) == digits.answers
     return Outcome(float(right.double().mean()), before, layerwise(model, digits.unseen))
 
 
-def scores(model: VisionEncoder, images: Tensor) -> Tensor:
+def logits(model: VisionEncoder, images: Tensor) -> Tensor:
     """Of the ten digits. [B, 10]"""
     seen = model.see(images)
     found: Tensor = model.heads["pooled"](seen.parts[0], seen)

@@ -56,12 +56,12 @@ def translation(rounds: int | None) -> Iterator[Row]:
     files = [f"data.{name}={data_file(f'mt/multi30k.{file}.en-de-fr.tsv.gz')}" for name, file in SPLITS.items()]
     with run_folder() as folder:
         outcome = train(Recipe.read(find("translation"), files), folder / "translation", Reporter())
-        scores = evaluate(outcome.run, splits=["test"])["test"]
+        metrics = evaluate(outcome.run, splits=["test"])["test"]
     minutes = outcome.progress.seconds / 60
     yield Row("minutes of training", Figure.exact(minutes, ""), target=Target(MINUTES, of="heed"))
-    bleu = Figure.exact(float(scores["bleu"]), "")
-    yield Row(f"BLEU on test2016 ({scores['signature']})", bleu, target=Target(36, of="heed", floor=True))
-    yield Row("chrF on test2016", Figure.exact(float(scores["chrf"]), ""))
+    bleu = Figure.exact(float(metrics["bleu"]), "")
+    yield Row(f"BLEU on test2016 ({metrics['signature']})", bleu, target=Target(36, of="heed", floor=True))
+    yield Row("chrF on test2016", Figure.exact(float(metrics["chrf"]), ""))
 
 
 SPLITS = {"train": "train", "valid": "valid", "test": "test2016"}

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ..core.contract import Mixer
-from ..core.interfaces import Writes
+from ..core.interfaces import LanguageModel
 from .diagnose import diagnosed
 from .foreign.adapt import Adapted, Ours, measured
 from .foreign.build import Recipe, copied, lively, recipe, rotations_of
@@ -51,7 +51,7 @@ def check(
     begun = perf_counter()
     name = str(target) if isinstance(target, str | Path) else _name(target)
     found = _found(target)
-    if isinstance(found, Mixer) and isinstance(found, Writes):
+    if isinstance(found, Mixer) and isinstance(found, LanguageModel):
         found = Own(found)
     kind = by_name(found, _name(found)) if adapter is None else Kind.ATTENTION
     if kind is not Kind.ATTENTION:

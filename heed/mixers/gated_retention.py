@@ -18,8 +18,7 @@ from ..parts.recurrence.retention import Retained, RetainedConfig
 
 
 class GatedRetention(Retained[Cell]):
-    """Every token weighs those before it by how well they answer and how much has faded since; how much, each token
-    and head decides from what it holds.
+    """Retention with a data-dependent decay: a linear recurrence whose decay every token and head predicts.
 
         y_i = W_o ( silu(W_g x_i) ⊙ norm( q_i S_i ) ),   S_i = γ_i S_{i-1} + k_iᵀ v_i / √d,   γ_i = σ(w_γ·x_i)^(1/τ)
 

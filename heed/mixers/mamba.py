@@ -26,8 +26,8 @@ Remembered: TypeAlias = "tuple[Cell, Cell]"  # the last inputs of the convolutio
 
 
 class Mamba(Mixer[Remembered]):
-    """A selective state space: every channel keeps `state` numbers that fade at their own rates; each token says how
-    long its step is, what it writes and what it reads, and a gate beside it lets through as much as it likes.
+    """A selective state space: per channel a diagonal linear recurrence whose step size, input and output vectors
+    depend on the token, after a short convolution and times a gate.
 
         h_i = exp(Δ_i A) ⊙ h_{i-1} + Δ_i B_i u_i,   y_i = W_o ((C_i·h_i + D u_i) ⊙ silu(z_i)),   A = -exp(log A) < 0
         u, z = W_i x,   u ← act(conv(u)),   B_i, C_i, δ_i = W_s u_i,   Δ_i = softplus(W_Δ δ_i + b)

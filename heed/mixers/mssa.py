@@ -15,13 +15,13 @@ from ..core.state import Log, Seen, remember
 from ..parts.attention.attend import attend, written_out
 from ..parts.attention.multihead import per_head
 from ..parts.feedforward.coding_rate import coding_rate, unit
-from ..parts.layers.linears import matrix_of
+from ..parts.layers.linear import matrix_of
 from ..parts.look import Look
 from ..parts.masks import AnyMask, Causal, Whole, Window
 
 
 class Mssa(Mixer[Log]):
-    """Tokens are projected onto a subspace per head, and each moves towards those that lie near it there.
+    """Attention of tokens projected onto one subspace per head; the projection is query, key and value at once.
 
         y_i = η Σ_h U_hᵀ Σ_j softmax_j(u_i·u_j / √p) u_j,   u = U_h x
 

@@ -23,7 +23,7 @@ Remembered: TypeAlias = "tuple[Cell, Cell, Cell]"  # the last token, both sums, 
 
 
 class Sums(NamedTuple):
-    """What is known of all tokens so far: exp(level) · above = Σ e^(k_j + ...) v_j, and the same `below` without v."""
+    """The state: exp(level) · above = Σ e^(k_j + ...) v_j, and the same `below` without v."""
 
     above: Tensor  # [B, D]
     below: Tensor
@@ -31,8 +31,8 @@ class Sums(NamedTuple):
 
 
 class Rwkv(Mixer[Remembered]):
-    """Time mixing of RWKV-4: in every channel a mean of all values, whose weights are exponentials of keys that fade
-    with the distance; the newest token has a weight of its own, and a gate lets through as much as it likes.
+    """Time mixing of RWKV-4: per channel a mean of all values so far, with weights that are exponentials of keys and
+    decay with the distance, times a gate.
 
         wkv_i = (Σ_{j<i} e^(-(i-1-j) e^w + k_j) v_j + e^(u + k_i) v_i) / (Σ_{j<i} e^(-(i-1-j) e^w + k_j) + e^(u + k_i))
         y_i = W_o (σ(r_i) ⊙ wkv_i),   r_i, k_i, v_i = W (μ ⊙ x_i + (1 - μ) ⊙ x_{i-1}) with a μ for each of them

@@ -40,7 +40,7 @@ def published(**sizes: Mapping[str, int]) -> Any:
     """A validator of a Plan: its `size` names the numbers of a published model, which need not be given, too."""
 
     def filled(cls: type[Plan], value: Any) -> Any:
-        numbers = sizes.get(value.get("size")) if isinstance(value, dict) else None
+        numbers = sizes.get(str(value.get("size"))) if isinstance(value, dict) else None
         if numbers is None:
             return value
         for name, number in numbers.items():

@@ -14,7 +14,7 @@ from torch import nn
 from ..core.config import Data, read_data
 from ..core.contract import Mixer
 from ..core.errors import ConfigError, InputError, WeightsError
-from ..core.interfaces import Asked, Encodes, Matches, Sees, Writes
+from ..core.interfaces import Asked, Encodes, LanguageModel, Matches, Sees
 from ..text import holds
 from ..weights import AUTHORS, Folder, Opened, open_
 from ..weights.formats.folder import CONFIG
@@ -102,7 +102,7 @@ def pipeline_for(opened: Opened, path: Path, tokenizer: Tokenizer | None) -> Pip
     model = opened.model
     if isinstance(model, Sees):
         return _vision(opened, path)
-    if isinstance(model, Writes):
+    if isinstance(model, LanguageModel):
         return Bare(model) if tokenizer is None else _text(opened, path, tokenizer)
     from ..models import AudioEncoder
 
@@ -140,7 +140,7 @@ def _encoder(opened: Opened, path: Path, tokenizer: Tokenizer) -> Pipeline:
 
     model, config = opened.model, opened.config
     if isinstance(model, ClipTextEncoder):
-        return TextEmbedding(model, tokenizer, model.embed, _longest(model))
+        return TextEmbedding(model, tokenizer, type(model).embed, _longest(model))
     if isinstance(model, Matches):
         from ..media.images import Preparation
 

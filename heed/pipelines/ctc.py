@@ -9,6 +9,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from .. import engine
 from ..core.config import Config, Flag, Size, Text
 from ..core.contract import Where
 from ..core.errors import InputError
@@ -76,7 +77,9 @@ class CTCRecognition(SpeechPipeline):
             some = parts[begin : begin + BATCH]
             fed = [self._fed(standardised(part) if self.settings.standard else part) for part in some]
             lengths = torch.tensor([len(part) for part in some], device=fed[0].device)
-            heard = self._encoder.encode(torch.nn.utils.rnn.pad_sequence(fed, batch_first=True), Where.ragged(lengths))
+            heard = engine.compile(self._encoder).encode(
+                torch.nn.utils.rnn.pad_sequence(fed, batch_first=True), Where.ragged(lengths)
+            )
             best = self._head(heard.parts[0], heard).argmax(-1)
             for row, real in zip(best, heard.real, strict=True):
                 yield self._decoded(row[real].tolist()) + " "

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .. import engine
 from ..core.contract import Where
 from ..core.errors import InputError
 from ..core.interfaces import Asked, Encodes
@@ -169,7 +170,7 @@ class EncoderPipeline(Pipeline):
         fields = min(2, self._fields())
         device = self.model.device
         where = Where.ragged(torch.tensor([len(row.ids) for row in rows], device=device))
-        return self.model.encode(torch.from_numpy(tokens[..., :fields]).to(device), where)
+        return engine.compile(self.model).encode(torch.from_numpy(tokens[..., :fields]).to(device), where)
 
     def _fields(self) -> int:
         return int(getattr(self.model.get_submodule("embeddings"), "fields", 1))

@@ -15,10 +15,11 @@ import torch
 from pydantic import model_validator
 from torch import Tensor
 
+from .. import engine
 from ..core.config import Config, Count, Flag, Size, Text, Theirs, nearest
 from ..core.contract import Given, Where
 from ..core.errors import InputError
-from ..core.interfaces import Encodes, Writes
+from ..core.interfaces import Encodes, LanguageModel
 from ..core.state import Seen
 from ..decode import AnyStrategy, Greedy, Never, generate
 from ..media.sounds import RATE, RATES, LogMel, Sound, read
@@ -198,7 +199,7 @@ class SpeechRecognition(SpeechPipeline):
     what = "an encoder-decoder that transcribes speech"
 
     def __init__(self, model: AnyModel, tokenizer: Tokenizer, settings: SpeechSettings) -> None:
-        if not (isinstance(model, Encodes) and isinstance(model, Writes)):
+        if not (isinstance(model, Encodes) and isinstance(model, LanguageModel)):
             raise InputError(
                 f"to transcribe, a model needs an audio encoder and a decoder; {type(model).__name__} has not both"
             )
@@ -245,13 +246,15 @@ class SpeechRecognition(SpeechPipeline):
     def _encoded(self, parts: Sequence[Tensor]) -> Seen:
         padded = (torch.nn.functional.pad(part, (0, self.window - len(part))) for part in parts)
         features = self._fed(torch.stack([self.settings.features(part) for part in padded]))
-        return self._encoder.encode(features, Where.run(*features.shape[:2], device=features.device))
+        return engine.compile(self._encoder).encode(features, Where.run(*features.shape[:2], device=features.device))
 
     def _first_logits(self, heard: Seen) -> Tensor:
         """Of the token after the start: which language it is. [rows, vocabulary]"""
         rows = heard.shape[0]
         tokens = torch.full((rows, 1), self.settings.start, device=heard.order.device)
-        logits, _ = self.model(tokens, Where.run(rows, 1, device=tokens.device).give(encoder_output=heard))
+        logits, _ = engine.compile(self.model)(
+            tokens, Where.run(rows, 1, device=tokens.device).give(encoder_output=heard)
+        )
         return logits[:, 0]
 
     def _detected(self, logits: Tensor) -> str | None:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import torch
 
+from .. import engine
 from ..core.config import Config, Count, Size, Text, Theirs, renamed_keys
 from ..core.contract import NOTHING, Given
 from ..core.errors import ConfigError, InputError
-from ..core.interfaces import Encodes, Writes
+from ..core.interfaces import Encodes, LanguageModel
 from ..core.state import Seen
 from ..decode import (
     AnyStrategy,
@@ -70,7 +71,7 @@ class Completion:
 
 def room(model: AnyModel) -> int:
     """How many tokens a model can place."""
-    return model.longest or sys.maxsize if isinstance(model, Writes) else sys.maxsize
+    return model.longest or sys.maxsize if isinstance(model, LanguageModel) else sys.maxsize
 
 
 class GenerationPipeline(Pipeline):
@@ -198,7 +199,7 @@ class GenerationPipeline(Pipeline):
     def _spoken(self, never: Collection[int] = ()) -> Constraint | None:
         """What may be generated: a model may have logits of more tokens than its tokenizer has, for round sizes."""
         size = self.tokenizer.size
-        vocabulary = self.model.vocabulary if isinstance(self.model, Writes) else size
+        vocabulary = self.model.vocabulary if isinstance(self.model, LanguageModel) else size
         banned = {*never, *range(size, vocabulary)}
         return Never(banned, vocabulary) if banned else None
 
@@ -355,7 +356,7 @@ def encoded(model: AnyModel, source: Padded | None) -> Seen:
     """The encoder output of a source."""
     if not isinstance(model, Encodes) or source is None:
         raise InputError("to translate, a model with an encoder and a source are needed")
-    return model.encode(source.tokens, source.where)
+    return engine.compile(model).encode(source.tokens, source.where)
 
 
 class _TargetTokens(Theirs):

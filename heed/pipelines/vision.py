@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from .. import engine
 from ..core.contract import Where
 from ..core.errors import InputError
 from ..core.interfaces import Asked, Matches, Sees
@@ -51,7 +52,7 @@ class ImageEmbedding(Pipeline):
     def _seen(self, images: Sequence[Source]) -> Iterable[Seen]:
         if not isinstance(self.model, Sees):
             raise self._cannot("encode images")
-        return map(self.model.see, _batches(self.model, self.prepare, images))
+        return map(engine.compile(self.model).see, _batches(self.model, self.prepare, images))
 
     def _heads(self) -> dict[str, nn.Module]:
         return dict(self.model.heads.items()) if isinstance(self.model, Asked) else {}
@@ -101,7 +102,7 @@ class TextEmbedding(Pipeline):
         self,
         model: AnyModel,
         tokenizer: Tokenizer,
-        vectors: Callable[[Tensor, Where], Tensor],
+        vectors: Callable[[Any, Tensor, Where], Tensor],
         longest: int | None = None,
     ) -> None:
         self.model: AnyModel = model.eval()
@@ -117,8 +118,9 @@ class TextEmbedding(Pipeline):
         tokens = torch.zeros(len(rows), max(map(len, rows), default=1), dtype=torch.long)
         for place, row in enumerate(rows):
             tokens[place, : len(row)] = torch.tensor(row)
-        lengths = torch.tensor([len(row) for row in rows], dtype=torch.long, device=self.model.device)
-        return nn.functional.normalize(self.vectors(tokens.to(self.model.device), Where.ragged(lengths)), dim=-1)
+        model = engine.compile(self.model)
+        lengths = torch.tensor([len(row) for row in rows], dtype=torch.long, device=model.device)
+        return nn.functional.normalize(self.vectors(model, tokens.to(model.device), Where.ragged(lengths)), dim=-1)
 
     def respond(self, text: str) -> Response:
         return vector_told(self.embed([text])[0])
@@ -132,7 +134,7 @@ class ZeroShotImageClassification(TextEmbedding):
     def __init__(self, model: AnyModel, tokenizer: Tokenizer, prepare: Preparation, longest: int | None = None) -> None:
         if not isinstance(model, Matches):
             raise InputError(f"a model of images and texts is needed; {type(model).__name__} is none")
-        super().__init__(model, tokenizer, model.texts, longest)
+        super().__init__(model, tokenizer, type(model).texts, longest)
         self.prepare, self._matches = prepare, model
         _must_fit(model.get_submodule("image.embeddings"), prepare)
 
@@ -141,7 +143,7 @@ class ZeroShotImageClassification(TextEmbedding):
         """One embedding of length one per image: [images, channels]."""
         given = several(images, "path")
         batches = _batches(self.model, self.prepare, given or [_blank(self.prepare)])
-        return torch.cat(list(map(self._matches.images, batches)))[: len(given)]
+        return torch.cat(list(map(engine.compile(self._matches).images, batches)))[: len(given)]
 
     @torch.no_grad()
     def classify(self, given: Sequence[Source | tuple[str, str]], labels: Sequence[str] = ()) -> list[list[Prediction]]:

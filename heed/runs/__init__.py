@@ -40,11 +40,11 @@ def load(
 
 def _quantised(path: Path | str, device: torch.device | str | None, bits: Bits) -> Pipeline:
     from ..weights.edits import Quantised, edit
-    from ..weights.edits.quantised import bits_of, is_rounded
+    from ..weights.edits.quantised import bits_of, is_quantised
 
     change = Quantised(bits=bits_of(bits))
     pipeline = _loaded(path, device)
-    if any(map(is_rounded, pipeline.model.modules())):
+    if any(map(is_quantised, pipeline.model.modules())):
         raise WeightsError(f"{path} is quantised already; load it without quantise, or quantise what it was made of")
     edit(pipeline.model, change)
     return pipeline

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..core.config import Config
 from ..core.contract import Where
 from ..core.errors import InputError
-from ..core.interfaces import Rehearses, Writes
+from ..core.interfaces import LanguageModel, Rehearses
 from ..data.base import Examples
 from ..decode import AnyStrategy, Greedy
 from ..parts.outputs.loss import NO_LABEL, Loss, cross_entropy, headed_cross_entropy
@@ -58,8 +58,8 @@ def next_token_loss(model: AnyModel, batch: Batch, where: Where, smoothing: floa
     tokens = batch.inputs.tokens
     if isinstance(model, Rehearses) and model.training:
         return _rehearsed(model, batch, where, smoothing)
-    if isinstance(model, Writes):
-        return headed_cross_entropy(*model.apart(tokens, where), batch.labels, smoothing)
+    if isinstance(model, LanguageModel):
+        return headed_cross_entropy(model.hidden_states(tokens, where)[0], model.lm_head, batch.labels, smoothing)
     return cross_entropy(model(tokens, where)[0], batch.labels, smoothing)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.config import Size
 from ..core.errors import ConfigError, InputError
-from ..core.interfaces import Encodes, Writes
+from ..core.interfaces import Encodes, LanguageModel
 from ..data.base import Examples
 from ..parts.outputs.loss import Loss
 from ..pipelines.base import AnyModel, Ids
@@ -41,7 +41,7 @@ class Causal(Task):
         return next_token_loss(model, batch, batch.inputs.where)
 
     def must_fit(self, model: AnyModel) -> None:
-        if isinstance(model, Encodes) or not (isinstance(model, Writes) and model.streams):
+        if isinstance(model, Encodes) or not (isinstance(model, LanguageModel) and model.streams):
             raise ConfigError(
                 f"a language model must predict the next token from those before it, {type(model).__name__} does not; "
                 "use model.kind=decoder with a mask that looks back only"

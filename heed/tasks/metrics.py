@@ -9,6 +9,7 @@ from unicodedata import normalize
 
 import torch
 
+from .. import engine
 from ..core.errors import MissingExtra
 from ..pipelines.base import AnyModel
 from .feed import bucketed
@@ -29,6 +30,7 @@ def perplexity(nats: float, tokens: int) -> float:
 def cross_entropy_of(task: Task, model: AnyModel, batches: Iterable[Sequence[Item]]) -> tuple[float, int]:
     """Without smoothing and without dropout, summed; and the number of labels."""
     device, nats, tokens = model.device or torch.device("cpu"), 0.0, 0
+    model = engine.compile(model)
     with torch.no_grad():
         for items in batches:
             batch = task.batch(items).to(device)

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..core.config import Flag, Size
 from ..core.contract import Where
 from ..core.errors import ConfigError
-from ..core.interfaces import Permutes, Writes
+from ..core.interfaces import LanguageModel, Permutes
 from ..data.base import Examples
 from ..parts.outputs.loss import NO_LABEL, Loss, headed_cross_entropy
 from ..pipelines.base import AnyModel, Ids, Padded
@@ -59,7 +59,7 @@ class Permute(Causal):
         return headed_cross_entropy(stream, head, labels)
 
     def must_fit(self, model: AnyModel) -> None:
-        if not (isinstance(model, Permutes) and isinstance(model, Writes) and model.streams):
+        if not (isinstance(model, Permutes) and isinstance(model, LanguageModel) and model.streams):
             raise self._misfit(model)
 
     def cost(self, item: Item) -> int:

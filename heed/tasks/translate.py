@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.config import Share, Size
 from ..core.errors import ConfigError
-from ..core.interfaces import Encodes, Writes
+from ..core.interfaces import Encodes, LanguageModel
 from ..data.base import Example, Examples
 from ..parts.outputs.loss import Loss
 from ..pipelines.base import AnyModel, Padded
@@ -43,7 +43,7 @@ class Translate(Task):
         return next_token_loss(model, batch, where, self.smoothing if model.training else 0.0)
 
     def must_fit(self, model: AnyModel) -> None:
-        if not (isinstance(model, Encodes) and isinstance(model, Writes) and model.streams):
+        if not (isinstance(model, Encodes) and isinstance(model, LanguageModel) and model.streams):
             raise ConfigError(
                 f"to translate, a model must encode a source, then decode looking back only; {type(model).__name__} "
                 "does not: use model.kind=seq2seq or model.kind=transformer"

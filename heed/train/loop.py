@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from .. import engine
 from ..core.contract import Mixer
 from ..core.errors import RunError
 from ..parts.feedforward.experts import Experts, balance, routed
@@ -46,7 +47,7 @@ class Objective(nn.Module):
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         with ExitStack() as watching:
             seen = [(part.config.balance, watching.enter_context(routed(part))) for part in self.experts]
-            loss = self.task.loss(self.model, batch)
+            loss = self.task.loss(engine.compile(self.model), batch)  # padded rows as varlen rows
         total = loss.total
         for weight, said in seen:
             if any(routing.scores.numel() for routing in said):

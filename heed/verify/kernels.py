@@ -10,13 +10,14 @@ from torch import Tensor
 from ..core.contract import Where
 from ..core.laws import Finding
 from ..core.state import Seen
+from ..engine.compiled import DecoderProgram, compiled_runner
+from ..engine.passes import passed
+from ..engine.program import Uncompiled
 from ..kernels import library, linear, loss, selective, wkv, written_out
 from ..kernels.abi import Weights
-from ..kernels.program import Unknown
 from ..models import Decoder, Encoder
-from ..models.passing import passed
-from ..models.stepping import Script
-from ..parts.layers.linears import by_groups, by_rows, packed, ternary
+from ..parts.layers.bitnet import pack_ternary, quantise_ternary
+from ..parts.layers.quantised import quantise_groups, quantise_rows
 from .samples import samples
 from .sampling import choices, ranks
 
@@ -38,7 +39,7 @@ def int8() -> list[Finding]:
     """8 bits by rows, to the last one; and sums as large as they can be."""
 
     def compare(x: Tensor, weight: Tensor, bias: Tensor) -> float:
-        given = (x, *by_rows(weight), bias)
+        given = (x, *quantise_rows(weight), bias)
         return _apart(linear.int8(*given), linear.int8_written_out(*given))
 
     full = torch.full((4, 4096), 127, dtype=torch.int8), torch.ones(4)
@@ -51,7 +52,7 @@ def w8a8() -> list[Finding]:
     """8 bits by rows and channels of 8 bits, to the last one."""
 
     def compare(x: Tensor, weight: Tensor, bias: Tensor) -> float:
-        given = (x, *by_rows(weight), bias)
+        given = (x, *quantise_rows(weight), bias)
         return _apart(linear.w8a8(*given), linear.w8a8_written_out(*given))
 
     return _over(compare, 0.0)
@@ -61,8 +62,8 @@ def two_bits() -> list[Finding]:
     """Ternary weights, to the last bit."""
 
     def compare(x: Tensor, weight: Tensor, bias: Tensor) -> float:
-        whole = ternary(weight)
-        given = (x, packed(whole.numbers), whole.step.reshape(1), bias, len(weight))
+        whole = quantise_ternary(weight)
+        given = (x, pack_ternary(whole.codes), whole.scale.reshape(1), bias, len(weight))
         return _apart(linear.two_bits(*given), linear.two_bits_written_out(*given))
 
     return _over(compare, 0.0)
@@ -73,7 +74,7 @@ def groups() -> list[Finding]:
 
     def by(bits: int) -> Callable[[Tensor, Tensor, Tensor], float]:
         def compare(x: Tensor, weight: Tensor, bias: Tensor) -> float:
-            codes, scale = by_groups(weight, bits)
+            codes, scale = quantise_groups(weight, bits)
             wanted = linear.grouped_written_out(x, codes, scale, bias)
             return _apart(linear.grouped(x, codes, scale, bias), wanted) / _size(x, weight, bias)
 
@@ -161,8 +162,8 @@ def programs() -> list[Finding]:
             torch.manual_seed(0)
             model = config.build().eval()
             try:
-                Script(model)
-            except Unknown:
+                DecoderProgram(model)
+            except Uncompiled:
                 continue
             apart = _stepped(model)
             found.append(Finding("kernels", apart, 1e-4, f"scores of a float32 model, relative; {config!r}"))
@@ -176,9 +177,9 @@ def _stepped(model: Decoder) -> float:
         whole, _ = model(tokens, Where.run(2, 12))
     _, state = model(tokens[:, :2], Where.run(2, 2), model.start(2))
     assert state is not None
-    walk = model.stepper(state)
-    assert walk is not None
-    made = [walk.step(tokens[:, at], Where.run(2, 1, start=at)).clone() for at in range(2, 12)]
+    runner = compiled_runner(model, state)
+    assert not isinstance(runner, Uncompiled)
+    made = [runner.step(tokens[:, at], Where.run(2, 1, start=at)).clone() for at in range(2, 12)]
     return _apart(torch.stack(made, 1), whole[:, 2:]) / max(1.0, float(whole.abs().max()))
 
 

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ..core.interfaces import Choice
 from ..core.laws import Finding
 from ..decode import Greedy, Sample, SamplingConfig
-from ..kernels.sampling import chosen, likeliest
+from ..engine.execution import SamplingSettings, sample, topk_logprobs
 
 ROWS, DRAWS = 6, 3
 STRATEGIES: tuple[SamplingConfig, ...] = (
@@ -39,7 +38,7 @@ def ranks() -> list[Finding]:
     found = []
     for logits in _logits():
         count = min(7, logits.shape[1])
-        apart = (likeliest(logits, count)[0] - logits.log_softmax(1).topk(count).values).abs().max()
+        apart = (topk_logprobs(logits, count)[0] - logits.log_softmax(1).topk(count).values).abs().max()
         found.append(Finding("kernels", float(apart), 4e-6, f"top {count} of {logits.shape[1]} tokens"))
     return found
 
@@ -53,9 +52,9 @@ def _logits() -> Iterator[Tensor]:
 
 
 def _wrong(how: SamplingConfig, logits: Tensor) -> float:
-    rule = Choice(torch.ones(ROWS, dtype=torch.bool), enough=1, ends=torch.empty(0, dtype=torch.long))
+    rule = SamplingSettings(torch.ones(ROWS, dtype=torch.bool), enough=1, ends=torch.empty(0, dtype=torch.long))
     one, other, wrong = how.start(ROWS), how.start(ROWS), 0.0
     for _ in range(DRAWS):
-        wrong += float((chosen(logits, other.told(rule, 1))[0] != one(logits)).sum())
+        wrong += float((sample(logits, other.settings(rule, 1))[0] != one(logits)).sum())
         other.used(1)
     return wrong

@@ -14,9 +14,9 @@ from heed.kernels import build
 ONCE = """
 import torch
 from heed.kernels import library
-from heed.parts.layers.linears import Int8
+from heed.parts.layers.quantised import Int8Linear
 torch.manual_seed(0)
-layer = Int8(torch.nn.Linear(8, 3))
+layer = Int8Linear(torch.nn.Linear(8, 3))
 print(library() is not None, layer(torch.ones(1, 8)).tolist())
 """
 

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from heed.kernels import build, grouped, int8, linear, two_bits, w8a8
 from heed.kernels.abi import Weights
-from heed.parts.layers.linears import Int8, by_groups, by_rows, packed, product, ternary
+from heed.parts.layers.bitnet import pack_ternary, quantise_ternary, quantised_linear
+from heed.parts.layers.quantised import Int8Linear, quantise_groups, quantise_rows
 
 SIZES = [
     (1, 1, 1),
@@ -45,7 +46,7 @@ def _given(tokens: int, inputs: int, outputs: int) -> tuple[Tensor, Tensor, Tens
 @pytest.mark.parametrize("biased", [True, False])
 def test_eight_bits_to_the_last_one(sizes: tuple[int, int, int], biased: bool) -> None:
     x, weight, bias = _given(*sizes)
-    codes, scale = by_rows(weight)
+    codes, scale = quantise_rows(weight)
     shift = bias if biased else None
     assert torch.equal(int8(x, codes, scale, shift), linear.int8_written_out(x, codes, scale, shift))
 
@@ -53,25 +54,25 @@ def test_eight_bits_to_the_last_one(sizes: tuple[int, int, int], biased: bool) -
 @pytest.mark.parametrize("sizes", SIZES)
 def test_eight_by_eight_bits_to_the_last_one(sizes: tuple[int, int, int]) -> None:
     x, weight, bias = _given(*sizes)
-    codes, scale = by_rows(weight)
+    codes, scale = quantise_rows(weight)
     assert torch.equal(w8a8(x, codes, scale, bias), linear.w8a8_written_out(x, codes, scale, bias))
 
 
 @pytest.mark.parametrize("sizes", SIZES)
 def test_two_bits_to_the_last_one(sizes: tuple[int, int, int]) -> None:
     x, weight, bias = _given(*sizes)
-    whole = ternary(weight)
-    codes, scale = packed(whole.numbers), whole.step.reshape(1)
+    whole = quantise_ternary(weight)
+    codes, scale = pack_ternary(whole.codes), whole.scale.reshape(1)
     mine = two_bits(x, codes, scale, bias, len(weight))
     assert torch.equal(mine, linear.two_bits_written_out(x, codes, scale, bias, len(weight)))
-    assert torch.equal(mine, product(x, whole, bias))
+    assert torch.equal(mine, quantised_linear(x, whole, bias))
 
 
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("sizes", [(1, 32, 1), (3, 64, 7), (6, 96, 5), (7, 1024, 9), (50, 96, 37), (13, 2080, 5)])
 def test_groups_up_to_the_order_of_a_sum(sizes: tuple[int, int, int], bits: int) -> None:
     x, weight, bias = _given(*sizes)
-    codes, scale = by_groups(weight, bits)
+    codes, scale = quantise_groups(weight, bits)
     mine, wanted = grouped(x, codes, scale, bias), linear.grouped_written_out(x, codes, scale, bias)
     # Each of K / 32 sums is rounded to float32 on its way: that many units of what is summed, at most.
     most = (x.abs() @ weight.abs().T + bias.abs()) * 2.0**-23 * (sizes[1] // 32 + 4)
@@ -103,7 +104,7 @@ def test_no_sum_overflows(inputs: int) -> None:
     for tokens in (1, 60):
         many = x.repeat(tokens, 1)
         assert torch.equal(w8a8(many, codes, scale), linear.w8a8_written_out(many, codes, scale, None))
-    ones = packed(torch.ones(4, inputs))
+    ones = pack_ternary(torch.ones(4, inputs))
     for sign in (1, -1):
         many = two_bits(torch.full((1, inputs), float(sign)), ones, torch.ones(1), None, 4)
         torch.testing.assert_close(many, torch.full((1, 4), float(sign * inputs)), rtol=1e-6, atol=0)
@@ -113,7 +114,7 @@ def test_no_sum_overflows(inputs: int) -> None:
 @pytest.mark.parametrize("kind", [int8, w8a8])
 def test_a_token_alone_is_a_token_among_others(kind: Callable[..., Tensor], tokens: int) -> None:
     x, weight, bias = _given(tokens, 50, 11)
-    codes, scale = by_rows(weight)
+    codes, scale = quantise_rows(weight)
     together = kind(x, codes, scale, bias)
     assert torch.equal(together, torch.cat([kind(row[None], codes, scale, bias) for row in x]))
 
@@ -124,7 +125,7 @@ def test_a_token_of_groups_alone_is_one_among_others(sizes: tuple[int, int], bit
     """Sums of groups are floats, added up in one order by rows and by panels: also where rows are cut into parts."""
     outputs, inputs = sizes
     x, weight, bias = _given(29, inputs, outputs)
-    codes, scale = by_groups(weight, bits)
+    codes, scale = quantise_groups(weight, bits)
     together = grouped(x, codes, scale, bias)
     for tokens in (1, 2, 3, 7, 11, 12, 13):
         assert torch.equal(together[:tokens], grouped(x[:tokens], codes, scale, bias))
@@ -145,7 +146,7 @@ def test_groups_at_their_ends_are_exact(bits: int, tokens: int) -> None:
 
 
 def test_zeros_and_nothing() -> None:
-    codes, scale = by_rows(torch.zeros(3, 4))
+    codes, scale = quantise_rows(torch.zeros(3, 4))
     assert torch.equal(int8(torch.zeros(2, 4), codes, scale), torch.zeros(2, 3))
     assert int8(torch.zeros(0, 4), codes, scale).shape == (0, 3)
     assert torch.equal(int8(torch.full((1, 4), 1e-38), codes, scale), torch.zeros(1, 3))
@@ -153,11 +154,11 @@ def test_zeros_and_nothing() -> None:
 
 def test_it_is_an_operator_that_compilers_see_through() -> None:
     x, weight, bias = _given(3, 8, 5)
-    layer = Int8(torch.nn.Linear(8, 5))
+    layer = Int8Linear(torch.nn.Linear(8, 5))
     compiled = torch.compile(lambda x: layer(x) * 2, backend="aot_eager", fullgraph=True)
     with torch.no_grad():
         assert torch.equal(compiled(x), layer(x) * 2)
-    torch.library.opcheck(torch.ops.heed.int8, (x, *by_rows(weight), bias))
+    torch.library.opcheck(torch.ops.heed.int8, (x, *quantise_rows(weight), bias))
 
 
 @pytest.mark.parametrize("kind", ["int8", "grouped", "two bits"])
@@ -165,15 +166,15 @@ def test_gradients_pass_to_the_tokens(kind: str) -> None:
     x, weight, bias = _given(3, 64, 5)
     x.requires_grad_()
     if kind == "int8":
-        codes, scale = by_rows(weight)
+        codes, scale = quantise_rows(weight)
         y, matrix = int8(x, codes, scale, bias), codes * scale[:, None]
     elif kind == "grouped":
-        codes, scale = by_groups(weight, 4)
+        codes, scale = quantise_groups(weight, 4)
         y = grouped(x, codes, scale, bias)
         matrix = (linear.ungrouped(codes).unflatten(-1, (-1, 32)) * scale.float()[..., None]).flatten(-2)
     else:
-        whole = ternary(weight)
-        y, matrix = two_bits(x, packed(whole.numbers), whole.step.reshape(1), bias, 5), whole.value
+        whole = quantise_ternary(weight)
+        y, matrix = two_bits(x, pack_ternary(whole.codes), whole.scale.reshape(1), bias, 5), whole.value
     slope = torch.randn(y.shape, generator=torch.Generator().manual_seed(0))
     (found,) = torch.autograd.grad(y, x, slope)
     torch.testing.assert_close(found, slope @ matrix, rtol=1e-5, atol=1e-6)
@@ -181,7 +182,7 @@ def test_gradients_pass_to_the_tokens(kind: str) -> None:
 
 def test_other_precisions_take_the_written_out_form() -> None:
     x, weight, bias = _given(3, 8, 5)
-    codes, scale = by_rows(weight)
+    codes, scale = quantise_rows(weight)
     y = int8(x.double(), codes, scale, bias)
     assert y.dtype == torch.float64
     torch.testing.assert_close(y.float(), x @ weight.T + bias, rtol=0.05, atol=0.05 * float(x.abs().max()))

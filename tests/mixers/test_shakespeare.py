@@ -11,7 +11,7 @@ import torch
 from benchmarks import shakespeare as race
 from benchmarks.shakespeare import CONTEXT, LONG, Outcome, entrants, learn, letters, parameters, score, windows
 from heed.core.contract import Where
-from heed.parts.layers.linears import Ternary
+from heed.parts.layers.bitnet import TernaryLinear
 
 TEXT = letters("the quick brown fox jumps over the lazy dog, and so on; " * 100)
 
@@ -25,7 +25,7 @@ def test_all_have_as_many_parameters() -> None:
 
 def test_one_has_ternary_layers() -> None:
     model = entrants()["full attention, b1.58"].build()
-    assert sum(isinstance(layer, Ternary) for layer in model.modules()) == 4 * 6
+    assert sum(isinstance(layer, TernaryLinear) for layer in model.modules()) == 4 * 6
 
 
 def test_letters_are_counted_from_those_that_occur() -> None:

@@ -141,7 +141,7 @@ BAD = {
     "a text where a folder belongs": (("run", "word " * 100), "File name too long"),
     "a setting inside a number": (("train", "dates", "--set", "model.width.x=1"), "nothing inside to set"),
     "a device that is not here": (("train", "dates", "--set", "training.device=gpu"), "training.device is 'gpu'"),
-    "nobody's home": (("train", "characters", "--data", "~nobody9/x.txt"), "nobody here has that name"),
+    "home of no user": (("train", "characters", "--data", "~nobody9/x.txt"), "there is no user of that name"),
     "more answers than beams": (("run", "{run}", "x", "--beam", "2", "--best", "3"), "best"),
     "a negative temperature": (("run", "{run}", "x", "--temperature", "-1"), "temperature"),
     "no tokens at all": (("run", "{run}", "x", "--max-new-tokens", "0"), "max_new_tokens"),

@@ -16,7 +16,8 @@ from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError, RunError, WeightsError
 from heed.kernels import written_out
 from heed.models import Decoder
-from heed.parts.layers.linears import LowRank, Packed, Ternary
+from heed.parts.layers.bitnet import PackedTernaryLinear, TernaryLinear
+from heed.parts.layers.lora import LoraLinear
 from heed.runs import Run, load
 from heed.runs.convert import convert, edited, merged
 from heed.show.progress import Silent
@@ -53,11 +54,11 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_with_bits_rebuilds_itself_and_is_packed(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", *BITS).run
     model = Run.open(run.path).model()
-    assert sum(isinstance(layer, Ternary) for layer in model.modules()) == 6
+    assert sum(isinstance(layer, TernaryLinear) for layer in model.modules()) == 6
     assert "bitlinear" in (run.path / "README.md").read_text()
     small = edited(run.path, tmp_path / "packed", edits.Packed())
     again = Run.open(small.path).model()
-    assert sum(isinstance(layer, Packed) for layer in again.modules()) == 6
+    assert sum(isinstance(layer, PackedTernaryLinear) for layer in again.modules()) == 6
     with written_out():  # the same sums in the same order
         assert torch.equal(scores(again), scores(model))
     torch.testing.assert_close(
@@ -127,14 +128,14 @@ def test_edits_of_a_base_come_first_and_its_adapters_are_worked_in(plain: Path, 
     both = trained(tmp_path / "both", f"base={bits.path}", *LORA, "training.steps=1").run
     assert [change.dump()["kind"] for change in both.recipe.edits] == ["bitlinear", "lora"]
     query = both.model().get_submodule("stack.blocks.0.mixer.query")
-    assert isinstance(query, LowRank)
-    assert isinstance(query.base, Ternary)
+    assert isinstance(query, LoraLinear)
+    assert isinstance(query.base, TernaryLinear)
     first = trained(tmp_path / "first", f"base={plain}", *LORA).run
     second = trained(tmp_path / "second", f"base={first.path}", *LORA, "training.steps=1").run
     assert second.recipe.edits == (LoRA(rank=2, on="*.query"),)
     base = second.model().get_submodule("stack.blocks.0.mixer.query.base")
     worked = first.model().get_submodule("stack.blocks.0.mixer.query")
-    assert isinstance(worked, LowRank)
+    assert isinstance(worked, LoraLinear)
     assert torch.equal(base.weight, worked.matrix)  # type: ignore[arg-type]
 
 

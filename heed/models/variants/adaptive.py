@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Literal, Self, cast
 
 from pydantic import model_validator
-from torch import Tensor, nn
+from torch import nn
 
-from ...core.contract import Where
 from ...parts.inputs.adaptive import Adaptive, AdaptiveScores, AdaptiveTable
 from ..backbone import TokenBackbone
 from ..decoder import Decoder
@@ -52,7 +51,3 @@ class AdaptiveDecoder(Decoder):
         self.narrow = None
         self.head = AdaptiveScores(config.adaptive, config.tokens, config.width, bias=config.head_bias)
         self.head.tie(table, weights=config.tied, projections=config.adaptive.tied)
-
-    def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Module]:  # type: ignore[override]
-        stream, _ = TokenBackbone.mix(self, self.embeddings.embed(tokens, where), where)
-        return stream, self.head

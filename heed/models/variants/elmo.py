@@ -47,12 +47,9 @@ class Elmo(Decoder, Rehearses):
     def rehearse(self, tokens: Tensor, where: Where, progress: float) -> Iterator[Aside]:
         x, reverse = self.embeddings(tokens, where), Reversed.of(where)
         before, _ = self.backward(reverse(x), reverse.where)
-        yield Aside(self._narrowed(reverse(before)), self.head, -1, 1.0)
+        yield Aside(self.narrowed(reverse(before)), self.head, -1, 1.0)
         after, _ = self.stack(x, where)
-        yield Aside(self._narrowed(after), self.head, 1, 1.0)
-
-    def _narrowed(self, stream: Tensor) -> Tensor:
-        return stream if self.narrow is None else self.narrow(stream)
+        yield Aside(self.narrowed(after), self.head, 1, 1.0)
 
 
 class ElmoEncoder(Encoder):

@@ -182,24 +182,20 @@ class Retro(Decoder):
     def start(self, rows: int, given: Given = NOTHING) -> States:
         return (*super().start(rows, given), allocate(self._open, rows, self.device))
 
-    def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        return self.mix(self.embeddings.embed(x, where), self._embedded(where), state)
+    def hidden_states(self, tokens: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
+        return self.hidden(self.embeddings.embed(tokens, where), self._embedded(where), state)
 
-    def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
+    def hidden(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         """From bare embeddings on, of neighbours too."""
         stream, state = self._streamed(x, where, state)
-        return self.head(self._narrowed(stream)), state
-
-    def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Linear]:
-        stream, _ = self._streamed(self.embeddings.embed(tokens, where), self._embedded(where), None)
-        return self._narrowed(stream), self.head
+        return self.narrowed(stream), state
 
     def unaided(self, tokens: Tensor, where: Where) -> Tensor:
         """The logits of the model without its cross-attention to neighbours."""
         x = self.stack.ends.enter(self.embeddings(tokens, where))
         for block in self.stack.layers:
             x = block.alone(x, where) if isinstance(block, Retrieving) else block(x, where)[0]
-        logits: Tensor = self.head(self._narrowed(self.stack.ends.leave(x)))
+        logits: Tensor = self.head(self.narrowed(self.stack.ends.leave(x)))
         return logits
 
     @property
@@ -271,9 +267,6 @@ class Retro(Decoder):
         ids = found.parts[0].masked_fill((found.position < 0) & (found.parts[0] < 0), 0)
         bare = self.embeddings.embed(ids, Where(found.order, found.position))
         return where.give(neighbours=Seen(found.order, found.position, bare))
-
-    def _narrowed(self, stream: Tensor) -> Tensor:
-        return stream if self.narrow is None else self.narrow(stream)
 
 
 class Retrieving(Block):

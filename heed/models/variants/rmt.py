@@ -70,13 +70,9 @@ class RMT(Decoder):
     def start(self, rows: int, given: Given = NOTHING) -> States:
         return Cell(self.memory.expand(rows, -1, -1).clone()), self.stack.start(rows)
 
-    def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
+    def hidden(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         stream, state = self.remember(x, where, state)
-        return self.head(stream if self.narrow is None else self.narrow(stream)), state
-
-    def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Linear]:
-        stream, _ = self.remember(self.embeddings.embed(tokens, where), where)
-        return stream if self.narrow is None else self.narrow(stream), self.head
+        return self.narrowed(stream), state
 
     def remember(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         """The hidden states of these tokens, from bare embeddings on, and the state after them."""

@@ -93,17 +93,14 @@ class XLNet(Decoder, Permutes):
     def asked(self, tokens: Tensor, where: Where, asked: Where) -> tuple[Tensor, nn.Linear]:
         where = with_segments(tokens, where)
         stream, _ = self._predicted(self.embeddings(tokens, where), where, asked, None)
-        return self._narrowed(stream), self.head
+        return self.narrowed(stream), self.head
 
-    def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        return self.mix(self.embeddings.embed(x, where), with_segments(x, where), state)
+    def hidden_states(self, tokens: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
+        return self.hidden(self.embeddings.embed(tokens, where), with_segments(tokens, where), state)
 
-    def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
+    def hidden(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         stream, state = self._predicted(self.embeddings.place(x, where), where, following(where), state)
-        return self.head(self._narrowed(stream)), state
-
-    def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Linear]:
-        return self.asked(tokens, where, following(with_segments(tokens, where)))
+        return self.narrowed(stream), state
 
     def _predicted(self, h: Tensor, where: Where, asked: Where, state: States | None) -> tuple[Tensor, States | None]:
         """The query stream after all blocks, and what the content stream remembers."""
@@ -121,9 +118,6 @@ class XLNet(Decoder, Permutes):
 
             streams = both(block, streams, where, asked, project)
         return ends.leave(streams.g), None if state is None else tuple(kept)
-
-    def _narrowed(self, stream: Tensor) -> Tensor:
-        return stream if self.narrow is None else self.narrow(stream)
 
 
 class XLNetEncoder(Encoder):

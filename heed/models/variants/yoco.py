@@ -178,14 +178,7 @@ class Yoco(Decoder):
     def start(self, rows: int, given: Given = NOTHING) -> States:
         return (*super().start(rows, given), allocate(self.shared.spec(), rows, self.device))
 
-    def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        stream, state = self._streamed(x, where, state)
-        return self.head(stream), state
-
-    def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Linear]:
-        return self._streamed(self.embeddings.embed(tokens, where), where, None)[0], self.head
-
-    def _streamed(self, x: Tensor, where: Where, state: States | None) -> tuple[Tensor, States | None]:
+    def hidden(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         x = self.stack.ends.enter(self.embeddings.place(x, where))
         layers = self.stack.layers
         *before, log = (None,) * (len(layers) + 1) if state is None else state

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from ...core.atomic import replacing
 from ...core.config import Positive, Share, Size
 from ...core.errors import ConfigError, InputError, WeightsError
-from ...parts.layers.linears import LowRank
+from ...parts.layers.lora import LoraLinear
+from ..formats.native import current
 from ..formats.safetensors import Stored
 from .base import Layer, Patterns, Swap, linears
 
@@ -40,7 +41,7 @@ class LoRA(Swap):
 
     def swapped(self, name: str, layer: Layer) -> nn.Module:
         least = min(layer.in_features, layer.out_features)
-        if isinstance(layer, LowRank):
+        if isinstance(layer, LoraLinear):
             raise ConfigError(
                 f"{name} has an adapter already; merge(model) works it in before another one is put there"
             )
@@ -49,25 +50,25 @@ class LoRA(Swap):
                 f"rank {self.rank} is more than {name} has, which is {layer.out_features} × {layer.in_features}; "
                 f"use at most {least}"
             )
-        return LowRank(layer, self.rank, (self.alpha or self.rank) / self.rank, self.dropout)
+        return LoraLinear(layer, self.rank, (self.alpha or self.rank) / self.rank, self.dropout)
 
 
-def adapters(model: nn.Module) -> dict[str, LowRank]:
+def adapters(model: nn.Module) -> dict[str, LoraLinear]:
     """What LoRA put into a model, by name."""
-    return {name: layer for name, layer in linears(model).items() if isinstance(layer, LowRank)}
+    return {name: layer for name, layer in linears(model).items() if isinstance(layer, LoraLinear)}
 
 
 def freeze(model: nn.Module) -> None:
     """Only adapters learn."""
     model.requires_grad_(False)
     for module in model.modules():
-        if isinstance(module, LowRank):
+        if isinstance(module, LoraLinear):
             module.a.requires_grad_()
             module.b.requires_grad_()
 
 
 @torch.no_grad()
-def merge(model: nn.Module) -> dict[str, LowRank]:
+def merge(model: nn.Module) -> dict[str, LoraLinear]:
     """Work the adapters into the weights: W ← W + alpha/r · B A. Gives what `unmerge` needs to take them out again.
 
     Back and forth a weight keeps its value but for two roundings: |W'' - W| ≤ ε·(|W| + 2|change|), ε = 2⁻²⁴ of float32,
@@ -91,7 +92,7 @@ def merge(model: nn.Module) -> dict[str, LowRank]:
 
 
 @torch.no_grad()
-def unmerge(model: nn.Module, held: dict[str, LowRank]) -> None:
+def unmerge(model: nn.Module, held: dict[str, LoraLinear]) -> None:
     """Take adapters out of the weights that `merge` worked them into, and put them in their places again."""
     layers = linears(model)
     for name, layer in held.items():
@@ -127,29 +128,31 @@ def load_adapters(model: nn.Module, path: Path | str) -> None:
         )
     for name in names:
         a, b, scale = (held[f"{name}.{part}"] for part in PARTS)
-        layer = layers[name]
-        if not isinstance(layer, LowRank) or layer.a.shape != a.shape:
-            layer = LowRank(layer, len(a), 1.0).train(layer.training)
-            model.set_submodule(name, layer)
+        place = current(name)
+        layer = layers[place]
+        if not isinstance(layer, LoraLinear) or layer.a.shape != a.shape:
+            layer = LoraLinear(layer, len(a), 1.0).train(layer.training)
+            model.set_submodule(place, layer)
         layer.scale = float(scale)
         layer.a.copy_(a)
         layer.b.copy_(b)
     freeze(model)
 
 
-def _stored(layer: LowRank) -> dict[str, Tensor]:
+def _stored(layer: LoraLinear) -> dict[str, Tensor]:
     scale = torch.tensor([layer.scale], dtype=torch.float64)
     return {"a": layer.a.detach().contiguous(), "b": layer.b.detach().contiguous(), "scale": scale}
 
 
 def _unfit(name: str, held: Stored, layers: dict[str, Layer]) -> str:
     """What is wrong with an adapter of a file, in words; nothing: it fits."""
-    if name not in layers:
+    if current(name) not in layers:
         return f"there is no linear layer {name}"
     lacking = [f"{name}.{part}" for part in PARTS if f"{name}.{part}" not in held]
     if lacking:
         return f"{', '.join(lacking)} is missing"
-    reads, writes = layers[name].in_features, layers[name].out_features
+    layer = layers[current(name)]
+    reads, writes = layer.in_features, layer.out_features
     a, b = (list(held.like(f"{name}.{part}").shape) for part in ("a", "b"))
     rank = a[0] if a else 0
     fits = [a, b] == [[rank, reads], [writes, rank]] and held.like(f"{name}.scale").numel() == 1

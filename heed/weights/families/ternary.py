@@ -1,6 +1,6 @@
 """What a `quantization_config` of BitNet says: which linear layers are ternary, and how their weights are stored.
 
-online              weights in full precision, rounded in every call (`BitLinear`)
+online              weights in full precision, quantised in every call (`BitLinear`)
 offline             -1, 0 and 1 as numbers or four in a byte, and `weight_scale`, which multiplies all (`Packed`)
 bitlinear           four in a byte, and `weight_scale`, which divides (`Packed`)
 """
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ...core.config import Flag, Positive, Text, Theirs
 from ...core.errors import ConfigError, WeightsError
-from ...parts.layers.linears import FIELDS, packed, unpacked
+from ...parts.layers.bitnet import PER_BYTE, pack_ternary, unpack_ternary
 from ...parts.layers.norms import RMSNorm
 from ..edits import BitLinear, Edit, Packed
 from ..formats.safetensors import Tensors
@@ -93,7 +93,7 @@ class Ternaries(Rule):
 
     def split(self, theirs: Tensor) -> Sequence[Tensor]:
         if theirs.is_meta:
-            bytes_ = theirs.new_empty(-(-self.rows // FIELDS), theirs.shape[1], dtype=torch.uint8)
+            bytes_ = theirs.new_empty(-(-self.rows // PER_BYTE), theirs.shape[1], dtype=torch.uint8)
             return (theirs if self.stored or len(theirs) != self.rows else bytes_,)
         strange = (
             (theirs & (theirs >> 1) & 0b01010101).any() if self.stored else (theirs.abs() > 1) | (theirs.frac() != 0)
@@ -102,13 +102,13 @@ class Ternaries(Rule):
             raise WeightsError(
                 f"{self.theirs} must hold -1, 0 and 1{' in two bits each' * self.stored}, it holds others"
             )
-        return (theirs if self.stored else packed(theirs),)
+        return (theirs if self.stored else pack_ternary(theirs),)
 
     def join(self, ours: Sequence[Tensor]) -> Tensor:
         (codes,) = ours
         if self.stored:
             return codes
-        return codes.new_empty(self.rows, codes.shape[1]) if codes.is_meta else unpacked(codes, self.rows)
+        return codes.new_empty(self.rows, codes.shape[1]) if codes.is_meta else unpack_ternary(codes, self.rows)
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,10 @@ def test_unaided_is_a_plain_decoder() -> None:
 
 def test_it_learns_from_neighbours() -> None:
     model, (tokens, ids) = built(), texts(2, 12)
-    stream, head = model.apart(tokens, Where.run(2, 12).give(neighbours=neighbours(ids, padding=0)))
+    (stream, _), head = (
+        model.hidden_states(tokens, Where.run(2, 12).give(neighbours=neighbours(ids, padding=0))),
+        model.lm_head,
+    )
     scores, _ = model(tokens, Where.run(2, 12).give(neighbours=neighbours(ids, padding=0)))
     assert torch.allclose(head(stream), scores, rtol=0, atol=1e-12)
     scores.square().sum().backward()

@@ -69,7 +69,7 @@ def test_writing_asks_for_the_next_place() -> None:
         short = Where.run(ROWS, known)
         here = Where.run(ROWS, 1, start=known)
         assert torch.allclose(model.predict(tokens[:, :known], short, here)[:, 0], asked[:, known], rtol=0, atol=BOUND)
-    stream, head = model.apart(tokens, where)
+    (stream, _), head = model.hidden_states(tokens, where), model.lm_head
     assert torch.allclose(head(stream), scores, rtol=0, atol=BOUND)
 
 

@@ -19,7 +19,9 @@ from heed.core.errors import ConfigError
 from heed.core.laws import LAWS, Case, Law
 from heed.mixers import MIXERS, Attention
 from heed.models import Decoder, Embedded, Encoder, Seq2seq, Transformer, familiar
-from heed.parts.layers.linears import Binary, Edited, LowRank, Packed, Ternary
+from heed.parts.layers.bitnet import BinaryLinear, PackedTernaryLinear, TernaryLinear
+from heed.parts.layers.linear import LinearLike
+from heed.parts.layers.lora import LoraLinear
 from heed.parts.layers.norms import RMSNorm
 from heed.parts.masks import Window
 from heed.runs import Recipe, find
@@ -46,7 +48,7 @@ SAMPLES: dict[str, tuple[Edit, ...]] = {
 def alive(model: nn.Module) -> nn.Module:
     """Adapters begin with nothing; here they have learnt something."""
     for module in model.modules():
-        if isinstance(module, LowRank):
+        if isinstance(module, LoraLinear):
             nn.init.normal_(module.b, std=0.3)
     return model
 
@@ -87,7 +89,7 @@ def test_every_mixer_takes_edited_layers(config: Any, change: Edit) -> None:
     finding = LAWS[0](mixer, case)
     assert finding.holds, finding
     if isinstance(change, LoRA):
-        learnt = {name: layer.b for name, layer in linears(mixer).items() if isinstance(layer, LowRank)}
+        learnt = {name: layer.b for name, layer in linears(mixer).items() if isinstance(layer, LoraLinear)}
         assert heard(mixer, case, learnt) == before
 
 
@@ -100,29 +102,31 @@ def heard(mixer: Any, case: Case, weights: Mapping[str, Tensor]) -> set[str]:
 
 def test_patterns_say_what_is_changed() -> None:
     model = built(LoRA(on="*.query", rank=2))
-    changed = [name for name, layer in linears(model).items() if isinstance(layer, Edited)]
+    changed = [name for name, layer in linears(model).items() if isinstance(layer, LinearLike)]
     assert changed == [f"stack.blocks.{i}.mixer.query" for i in range(4)]
     model = built(BitLinear(on=("*.mixer.*", "head"), but="*.1.*"))
-    changed = [name for name, layer in linears(model).items() if isinstance(layer, Ternary)]
+    changed = [name for name, layer in linears(model).items() if isinstance(layer, TernaryLinear)]
     assert len(changed) == 3 * 4 + 1
     assert not any(".1." in name for name in changed)
-    assert not any(isinstance(layer, Edited) for name, layer in linears(built(BitLinear())).items() if name == "head")
+    assert not any(
+        isinstance(layer, LinearLike) for name, layer in linears(built(BitLinear())).items() if name == "head"
+    )
     both = built(LoRA(), config=Transformer(width=16, heads=2, hidden=8).sized(9))
-    assert sum(isinstance(layer, LowRank) for layer in both.modules()) == 2 * (2 + 2 * 2)  # query and value of each
+    assert sum(isinstance(layer, LoraLinear) for layer in both.modules()) == 2 * (2 + 2 * 2)  # query and value of each
 
 
 def test_a_layer_that_stands_in_two_places_stays_one() -> None:
     first = nn.Linear(4, 4)
     model = nn.ModuleDict({"one": first, "two": nn.Sequential(first)})
     edit(model, BitLinear(on="*"))
-    assert isinstance(model["one"], Ternary)
+    assert isinstance(model["one"], TernaryLinear)
     assert isinstance(model["two"], nn.Sequential)
     assert model["one"] is model["two"][0]
 
 
 def test_what_is_tied_stays_tied() -> None:
     model = built(BitLinear(on="*"))
-    assert isinstance(model.head, Ternary)
+    assert isinstance(model.head, TernaryLinear)
     assert model.head.weight is model.embeddings.table.weight
     model = built(LoRA(on="head"))
     assert model.head.base.weight is model.embeddings.table.weight
@@ -146,9 +150,9 @@ def test_misfits_are_told(change: Edit, words: str) -> None:
 
 
 def test_edits_in_an_order_that_cannot_be() -> None:
-    with pytest.raises(ConfigError, match="is a LowRank, more than a matrix and a bias.*or edit in another order"):
+    with pytest.raises(ConfigError, match="is a LoraLinear, more than a matrix and a bias.*or edit in another order"):
         built(LoRA(), BitLinear())
-    with pytest.raises(ConfigError, match="is a Ternary, .*: BitLinear cannot stand in its place"):
+    with pytest.raises(ConfigError, match="is a TernaryLinear, .*: BitLinear cannot stand in its place"):
         built(BitLinear(), BitLinear())
     with pytest.raises(ConfigError, match="has an adapter already; merge"):
         built(LoRA(), LoRA())
@@ -181,7 +185,7 @@ def test_edits_are_set_from_the_command_line() -> None:
 
 def test_edit_is_public() -> None:
     model = heed.edit(PLAIN.build(), LoRA())
-    assert isinstance(model.stack.layers[0].mixer.query, LowRank)
+    assert isinstance(model.stack.layers[0].mixer.query, LoraLinear)
 
 
 # --- sharing ---
@@ -255,7 +259,7 @@ def test_a_packed_file_is_a_twelfth_at_most(tmp_path: Any) -> None:
     """Of the ternary layers: 2 bits for 32, and one number for each layer."""
     config = Decoder.Config(vocabulary=65, width=96, depth=4)
     plain, small = built(BitLinear(), config=config), built(BitLinear(), edits.Packed(), config=config)
-    assert sum(isinstance(layer, Packed) for layer in small.modules()) == 4 * 6
+    assert sum(isinstance(layer, PackedTernaryLinear) for layer in small.modules()) == 4 * 6
     sizes = [_ternary_bytes(own.tensors(model)) for model in (plain, small)]
     assert 12 * sizes[1] <= sizes[0]
     own.write(small, tmp_path / "model.safetensors")
@@ -270,5 +274,5 @@ def _ternary_bytes(held: dict[str, Tensor]) -> int:
 
 def test_one_bit_layers_are_themselves() -> None:
     model = built(BitLinearV1())
-    assert sum(isinstance(layer, Binary) for layer in model.modules()) == 4 * 6
+    assert sum(isinstance(layer, BinaryLinear) for layer in model.modules()) == 4 * 6
     assert all(weight.requires_grad for weight in model.parameters())

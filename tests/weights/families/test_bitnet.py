@@ -27,7 +27,8 @@ from heed.core.contract import Where
 from heed.core.errors import WeightsError
 from heed.kernels import written_out
 from heed.models import Decoder
-from heed.parts.layers.linears import Edited, Packed, Ternary
+from heed.parts.layers.bitnet import PackedTernaryLinear, TernaryLinear
+from heed.parts.layers.linear import LinearLike
 from heed.weights import replay
 from tests.weights.families.test_llamas import agrees, few, flags, sizes
 from tests.weights.live import close, ids
@@ -126,12 +127,12 @@ def watched(model: nn.Module) -> Iterator[list[float]]:
     near: list[float] = []
 
     def see(layer: nn.Module, inputs: tuple[Tensor]) -> None:
-        assert isinstance(layer, Ternary | Packed)
+        assert isinstance(layer, TernaryLinear | PackedTernaryLinear)
         x = inputs[0] if layer.norm is None else layer.norm(inputs[0])
         steps = x / x.abs().amax(-1, keepdim=True) * 127
         near.append(float((steps.frac().abs() - 0.5).abs().min()))
 
-    hooks = [layer.register_forward_pre_hook(see) for layer in model.modules() if isinstance(layer, Edited)]
+    hooks = [layer.register_forward_pre_hook(see) for layer in model.modules() if isinstance(layer, LinearLike)]
     yield near
     for hook in hooks:
         hook.remove()
@@ -170,7 +171,7 @@ def test_ternary_weights(form: str, options: str, tmp_path: Path) -> None:
     model, opened, tokens = surely(tmp_path, form, **OPTIONS[options])
     ours = opened.model
     assert isinstance(ours, Decoder)
-    kind = Ternary if form == "online" else Packed
+    kind = TernaryLinear if form == "online" else PackedTernaryLinear
     assert any(isinstance(layer, kind) for layer in ours.modules())
     wanted = model(input_ids=tokens).logits
     close(ours(tokens, Where.run(2, LENGTH))[0], wanted, SINGLE)
@@ -198,7 +199,7 @@ def test_ternary_weights(form: str, options: str, tmp_path: Path) -> None:
 
 @torch.no_grad()
 def test_a_packed_model_takes_a_twelfth_and_scores_the_same(tmp_path: Path) -> None:
-    """Golden weights of full precision, rounded in every call; then packed: to the last bit the same scores."""
+    """Golden weights of full precision, rounded in every call; then packed: to the last bit the same logits."""
     from heed.weights.edits import Packed as Pack
     from heed.weights.edits import edit
 
@@ -208,9 +209,11 @@ def test_a_packed_model_takes_a_twelfth_and_scores_the_same(tmp_path: Path) -> N
     model: Any = weights.load(folder).model
     with written_out():  # the same sums in the same order
         wanted, _ = model(inputs, where)
-    large = sum(layer.weight.nbytes for layer in model.modules() if isinstance(layer, Ternary))
+    large = sum(layer.weight.nbytes for layer in model.modules() if isinstance(layer, TernaryLinear))
     edit(model, Pack())
-    small = sum(layer.codes.nbytes + layer.scale.nbytes for layer in model.modules() if isinstance(layer, Packed))
+    small = sum(
+        layer.codes.nbytes + layer.scale.nbytes for layer in model.modules() if isinstance(layer, PackedTernaryLinear)
+    )
     with written_out():
         assert torch.equal(model(inputs, where)[0], wanted)
     assert 12 * small <= large

@@ -116,7 +116,7 @@ def agrees(model: Any, folder: Path, inputs: dict[str, Tensor]) -> None:
     real = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"])).bool()
     for key, tensor in wanted.items():
         assert made[key].shape == tensor.shape, key
-        close(made[key], tensor, ROUNDED)  # who sees nobody has scores of -1e9, of which few digits are left
+        close(made[key], tensor, ROUNDED)  # a token that sees no other has scores of -1e9, of which few digits are left
         if tensor.dtype == torch.float64 and tensor.dim() > 1 and tensor.shape[1] >= real.shape[1]:
             close(made[key][:, : real.shape[1]][real], tensor[:, : real.shape[1]][real], EXACT)
 

@@ -14,11 +14,12 @@ from torch import nn
 from heed import load
 from heed.core.contract import Where
 from heed.core.errors import WeightsError
-from heed.parts.layers.embeddings import Rounded
-from heed.parts.layers.linears import Edited, Grouped
+from heed.parts.layers.embeddings import QuantisedEmbedding
+from heed.parts.layers.linear import LinearLike
+from heed.parts.layers.quantised import GroupedLinear
 from heed.runs.convert import convert as convert_file
 from heed.weights import open_
-from heed.weights.edits.quantised import is_rounded
+from heed.weights.edits.quantised import is_quantised
 from heed.weights.formats import gguf as ours
 from heed.weights.formats import gguf_quantised as ggufkept
 from tests.weights.formats.ggufs import write
@@ -58,9 +59,9 @@ def packed(
 
 def numbers(module: nn.Module) -> torch.Tensor:
     """What a layer or a table stands for."""
-    if isinstance(module, Rounded):
+    if isinstance(module, QuantisedEmbedding):
         return module(torch.arange(module.num_embeddings))
-    assert isinstance(module, Edited)
+    assert isinstance(module, LinearLike)
     return module.matrix
 
 
@@ -78,7 +79,7 @@ def test_what_is_kept_is_what_the_file_says(tmp_path: Path, name: str, monkeypat
 
     monkeypatch.setattr(ours, "_floats", made_float)
     kept = ggufkept.read(path).model
-    found = {place: module for place, module in kept.named_modules() if is_rounded(module)}
+    found = {place: module for place, module in kept.named_modules() if is_quantised(module)}
     for place, module in found.items():
         assert torch.equal(numbers(module), exact.get_parameter(f"{place}.weight")), place
     for place, weight in kept.named_parameters():
@@ -99,11 +100,11 @@ def llama(tmp_path: Path) -> Path:
 def test_tied_codes_are_there_once_and_steps_are_half(llama: Path) -> None:
     model = load(llama, quantise="keep").model
     table, head = (model.get_submodule(name) for name in ("embeddings.table", "head"))
-    assert isinstance(table, Rounded)
-    assert isinstance(head, Grouped)
+    assert isinstance(table, QuantisedEmbedding)
+    assert isinstance(head, GroupedLinear)
     assert table.codes is head.codes
-    assert {module.bits for module in model.modules() if isinstance(module, Grouped)} == {4, 8}
-    assert {module.scale.dtype for module in model.modules() if isinstance(module, Grouped)} == {torch.float16}
+    assert {module.bits for module in model.modules() if isinstance(module, GroupedLinear)} == {4, 8}
+    assert {module.scale.dtype for module in model.modules() if isinstance(module, GroupedLinear)} == {torch.float16}
 
 
 def test_it_computes_what_the_dequantised_model_does(llama: Path) -> None:
@@ -119,7 +120,7 @@ def test_codes_that_reach_one_farther(tmp_path: Path) -> None:
     raw = gguf.quantize(np.random.default_rng(0).normal(size=(5, 64)).astype(np.float32), Kind.Q8_0)
     raw.reshape(5, 2, 34)[:, :, 2:] = 128
     blocks = torch.from_numpy(raw.reshape(5, 2, 34))
-    layer = Grouped(nn.Linear(64, 5), 8)
+    layer = GroupedLinear(nn.Linear(64, 5), 8)
     layer.codes, layer.scale = (
         blocks[..., 2:].flatten(1).view(torch.int8),
         blocks[..., :2].flatten(1).view(torch.float16),

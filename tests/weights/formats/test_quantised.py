@@ -1,4 +1,4 @@
-"""Few bits: tables that share codes with their heads, and checkpoints that are stored so and loaded so."""
+"""Quantization: tables that share codes with their heads, and checkpoints that are stored so and loaded so."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from heed import engine
 from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError, WeightsError
 from heed.kernels import library
 from heed.mixers import Attention
 from heed.models import Decoder
-from heed.parts.layers.embeddings import Rounded
-from heed.parts.layers.linears import Edited, Grouped, Int8
+from heed.parts.layers.embeddings import QuantisedEmbedding
+from heed.parts.layers.linear import LinearLike
+from heed.parts.layers.quantised import GroupedLinear, Int8Linear
 from heed.parts.outputs.heads import LMHead
 from heed.runs.convert import convert
 from heed.weights import load, write
 from heed.weights.edits import LoRA, Quantised, edit
-from heed.weights.edits.quantised import BITS, Bits, bits_of, is_rounded
+from heed.weights.edits.quantised import BITS, Bits, bits_of, is_quantised
 from tests.weights.support import GOLDEN
 
 SHARD = 1 << 30
@@ -40,10 +42,10 @@ def decoder(**options: Any) -> Decoder:
 
 
 def numbers(module: nn.Module) -> Tensor:
-    """What a layer or a table of few bits stands for."""
-    if isinstance(module, Rounded):
+    """What a quantised layer or table stands for."""
+    if isinstance(module, QuantisedEmbedding):
         return module(torch.arange(module.num_embeddings))
-    assert isinstance(module, Edited)
+    assert isinstance(module, LinearLike)
     return module.matrix
 
 
@@ -52,21 +54,21 @@ def numbers(module: nn.Module) -> Tensor:
 
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_table_is_rounded_with_its_head(bits: Bits, tied: bool) -> None:
-    """Every number is at most half a step from what it was; codes are there once for all that were tied."""
+def test_a_table_is_quantised_with_its_head(bits: Bits, tied: bool) -> None:
+    """Every number is at most half a scale from what it was; codes are there once for all that were tied."""
     before = decoder(tied=tied)
     exact = {name: weight.detach().clone() for name, weight in before.named_parameters(remove_duplicate=False)}
     model = edit(before, Quantised(bits=bits))
     table, head = (model.get_submodule(name) for name in ("embeddings.table", "head"))
-    assert isinstance(table, Rounded)
-    assert isinstance(head, Int8 | Grouped)
+    assert isinstance(table, QuantisedEmbedding)
+    assert isinstance(head, Int8Linear | GroupedLinear)
     assert (table.codes is head.codes, table.scale is head.scale) == (tied, tied)
     for name in ("embeddings.table", "head", "stack.blocks.0.mixer.query"):
         module, old = model.get_submodule(name), exact[f"{name}.weight"]
-        assert is_rounded(module)
+        assert is_quantised(module)
         step = module.get_buffer("scale").float().abs()
         wide = step.repeat_interleave(32, 1) if step.dim() == 2 else step[:, None]
-        share = 1.01 if bits == "int4" else 0.51  # of four bits, 8 is cut to 7; and steps are rounded themselves
+        share = 1.01 if bits == "int4" else 0.51  # of four bits, 8 is cut to 7; and scales are rounded themselves
         assert ((numbers(module) - old).abs() <= share * wide + 1e-3 * old.abs()).all(), name
     size = sum({id(t): t.nbytes for t in model.state_dict(keep_vars=True).values()}.values())
     float32 = sum({id(weight): weight.nbytes for weight in decoder(tied=tied).parameters()}.values())
@@ -75,8 +77,12 @@ def test_a_table_is_rounded_with_its_head(bits: Bits, tied: bool) -> None:
 
 def test_what_is_looked_up_is_what_the_matrix_holds() -> None:
     index = torch.tensor([[3, 0], [9, 3]])
-    for layer in (Int8(nn.Linear(64, 10)), Grouped(nn.Linear(64, 10), 8), Grouped(nn.Linear(64, 10), 4)):
-        table = Rounded(layer)
+    for layer in (
+        Int8Linear(nn.Linear(64, 10)),
+        GroupedLinear(nn.Linear(64, 10), 8),
+        GroupedLinear(nn.Linear(64, 10), 4),
+    ):
+        table = QuantisedEmbedding(layer)
         assert torch.equal(table(index), layer.matrix[index])
         assert table.weight.shape == (10, 64)
         assert table.weight.isnan().all()
@@ -92,7 +98,7 @@ def test_tokens_that_are_unknown_are_told() -> None:
         model(torch.tensor([[40]]), Where.run(1, 1))
 
 
-def test_numbers_that_somebody_needs_stay() -> None:
+def test_numbers_that_another_module_needs_stay() -> None:
     """A head that is more than a matrix, or is left out, keeps the table that it is tied to."""
     capped = edit(decoder(cap=5.0), Quantised())
     assert isinstance(capped.head, LMHead)
@@ -102,10 +108,10 @@ def test_numbers_that_somebody_needs_stay() -> None:
     assert type(left.head) is nn.Linear
     assert left.head.weight is left.embeddings.table.weight
     alone = edit(decoder(), Quantised(but="embeddings.table"))
-    assert isinstance(alone.get_submodule("head"), Int8)
+    assert isinstance(alone.get_submodule("head"), Int8Linear)
     assert type(alone.embeddings.table) is nn.Embedding
     untied = edit(decoder(cap=5.0, tied=False), Quantised())
-    assert isinstance(untied.embeddings.table, Rounded)
+    assert isinstance(untied.embeddings.table, QuantisedEmbedding)
     with pytest.raises(ConfigError, match="did you mean embeddings.table"):
         edit(decoder(), Quantised(but="embeddings.tabel"))
 
@@ -115,17 +121,17 @@ def test_an_encoder_decoder_has_one_set_of_codes() -> None:
     held = [
         model.get_submodule(name) for name in ("encoder.embeddings.table", "decoder.embeddings.table", "decoder.head")
     ]
-    assert [type(module) for module in held] == [Rounded, Rounded, Int8]
+    assert [type(module) for module in held] == [QuantisedEmbedding, QuantisedEmbedding, Int8Linear]
     assert len({id(module.codes) for module in held}) == 1
 
 
-def test_widths_that_do_not_divide_by_32_have_a_step_for_every_row() -> None:
+def test_widths_that_do_not_divide_by_32_have_a_scale_for_every_row() -> None:
     model = edit(decoder(width=48), Quantised(bits="int4"))
-    assert isinstance(model.get_submodule("stack.blocks.0.mixer.query"), Int8)
-    assert isinstance(model.get_submodule("stack.blocks.0.feedforward.down"), Grouped)
+    assert isinstance(model.get_submodule("stack.blocks.0.mixer.query"), Int8Linear)
+    assert isinstance(model.get_submodule("stack.blocks.0.feedforward.down"), GroupedLinear)
 
 
-def test_steps_of_groups_stay_half_precision() -> None:
+def test_scales_of_groups_stay_half_precision() -> None:
     """Kernels read them so; what became float32 was exact and comes back."""
     model = edit(decoder(), Quantised(bits="int4")).to(torch.float32)
     assert model.head.scale.dtype == torch.float16
@@ -136,19 +142,19 @@ def test_steps_of_groups_stay_half_precision() -> None:
 
 @pytest.mark.parametrize("bits", BITS)
 def test_a_step_reads_the_table_as_a_call_does(bits: Bits) -> None:
-    """Whole numbers times the same steps: no other float32 sums than before a table was rounded."""
+    """Codes times the same scales: no other float32 sums than before a table was quantised."""
     model = edit(decoder(scaled=True), Quantised(bits=bits))
     tokens = torch.tensor([[1, 36], [0, 17]])
     with torch.no_grad():
         whole, _ = model(torch.cat((tokens, tokens), 1), Where.run(2, 4))
         _, state = model(tokens, Where.run(2, 2), model.start(2))
-        walk = None if state is None else model.stepper(state)
         if library() is None:
             pytest.skip("this machine has no C++ compiler; that heed does without is shown by all other tests")
-        assert walk is not None
+        assert state is not None
+        runner = engine.runner(model, state)
         for place in (2, 3):
-            scores = walk.step(tokens[:, place - 2], Where.run(2, 1, start=place))
-            assert (scores - whole[:, place]).abs().max().item() < 1e-4 * whole.abs().max().item()
+            logits = runner.step(tokens[:, place - 2], Where.run(2, 1, start=place))
+            assert (logits - whole[:, place]).abs().max().item() < 1e-4 * whole.abs().max().item()
 
 
 # --- checkpoints ---

@@ -1,4 +1,4 @@
-"""One linear layer of BitNet b1.58, recorded alone: rounded in every call, from two bits, and from ternary weights."""
+"""One linear layer of BitNet b1.58, recorded alone: quantised per call, from two bits, and from ternary weights."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import nn
 
 from ....core.config import Size, Theirs
 from ....core.errors import WeightsError
-from ....parts.layers.linears import Packed, Ternary, packed, ternary
+from ....parts.layers.bitnet import PackedTernaryLinear, TernaryLinear, pack_ternary, quantise_ternary
 from ...families.ternary import Reciprocal, Ternaries
 from ...formats.folder import INPUTS, Folder
 from ...rename import Same, load
@@ -26,7 +26,7 @@ class Both(nn.Module):
 
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__()
-        self.online, self.packed = Ternary(layer), Packed(layer)
+        self.online, self.packed = TernaryLinear(layer), PackedTernaryLinear(layer)
 
 
 def is_layer(folder: Folder) -> bool:
@@ -56,7 +56,7 @@ def outputs(folder: Folder) -> Outputs:
         raise WeightsError(
             f"{folder.path / INPUTS}: input has the shape {list(x.shape)}; its last axis must be {width}"
         )
-    numbers, mean = ternary(both.online.weight)
+    numbers, mean = quantise_ternary(both.online.weight)
     made = {"online": both.online(x), "packed_bitlinear": both.packed(x)}
-    both.packed.codes, both.packed.scale = packed(numbers), mean.reshape(1)
+    both.packed.codes, both.packed.scale = pack_ternary(numbers), mean.reshape(1)
     return made | {"offline_autobitlinear": both.packed(x), "ternary": numbers, "absmean": mean.reshape(1)}

@@ -216,7 +216,7 @@ def model(folder: Folder, found: int, length: int) -> Retro:
 
 
 def outputs(folder: Folder) -> Outputs:
-    """Family `retro`: scores with and without neighbours, and the first chunked cross-attention alone."""
+    """Family `retro`: logits with and without neighbours, and the first chunked cross-attention alone."""
     theirs, tokens = understood(folder, RetroPytorch), sequence(folder, "seq")
     where = Where.run(*tokens.shape)
     if "retrieved" not in folder.inputs:

@@ -43,7 +43,7 @@ from . import (
     vision,
     xlnet,
 )
-from .choices import chosen
+from .encoder import chosen
 
 
 def outputs(opened: Opened, folder: Folder) -> Outputs:
@@ -69,8 +69,8 @@ def outputs(opened: Opened, folder: Folder) -> Outputs:
             return funnel.outputs(opened.model, folder)
         case Encoder():
             return chosen(folder, partial(encoder.outputs, opened.model, opened.family))
-        case Seq2seq(encoder=AudioEncoder() as listener):
-            return speech.transcribed(opened.model, listener, opened.family, folder)
+        case Seq2seq(encoder=AudioEncoder() as audio):
+            return speech.transcribed(opened.model, audio, opened.family, folder)
         case AudioEncoder():
             return speech.heard(opened.model, opened.family, folder)
         case Seq2seq():

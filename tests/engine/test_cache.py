@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any
@@ -14,16 +16,19 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor, nn
 
+from heed import engine
 from heed.core.contract import Where
 from heed.core.state import Cell, leaves
 from heed.decode import generate
+from heed.engine import cache, passes
+from heed.engine.compiled import DecoderProgram, compiled_runner
+from heed.engine.program import Uncompiled
 from heed.kernels import library, written_out
 from heed.mixers import Attention, Retention
-from heed.models import RWKV, Decoder, RetNet, passing, stepping
-from heed.models.drafts import Drafts
+from heed.models import RWKV, Decoder, RetNet
 from heed.parts.feedforward import Gated
-from heed.parts.layers.linears import Int8
 from heed.parts.layers.norms import RMSNorm
+from heed.parts.layers.quantised import Int8Linear
 from heed.parts.look import Look, look
 from heed.parts.masks import Causal, Window
 from heed.parts.positions import Alibi, Learned, Rope
@@ -69,11 +74,14 @@ def _built(name: str) -> Decoder:
 def _scores(model: Decoder) -> Tensor:
     """Of ten tokens that are read, and of one more that is written: by programs, where there are any."""
     tokens = torch.arange(1, 12)[None]
-    read, state = model(tokens[:, :10], Where.run(1, 10), model.start(1))
+    quick = engine.compile(model)
+    read, state = quick(tokens[:, :10], Where.run(1, 10), model.start(1))
     assert state is not None
-    where = Where.run(1, 1, start=10)
-    walk = model.stepper(state)
-    written = model(tokens[:, 10:], where, state)[0][:, 0] if walk is None else walk.step(tokens[:, 10], where)
+    where, made = Where.run(1, 1, start=10), compiled_runner(model, state)
+    if isinstance(made, Uncompiled):
+        written = quick(tokens[:, 10:], where, state)[0][:, 0]
+    else:
+        written = made.step(tokens[:, 10], where)
     return torch.cat((read[0], written))
 
 
@@ -82,7 +90,7 @@ def _right(model: Decoder) -> Tensor:
     mine = _scores(model)
     with written_out():
         wanted = _scores(model)
-    close = 1e-3 if any(isinstance(layer, Int8) for layer in model.modules()) else 1e-5
+    close = 1e-3 if any(isinstance(layer, Int8Linear) for layer in model.modules()) else 1e-5
     torch.testing.assert_close(mine, wanted, rtol=0, atol=close * max(1.0, float(wanted.abs().max())))
     return mine
 
@@ -163,20 +171,35 @@ def test_other_precisions_are_plain_calls_again_and_let_go_of_memory() -> None:
     model = _built("gpt-2")
     _scores(model)  # lets go of passes that point to what was moved for steps
     before = _scores(model)
-    for drafts in (model.drafts, model.stack.drafts):
-        assert drafts._known is not None
+    assert all(known.holds(key) for known, key in _keys(model))
     model.double()
-    for drafts in (model.drafts, model.stack.drafts):
-        assert drafts._known is None
     torch.testing.assert_close(_scores(model).float(), before, rtol=0, atol=1e-5)
+    assert all(not known.holds(key) for known, key in _keys(model))  # seen at the next call
     assert _right(model.float()).dtype == torch.float32
+    engine.forget(model)
+    assert all(not known.holds(key) for known, key in _keys(model))
+
+
+def _keys(model: Decoder) -> list[tuple[cache.ProgramCache, object]]:
+    kind = passes.Kind(width=32, short=True, keeps=True)
+    return [(cache.programs(model), DecoderProgram), (cache.programs(model.stack), kind)]
+
+
+def test_a_model_that_is_let_go_of_takes_its_programs_along() -> None:
+    for name in PLANS:
+        model = _built(name)
+        _scores(model)
+        gone = [weakref.ref(module) for module in (model, model.stack)]
+        del model
+        gc.collect()
+        assert [one() for one in gone] == [None, None], name
 
 
 def test_training_is_noticed() -> None:
     model, where = _built("gpt-2"), Where.run(1, 9)
     with torch.no_grad():
-        assert passing.passed(model.stack, torch.randn(1, 9, 32), where, None) is not None
-        assert passing.passed(model.stack.train(), torch.randn(1, 9, 32), where, None) is None
+        assert passes.passed(model.stack, torch.randn(1, 9, 32), where, None) is not None
+        assert passes.passed(model.stack.train(), torch.randn(1, 9, 32), where, None) is None
 
 
 def test_who_looks_and_who_is_told_see_every_call() -> None:
@@ -197,13 +220,13 @@ def test_who_looks_and_who_is_told_see_every_call() -> None:
 
 def test_it_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[Decoder] = []
-    form = stepping.Script.__init__
+    form = DecoderProgram.__init__
 
-    def write(script: stepping.Script, model: Decoder) -> None:
+    def write(program: DecoderProgram, model: Decoder) -> None:
         written.append(model)
-        form(script, model)
+        form(program, model)
 
-    monkeypatch.setattr(stepping.Script, "__init__", write)
+    monkeypatch.setattr(DecoderProgram, "__init__", write)
     model = _built("gpt-2")
     prompts = [[1, 2, 3, 4, 5, 6, 7, 8]]
     first = generate(model, prompts, limit=9, end=None)
@@ -216,7 +239,7 @@ def test_copies_begin_without() -> None:
     model = _built("gpt-2")
     before = _scores(model)
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert other.drafts._known is None
+        assert not cache.programs(other).holds(DecoderProgram)
         with torch.no_grad():
             _mixer(other).query.weight.mul_(2)
         assert not torch.equal(_right(other), before)
@@ -261,7 +284,7 @@ def test_nothing_that_it_is_written_from_can_change_in_place(name: str) -> None:
         for key in module.__dict__.keys() - plain:
             for value in _values(module.__dict__[key]):
                 frozen = isinstance(value, BaseModel) and value.model_config.get("frozen")
-                simple = value is None or isinstance(value, int | float | str | Enum | torch.dtype | Drafts)
+                simple = value is None or isinstance(value, int | float | str | Enum | torch.dtype)
                 assert frozen or simple, f"{key} of {type(module).__name__} is a {type(value).__name__}"
 
 

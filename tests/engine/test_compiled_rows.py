@@ -10,15 +10,17 @@ import torch
 from torch import Tensor
 
 from heed.core.contract import NOTHING, Given, Where
-from heed.core.interfaces import Choice
 from heed.core.state import leaves, select
 from heed.decode import Beam, Greedy, Sample, SamplingConfig, Stop, Token, generate, loop, stream
 from heed.decode.rows import Rows
+from heed.engine import SamplingSettings, adaptive
+from heed.engine.compiled import CompiledRunner, compiled_runner
+from heed.engine.program import Uncompiled
+from heed.engine.runners import PlainRunner
 from heed.kernels import library
 from heed.mixers import Attention, Cross, Retention
 from heed.models import RWKV, Decoder, Encoder, Seq2seq
 from heed.models.block import States
-from heed.models.stepping import Walk
 from heed.parts.masks import Window
 from heed.parts.positions import Alibi, Learned, Rope, Sinusoid
 from heed.parts.residual.wiring import PostNorm
@@ -70,18 +72,18 @@ def _scores(model: Decoder | Seq2seq, given: Given, lengths: tuple[int, ...], *,
     draw = torch.Generator().manual_seed(1)
     prompts = [torch.randint(37, (length,), generator=draw).tolist() for length in lengths]
     rows = Rows(model, prompts, given)
-    rows._asked = not quick
-    made = [rows.read()]
+    rows.runner = rows.runner if quick else PlainRunner(model)
+    made = [rows.prefill()]
     for order in ORDERS:
         rows.select(torch.tensor(order), [rows.owner[row] for row in order])
         for _ in range(6):
-            made.append(rows.write(torch.randint(37, (len(order),), generator=draw)).clone())
-    assert (rows._stepper is not None) == quick
-    state = cast(States, rows._stepper.state() if rows._stepper is not None else rows._state)
+            made.append(rows.step(torch.randint(37, (len(order),), generator=draw)).clone())
+    assert rows.runner.compiled == quick
+    state = cast(States, rows.runner.state())
     with torch.no_grad():
         for order in ([0, 1, 2], [2, 1, 0], [1, 1, 0]):
             tokens = torch.randint(37, (len(rows), 1), generator=draw)
-            scores, kept = model(tokens, rows._next(), select(state, torch.tensor(order)))
+            scores, kept = model(tokens, rows.next(), select(state, torch.tensor(order)))
             rows._steps, state = rows._steps + 1, cast(States, kept)
             made.append(scores[:, -1])
     return torch.cat(made)
@@ -99,8 +101,8 @@ def test_no_past_is_copied_while_rows_change_places() -> None:
     with torch.no_grad():
         state = model.start(3, given)
         _, state = cast("tuple[Tensor, States]", model(torch.ones(3, 1, dtype=torch.long), Where.run(3, 1), state))
-        walk = cast(Walk, model.stepper(state))
-        memories = walk._running._memories.structures
+        walk = cast(CompiledRunner, compiled_runner(model, state))
+        memories = walk.caches.structures
         sources = [memory.key for memory in memories if memory.source]
         assert len(sources) == 2
         walk.select(torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2]))  # more rows than there are: room is made
@@ -121,7 +123,7 @@ def test_no_past_is_copied_while_rows_change_places() -> None:
 def test_beams_are_those_of_plain_calls(model: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
     prompts, how = [[1, 2, 3], [4], [5, 6]], Beam(beams=4, best=3, length_penalty=0.7, early=False)
     quick = generate(model, prompts, limit=30, end={3, 9}, how=how)
-    monkeypatch.setattr("heed.models.decoder.stepper", lambda model, state: None)
+    monkeypatch.setattr(adaptive, "compiled_runner", lambda model, *_: Uncompiled(model, "not wanted"))
     for mine, theirs in zip(quick, generate(model, prompts, limit=30, end={3, 9}, how=how), strict=True):
         assert [(one.tokens, one.why) for one in mine] == [(one.tokens, one.why) for one in theirs]
         assert [one.score for one in mine] == pytest.approx([one.score for one in theirs], abs=1e-3)
@@ -174,11 +176,11 @@ def test_a_burst_ends_where_too_few_rows_are_left() -> None:
         with torch.no_grad():
             _, state = model(tokens[:, None], Where.run(4, 1), model.start(4))
             assert state is not None
-            walk = model.stepper(state)
-            assert walk is not None
+            walk = compiled_runner(model, state)
+            assert not isinstance(walk, Uncompiled)
             live = torch.tensor([True, True, False, True])  # what the third writes ends nothing
-            how = Choice(live, enough=enough, ends=torch.tensor(ends, dtype=torch.long))
-            made = walk.write(tokens, Where.run(4, 1, start=1), 40, how)
+            how = SamplingSettings(live, enough=enough, ends=torch.tensor(ends, dtype=torch.long))
+            made = walk.burst(tokens, Where.run(4, 1, start=1), 40, how)
             assert made is not None
             return made[0], live
 
@@ -196,13 +198,15 @@ def test_a_burst_ends_where_too_few_rows_are_left() -> None:
 
 
 def test_a_burst_that_takes_long_is_followed_by_shorter_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, counts, form = _built(PLANS["dense"]), list[int](), Walk.write
+    model, counts, form = _built(PLANS["dense"]), list[int](), CompiledRunner.burst
 
-    def write(walk: Walk, tokens: Tensor, where: Where, most: int, how: Choice) -> tuple[Tensor, Tensor] | None:
+    def write(
+        walk: CompiledRunner, tokens: Tensor, where: Where, most: int, how: SamplingSettings
+    ) -> tuple[Tensor, Tensor] | None:
         counts.append(most)
         return form(walk, tokens, where, most, how)
 
-    monkeypatch.setattr(Walk, "write", write)
+    monkeypatch.setattr(CompiledRunner, "burst", write)
     monkeypatch.setattr(loop, "PATIENCE", 0.0)
     patient = generate(model, [[1]], limit=120, end=None)
     assert counts == [64, 32, 16, 7]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -12,13 +11,15 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.utils.flop_counter import FlopCounterMode
 
+from heed import engine
 from heed.core.config import Config
 from heed.core.contract import NOTHING, Given, Where
 from heed.core.errors import StateConsumed
 from heed.core.state import Cell, Log, Seen, fork, leaves, to
-from heed.kernels import library, written_out
+from heed.engine import passes
+from heed.kernels import library
 from heed.mixers import Attention, Cross, Retention
-from heed.models import RWKV, Decoder, Encoder, RetNet, passing
+from heed.models import RWKV, Decoder, Encoder, RetNet
 from heed.models.stack import Stack
 from heed.parts.feedforward import Gated
 from heed.parts.layers.norms import RMSNorm
@@ -91,7 +92,7 @@ def _stream(where: Where, width: int = 24) -> Tensor:
 
 def _goes(stack: Stack, where: Where, states: Any = None) -> bool:
     with torch.no_grad():
-        return passing.passed(stack, _stream(where), where, states) is not None
+        return passes.passed(stack, _stream(where), where, states) is not None
 
 
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
@@ -100,11 +101,10 @@ def _goes(stack: Stack, where: Where, states: Any = None) -> bool:
 def test_it_gives_what_plain_calls_give(name: str, lengths: tuple[int, ...]) -> None:
     stack, where = _model({**DECODERS, **ENCODERS}[name]).stack, _where(lengths)
     x = _stream(where)
-    long = where.order.shape[1] > passing.SHORT
-    assert _goes(stack, where) != (long and any(isinstance(block.mixer, Retention) for block in stack.layers))
-    mine, _ = stack(x, where)
-    with written_out():
-        wanted, _ = stack(x, where)
+    long = where.order.shape[1] > passes.SHORT
+    assert _goes(stack, where) != (long and all(isinstance(block.mixer, Retention) for block in stack.layers))
+    mine, _ = engine.compile(stack)(x, where)
+    wanted, _ = stack(x, where)
     torch.testing.assert_close(mine[where.real], wanted[where.real], rtol=0, atol=2e-6 * float(wanted.abs().max()))
 
 
@@ -119,17 +119,15 @@ def test_what_is_remembered_goes_on(name: str, kind: str) -> None:
     for plain in (False, True):
         state = model.start(3)
         if plain:
-            with written_out():
-                _, state = model(tokens[:, :13], where, state)
+            _, state = model(tokens[:, :13], where, state)
         else:
             assert _goes(model.stack, where, model.stack.start(3))
-            _, state = model(tokens[:, :13], where, state)
+            _, state = engine.compile(model)(tokens[:, :13], where, state)
         logs = [leaf.tensors() for leaf in leaves(state) if isinstance(leaf, Log)]
         held = [tensor[order >= 0] for order, *more in logs for tensor in (order, *more)]
         held += [tensor for leaf in leaves(state) if isinstance(leaf, Cell) for tensor in leaf.tensors()]
         stamps = torch.tensor([[13], [2], [9]])
-        with written_out():
-            scores, _ = model(tokens[:, 13:], Where(stamps, stamps), state)
+        scores, _ = model(tokens[:, 13:], Where(stamps, stamps), state)
         made.append([*held, scores])
     for mine, wanted in zip(*made, strict=True):
         if wanted.dtype == torch.long:
@@ -144,14 +142,13 @@ def test_matrices_that_are_stored_the_other_way_round() -> None:
     """As GPT-2 has them, also as part of a larger one: nothing is moved."""
     stack, where = _model(DECODERS["gpt-2"]).stack, _where((13, 2, 9))
     x = _stream(where)
-    with written_out():
-        wanted, _ = stack(x, where)
+    wanted, _ = stack(x, where)
     for block in stack.layers:
         for layer in (layer for layer in block.modules() if isinstance(layer, nn.Linear)):
             turned = torch.zeros(layer.in_features, layer.out_features + 5)
             turned[:, 3:-2] = layer.weight.T
             layer.weight.data = turned[:, 3:-2].T
-    mine, _ = stack(x, where)
+    mine, _ = engine.compile(stack)(x, where)
     assert all(not block.mixer.query.weight.is_contiguous() for block in stack.layers)
     torch.testing.assert_close(mine[where.real], wanted[where.real], rtol=0, atol=2e-6 * float(wanted.abs().max()))
 
@@ -161,9 +158,10 @@ def test_rows_go_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """What goes through at once changes nothing, not even the last bit."""
     stack, where = _model(DECODERS["gpt-2"]).stack, _where((13, 2, 9, 30, 1))
     x = _stream(where)
+    stack = engine.compile(stack)
     whole, _ = stack(x, where)
     for most in (1, 14, 40):
-        monkeypatch.setattr(passing, "MOST", most)
+        monkeypatch.setattr(passes, "MOST", most)
         torch.testing.assert_close(stack(x, where)[0], whole, rtol=0, atol=2e-6 * float(whole.abs().max()))
 
 
@@ -172,29 +170,29 @@ def test_somebody_who_looks_sees_plain_calls() -> None:
     stack = model.stack
     assert _goes(stack, where)
     with look(model, "*weights") as seen, torch.no_grad():
-        stack(_stream(where), where)
+        engine.compile(stack)(_stream(where), where)
         assert not _goes(stack, where)
     assert seen
     assert all(seen.values())
     called: list[nn.Module] = []
     handle = stack.blocks[0].register_forward_hook(lambda module, given, made: called.append(module))
     with torch.no_grad():
-        stack(_stream(where), where)
+        engine.compile(stack)(_stream(where), where)
     handle.remove()
     assert called == [stack.blocks[0]]
 
 
 def test_gradients_training_and_other_precisions_take_plain_calls() -> None:
     stack, where = _model(ENCODERS["bert"]).stack, _where((11, 11))
-    assert passing.passed(stack, _stream(where), where, None) is None  # gradients are on
+    assert passes.passed(stack, _stream(where), where, None) is None  # gradients are on
     assert not _goes(stack.train(), where)
     with torch.no_grad():
-        assert passing.passed(stack.eval().double(), _stream(where).double(), where, None) is None
-        assert passing.passed(stack.float(), _stream(where), Where.run(2, 11), None) is not None
+        assert passes.passed(stack.eval().double(), _stream(where).double(), where, None) is None
+        assert passes.passed(stack.float(), _stream(where), Where.run(2, 11), None) is not None
         shuffled = Where(where.order.flip(1), where.position)
-        assert passing.passed(stack, _stream(where), shuffled, None) is None
+        assert passes.passed(stack, _stream(where), shuffled, None) is None
     x = _stream(where).requires_grad_()
-    stack(x, where)[0].sum().backward()
+    engine.compile(stack)(x, where)[0].sum().backward()
     assert x.grad is not None
     assert float(x.grad.abs().sum()) > 0
 
@@ -204,12 +202,11 @@ def test_gradients_training_and_other_precisions_take_plain_calls() -> None:
 def test_recurrences_go_on_from_their_cells(name: str) -> None:
     model = _model(DECODERS[name])
     tokens = torch.arange(30)[None]
-    with written_out():
-        whole, _ = model(tokens, Where.run(1, 30))
-    state, made = model.start(1), []
+    whole, _ = model(tokens, Where.run(1, 30))
+    state, made, quick = model.start(1), [], engine.compile(model)
     for begin, end in ((0, 9), (9, 19), (19, 30)):
         assert _goes(model.stack, Where.run(1, end - begin, start=begin), fork(state))
-        scores, state = model(tokens[:, begin:end], Where.run(1, end - begin, start=begin), state)
+        scores, state = quick(tokens[:, begin:end], Where.run(1, end - begin, start=begin), state)
         made.append(scores)
     torch.testing.assert_close(torch.cat(made, 1), whole, rtol=0, atol=4e-6 * float(whole.abs().max()))
 
@@ -223,24 +220,25 @@ def test_calls_that_are_mapped_or_recorded_are_plain() -> None:
         weight.mul_(0.5)
     x = _stream(where)
     weights, buffers = stack_module_state(models)
-    several = vmap(lambda w, b: functional_call(models[0], (w, b), (x, where))[0])(weights, buffers)
+    quick = engine.compile(models[0])
+    several = vmap(lambda w, b: functional_call(quick, (w, b), (x, where))[0])(weights, buffers)
     for one, stack in zip(several, models, strict=True):
         torch.testing.assert_close(one, stack(x, where)[0], rtol=0, atol=2e-6 * float(one.abs().max()))
-    traced = torch.jit.trace(lambda given: models[0](given, where)[0], x.detach(), check_trace=False)
+    traced = torch.jit.trace(lambda given: quick(given, where)[0], x.detach(), check_trace=False)
     torch.testing.assert_close(traced(2 * x), models[0](2 * x, where)[0], rtol=0, atol=1e-5)
     with FlopCounterMode(display=False) as counted:
-        models[0](x, where)
+        quick(x, where)
     assert counted.get_total_flops() > 0
 
 
-def _calls(model: Any, calls: list[Where], given: Given = NOTHING) -> list[Tensor]:
+def _calls(stack: Stack, calls: list[Where], given: Given = NOTHING) -> list[Tensor]:
     """The stream of real tokens, call by call, and at last what is remembered, entry by entry."""
     rows = len(calls[0].order)
     draw = torch.Generator().manual_seed(3)
-    state, made = model.stack.start(rows, given), []
+    state, made = stack.start(rows, given), list[Tensor]()
     for where in calls:
         x = torch.randn(*where.shape, 24, generator=draw)
-        y, state = model.stack(x, where, state)
+        y, state = stack(x, where, state)  # type: ignore[assignment]
         made.append(y[where.real])
     for leaf in leaves(state):
         order, *held = leaf.tensors()
@@ -274,9 +272,7 @@ def test_a_call_sees_what_earlier_ones_left(name: str, calls: list[Where]) -> No
     What a call is off by is remembered, and the next one adds its own: some calls are off by a few times as much.
     """
     model = _model(DECODERS[name])
-    mine = _calls(model, calls)
-    with written_out():
-        wanted = _calls(model, calls)
+    mine, wanted = _calls(engine.compile(model.stack), calls), _calls(model.stack, calls)
     for one, other in zip(mine, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5 * max(1.0, float(other.abs().max())))
 
@@ -287,12 +283,11 @@ def test_a_past_of_many_blocks(name: str) -> None:
     """As one call of all tokens; and such calls do go."""
     stack, cuts = _model(DECODERS[name]).stack, (0, 530, 1050, LONG)
     x, state, made = _stream(_where((LONG, LONG))), stack.start(2), []
-    with written_out():
-        wanted, _ = stack(x, _where((LONG, LONG)))
+    wanted, _ = stack(x, _where((LONG, LONG)))
     for begin, end in itertools.pairwise(cuts):
         where = Where.run(2, end - begin, start=begin)
         assert _goes(stack, where, fork(state))
-        y, state = stack(x[:, begin:end], where, state)
+        y, state = engine.compile(stack)(x[:, begin:end], where, state)
         made.append(y)
     torch.testing.assert_close(torch.cat(made, 1), wanted, rtol=0, atol=4e-6 * float(wanted.abs().max()))
 
@@ -308,19 +303,18 @@ def test_many_tokens_ask_a_source(lengths: tuple[int, ...]) -> None:
     assert _goes(model.stack, where)
     later = Where.ragged([2, 3, 2], start=torch.tensor(lengths))
     found = []
-    for context in (nullcontext, written_out):
-        with context():
-            found.append([model.stack(_stream(where), where)[0][where.real], *_calls(model, [where, later], given)])
+    for stack in (engine.compile(model.stack), model.stack):
+        found.append([stack(_stream(where), where)[0][where.real], *_calls(stack, [where, later], given)])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=4e-6 * max(1.0, float(other.abs().max())))
 
 
 @torch.no_grad()
 def test_a_state_that_was_used_up_or_is_of_another_model_is_refused() -> None:
-    model, where = _model(DECODERS["gpt-2"]), Where.run(1, 5, start=9)
+    model, where = engine.compile(_model(DECODERS["gpt-2"])), Where.run(1, 5, start=9)
     _, state = model.stack(_stream(Where.run(1, 9)), Where.run(1, 9), model.stack.start(1))
     assert not _goes(_model(DECODERS["llama"]).stack, where, fork(state))
-    assert not _goes(model.stack, where, to(fork(state), dtype=torch.float64))
+    assert not _goes(model.stack.plain, where, to(fork(state), dtype=torch.float64))
     model.stack(_stream(where), where, state)
     with pytest.raises(StateConsumed):
         model.stack(_stream(where), where, state)

@@ -8,9 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from heed import engine
 from heed.core.contract import Where
+from heed.engine import varlen
 from heed.mixers import Attention, Fourier
-from heed.models import Decoder, Encoder, packed
+from heed.models import Decoder, Encoder
 from heed.parts.look import look
 from heed.parts.masks import Whole, Window
 from heed.parts.positions import Alibi, Buckets, Rope
@@ -34,10 +36,10 @@ def _both(model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch, long: int) ->
     found = []
     for packs in (True, False):
         with monkeypatch.context() as patched:
-            patched.setattr(packed, "LONG", long)
+            patched.setattr(varlen, "LONG", long)
             if not packs:
-                patched.setattr("heed.models.stack.packs", lambda stack, where: False)
-            y = model(tokens, where)[0][where.real]
+                patched.setattr("heed.engine.shadow.pays", lambda stack, where: False)
+            y = engine.compile(model)(tokens, where)[0][where.real]
             slope = torch.randn(y.shape, dtype=y.dtype, generator=torch.Generator().manual_seed(1))
             found.append((y, list(torch.autograd.grad(y, list(model.parameters()), slope))))
     return found
@@ -45,7 +47,7 @@ def _both(model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch, long: int) ->
 
 @pytest.mark.parametrize("long", [1, 1000])  # row by row, and side by side
 @pytest.mark.parametrize("name", PLANS)
-def test_packed_rows_are_padded_rows(name: str, long: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_varlen_rows_are_padded_rows(name: str, long: int, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     model = PLANS[name].build().double()
     (y, slopes), (wanted, theirs) = _both(model, monkeypatch, long)
@@ -60,16 +62,16 @@ def test_only_real_tokens_are_computed() -> None:
     block = model.stack.layers[0]
     for layer in (block.mixer.query, block.mixer.out, block.feedforward.up):
         layer.register_forward_hook(lambda layer, given, made: counted.append(made.shape[:-1].numel()))  # type: ignore[union-attr]
-    model(torch.ones(4, 9, dtype=torch.long), Where.ragged(LENGTHS))
+    engine.compile(model)(torch.ones(4, 9, dtype=torch.long), Where.ragged(LENGTHS))
     assert counted == [int(LENGTHS.sum())] * 3
 
 
 def test_when_it_does_not_pay_or_cannot_be_done() -> None:
     stack = Encoder.Config(**SIZES).build().stack
-    assert packed.packs(stack, Where.ragged(LENGTHS))
-    assert not packed.packs(stack, Where.run(4, 9))
-    assert not packed.packs(stack, Where.ragged(torch.tensor([9, 9, 8, 9])))  # hardly any padding
+    assert varlen.pays(stack, Where.ragged(LENGTHS))
+    assert not varlen.pays(stack, Where.run(4, 9))
+    assert not varlen.pays(stack, Where.ragged(torch.tensor([9, 9, 8, 9])))  # hardly any padding
     with look(stack, "blocks.0.mixer.weights"):
-        assert not packed.packs(stack, Where.ragged(LENGTHS))
+        assert not varlen.pays(stack, Where.ragged(LENGTHS))
     other = Encoder.Config(**SIZES, mixer=Fourier.Config()).build().stack
-    assert not packed.packs(other, Where.ragged(LENGTHS))
+    assert not varlen.pays(other, Where.ragged(LENGTHS))

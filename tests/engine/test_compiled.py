@@ -11,16 +11,16 @@ from torch import Tensor
 
 from heed.core.contract import Given, Where
 from heed.core.errors import InputError
-from heed.core.interfaces import Choice
 from heed.core.state import leaves, nbytes, to
 from heed.decode import Beam, generate, loop, stream
 from heed.decode.rows import Rows
+from heed.engine import SamplingSettings, adaptive
+from heed.engine.compiled import CompiledRunner, DecoderProgram, compiled_runner, is_compiled
+from heed.engine.program import Uncompiled
 from heed.kernels import library
-from heed.kernels.program import Unknown
 from heed.mixers import Attention, Cross, Retention
-from heed.models import RWKV, Decoder, Encoder, RetNet, Seq2seq, stepping
+from heed.models import RWKV, Decoder, Encoder, RetNet, Seq2seq
 from heed.models.block import States
-from heed.models.stepping import Script
 from heed.parts.feedforward import FeedForward, Gated
 from heed.parts.layers.norms import LayerNorm, RMSNorm
 from heed.parts.masks import Causal, Sparse, Window
@@ -88,33 +88,39 @@ def _built(config: Decoder.Config, *edits: object) -> Decoder:
     return edit(config.build().eval(), *edits)  # type: ignore[arg-type]
 
 
-def _likeliest(rows: int) -> Choice:
-    return Choice(torch.ones(rows, dtype=torch.bool), enough=1, ends=torch.empty(0, dtype=torch.long))
+def _compiled_runner(model: Any, state: Any) -> CompiledRunner | None:
+    """The runner that goes on from this state, if there is one."""
+    made = compiled_runner(model, state)
+    return None if isinstance(made, Uncompiled) else made
+
+
+def _likeliest(rows: int) -> SamplingSettings:
+    return SamplingSettings(torch.ones(rows, dtype=torch.bool), enough=1, ends=torch.empty(0, dtype=torch.long))
 
 
 def _written(model: Decoder, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, *, quick: bool) -> Tensor:
     """Scores of some steps; in the middle rows are dropped and doubled."""
     used: list[object] = []
-    form = stepping.stepper
+    form = compiled_runner
 
-    def choose(model: Decoder, state: tuple[object, ...]) -> object:
-        made = form(model, state) if quick else None  # type: ignore[arg-type]
+    def choose(model: Decoder, state: Any, given: Given) -> object:
+        made = form(model, state, given) if quick else Uncompiled(model, "not wanted")
         used.append(made)
         return made
 
     draw = torch.Generator().manual_seed(1)
     prompts = [torch.randint(37, (length,), generator=draw).tolist() for length in lengths]
     with monkeypatch.context() as patched:
-        patched.setattr("heed.models.decoder.stepper", choose)
+        patched.setattr(adaptive, "compiled_runner", choose)
         rows = Rows(model, prompts)
-        made = [rows.read()]
+        made = [rows.prefill()]
         for step in range(14):
             tokens = torch.randint(37, (3,), generator=draw)
-            made.append(rows.write(tokens).clone())
+            made.append(rows.step(tokens).clone())
             if step == 6:
                 rows.select(torch.tensor([2, 0, 0]), [2, 0, 0])
     assert len(used) > 0
-    assert all((one is not None) == quick for one in used)
+    assert all(isinstance(one, CompiledRunner) == quick for one in used)
     return torch.cat(made)
 
 
@@ -123,7 +129,7 @@ def _written(model: Decoder, lengths: tuple[int, ...], monkeypatch: pytest.Monke
 def test_the_program_is_the_model(name: str, lengths: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = _built(PLANS[name])
     quick = _written(model, PROMPTS[lengths], monkeypatch, quick=True)
-    assert model.practised  # from now on the program reads prompts, too
+    assert is_compiled(model)  # from now on the program reads prompts, too
     again, plain = (_written(model, PROMPTS[lengths], monkeypatch, quick=quick) for quick in (True, False))
     # Float32, and sums in another order: some hundred roundings of numbers of about this size.
     most = 2e-6 * max(1.0, float(plain.abs().max())) * 10
@@ -152,8 +158,8 @@ def test_every_sample_or_none(config: Decoder.Config, monkeypatch: pytest.Monkey
     """A model is written by a program that is right, or by none."""
     model = _built(config.model_copy(update={"vocabulary": 37}))
     try:
-        Script(model)
-    except Unknown:
+        DecoderProgram(model)
+    except Uncompiled:
         _written(model, (3, 7, 1), monkeypatch, quick=False)
         return
     quick, plain = (_written(model, (3, 7, 1), monkeypatch, quick=quick) for quick in (True, False))
@@ -173,7 +179,7 @@ def test_what_it_does_not_know_it_leaves_alone(config: Decoder.Config) -> None:
     with torch.no_grad():
         _, state = model(torch.tensor([[1, 2, 3]]), Where.run(1, 3), model.start(1))
         assert state is not None
-        assert model.stepper(state) is None
+        assert _compiled_runner(model, state) is None
     assert not any(leaf.spent for leaf in leaves(state))
 
 
@@ -188,7 +194,7 @@ def test_other_precisions_are_left_alone(part: str) -> None:
         else:
             weight = model.get_parameter(part)
             weight.data = weight.data.double()
-        assert model.stepper(state) is None
+        assert _compiled_runner(model, state) is None
     assert not any(leaf.spent for leaf in leaves(state))
 
 
@@ -210,7 +216,7 @@ def test_a_beam_search_over_a_source(model: Seq2seq, monkeypatch: pytest.MonkeyP
     for quick in (True, False):
         with monkeypatch.context() as patched:
             if not quick:
-                patched.setattr("heed.models.decoder.stepper", lambda model, state: None)
+                patched.setattr(adaptive, "compiled_runner", lambda model, *_: Uncompiled(model, "not wanted"))
             how = Beam(beams=4, best=4)
             found.append(generate(model, [[1], [1], [1]], limit=9, end=0, how=how, given=Given(encoder_output=memory)))
     for mine, theirs in zip(*found, strict=True):
@@ -225,7 +231,7 @@ def test_the_state_that_it_gives_back_is_that_of_plain_calls() -> None:
     with torch.no_grad():
         _, state = model(tokens[:, :2], Where.run(2, 2), model.start(2))
         assert state is not None
-        quick = model.stepper(state)
+        quick = _compiled_runner(model, state)
         assert quick is not None
         for at in range(2, 12):
             quick.step(tokens[:, at], Where.run(2, 1, start=at))
@@ -276,9 +282,9 @@ def test_scores_that_are_no_numbers_are_reported_in_a_burst() -> None:
     with torch.no_grad():
         state = model(torch.tensor([[1, 2]]), Where.run(1, 2), model.start(1))[1]
         assert state is not None
-        walk = model.stepper(state)
+        walk = _compiled_runner(model, state)
         assert walk is not None
-        made = walk.write(torch.tensor([1]), Where.run(1, 1, start=2), 5, _likeliest(1))
+        made = walk.burst(torch.tensor([1]), Where.run(1, 1, start=2), 5, _likeliest(1))
     assert made is not None
     assert made[1].isnan().all()
 
@@ -287,9 +293,9 @@ def test_gradients_are_not_written_over() -> None:
     model = _built(PLANS["llama"])
     _, state = model(torch.tensor([[1, 2, 3]]), Where.run(1, 3), model.start(1))
     assert state is not None
-    assert model.stepper(state) is None
+    assert _compiled_runner(model, state) is None
     with torch.no_grad():
-        assert model.stepper(state) is not None
+        assert _compiled_runner(model, state) is not None
 
 
 @pytest.mark.parametrize("burst", [False, True])
@@ -301,12 +307,12 @@ def test_memories_have_room_for_all_that_is_written(back: int | None, burst: boo
     with torch.no_grad():
         _, state = model(tokens[:, :4], Where.run(2, 4), model.start(2))
         assert state is not None
-        walk = model.stepper(state)
+        walk = _compiled_runner(model, state)
         assert walk is not None
         if burst:
             written, last = [tokens[:, :4]], tokens[:, 4]
             for at in range(4, 244, 16):
-                made = walk.write(last, Where.run(2, 1, start=at), 16, _likeliest(2))
+                made = walk.burst(last, Where.run(2, 1, start=at), 16, _likeliest(2))
                 assert made is not None
                 assert len(made[0]) == 16
                 written += [last[:, None], made[0][:-1].T]
@@ -327,7 +333,7 @@ def test_errors_are_those_of_the_model() -> None:
     with torch.no_grad():
         _, state = model(torch.tensor([[1]]), Where.run(1, 1), model.start(1))
         assert state is not None
-        quick = model.stepper(state)
+        quick = _compiled_runner(model, state)
         assert quick is not None
         with pytest.raises(InputError, match="not in the vocabulary"):
             quick.step(torch.tensor([37]), Where.run(1, 1, start=1))
@@ -340,7 +346,7 @@ def test_only_the_scores_that_are_wanted_are_computed() -> None:
     model = _built(PLANS["llama"])
     counted: list[int] = []
     model.head.register_forward_hook(lambda layer, given, made: counted.append(made.shape[:-1].numel()))
-    scores = Rows(model, [[1, 2, 3, 4], [5, 6]]).read()
+    scores = Rows(model, [[1, 2, 3, 4], [5, 6]]).prefill()
     assert counted == [2]
     with torch.no_grad():
         alone = model(torch.tensor([[5, 6]]), Where.run(1, 2))[0][:, -1]

@@ -8,7 +8,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from heed.parts.layers.linears import Binary, Edited, LowRank, Packed, Ternary, matrix_of, packed, ternary, unpacked
+from heed.parts.layers.bitnet import (
+    BinaryLinear,
+    PackedTernaryLinear,
+    TernaryLinear,
+    pack_ternary,
+    quantise_ternary,
+    unpack_ternary,
+)
+from heed.parts.layers.linear import LinearLike, matrix_of
+from heed.parts.layers.lora import LoraLinear
 
 EXACT = 1e-12  # float64: sums of a dozen terms
 draw = torch.Generator().manual_seed(0)
@@ -39,7 +48,7 @@ def test_ternary_is_the_equation() -> None:
                 weights = [min(1, max(-1, round(float(w) / mean))) * mean for w in made.weight[out]]
                 total = sum(w * c for w, c in zip(weights, channels, strict=True))
                 wanted[row, token, out] = total + float(made.bias[out])
-    assert gap(Ternary(made)(x), wanted) < EXACT
+    assert gap(TernaryLinear(made)(x), wanted) < EXACT
 
 
 def test_binary_is_the_equation() -> None:
@@ -58,29 +67,29 @@ def test_binary_is_the_equation() -> None:
             signs = [1 if float(w) > centre else -1 for w in made.weight[out]]
             total = sum(s * c for s, c in zip(signs, whole, strict=True))
             wanted[token, out] = total * mean * largest / 128 + float(made.bias[out])
-    assert gap(Binary(made, norm)(x), wanted) < EXACT
+    assert gap(BinaryLinear(made, norm)(x), wanted) < EXACT
 
 
-@pytest.mark.parametrize("kind", [Ternary, Binary])
-def test_gradients_pass_the_roundings(kind: Callable[[nn.Linear], Edited]) -> None:
+@pytest.mark.parametrize("kind", [TernaryLinear, BinaryLinear])
+def test_gradients_pass_the_roundings(kind: Callable[[nn.Linear], LinearLike]) -> None:
     """As if y = x'W'ᵀ were made of x and W themselves: ∂y/∂x = W' and ∂y/∂W = x'."""
     made, x = layer(bias=False), numbers(5, 10).requires_grad_()
     edited = kind(made)
-    slope = numbers(5, 6)
+    gradient = numbers(5, 6)
     y = edited(x)
-    y.backward(slope)
+    y.backward(gradient)
     assert x.grad is not None
-    assert gap(x.grad, slope @ edited.matrix) < EXACT
+    assert gap(x.grad, gradient @ edited.matrix) < EXACT
     assert made.weight.grad is not None
-    assert gap(made.weight.grad @ edited.matrix.T, slope.T @ y) < EXACT  # x'W'ᵀ is y
+    assert gap(made.weight.grad @ edited.matrix.T, gradient.T @ y) < EXACT  # x'W'ᵀ is y
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 8, 11])
 def test_four_weights_in_a_byte(rows: int) -> None:
     whole = torch.randint(-1, 2, (rows, 7), generator=draw)
-    codes = packed(whole)
+    codes = pack_ternary(whole)
     assert (codes.dtype, tuple(codes.shape)) == (torch.uint8, (-(-rows // 4), 7))
-    assert torch.equal(unpacked(codes, rows).long(), whole)
+    assert torch.equal(unpack_ternary(codes, rows).long(), whole)
     step = len(codes)
     for row in range(rows):  # weight r + f·R in bits 2f and 2f + 1 of row r
         assert torch.equal((codes[row % step].long() >> 2 * (row // step)) & 3, whole[row] + 1)
@@ -89,10 +98,10 @@ def test_four_weights_in_a_byte(rows: int) -> None:
 @pytest.mark.parametrize("out", [5, 8])
 def test_packed_is_ternary_to_the_last_bit(out: int) -> None:
     made, x = nn.Linear(300, out), torch.randn(2, 9, 300, generator=draw)
-    plain, small = Ternary(made, nn.RMSNorm(300)), Packed(made, nn.RMSNorm(300))
+    plain, small = TernaryLinear(made, nn.RMSNorm(300)), PackedTernaryLinear(made, nn.RMSNorm(300))
     with torch.no_grad():
         assert torch.equal(plain(x), small(x))
-        assert torch.equal(plain(x), Packed(plain)(x))
+        assert torch.equal(plain(x), PackedTernaryLinear(plain)(x))
         assert torch.equal(plain.matrix, small.matrix)
     rows = -(-out // 4)
     assert small.codes.nbytes == rows * 300 == made.weight.nbytes * rows / out / 4
@@ -100,7 +109,7 @@ def test_packed_is_ternary_to_the_last_bit(out: int) -> None:
 
 def test_whole_numbers_do_not_depend_on_the_batch() -> None:
     """Products of whole numbers are exact in float32: one token alone gives the bits that it has among many."""
-    made = Ternary(nn.Linear(1000, 64))
+    made = TernaryLinear(nn.Linear(1000, 64))
     x = torch.randn(40, 1000, generator=draw)
     with torch.no_grad():
         assert all(torch.equal(made(x)[row], made(x[row : row + 1])[0]) for row in range(40))
@@ -108,7 +117,7 @@ def test_whole_numbers_do_not_depend_on_the_batch() -> None:
 
 def test_low_rank_is_the_equation_and_begins_with_nothing() -> None:
     made, x = layer(), numbers(4, 10)
-    edited = LowRank(made, rank=3, scale=0.5)
+    edited = LoraLinear(made, rank=3, scale=0.5)
     assert torch.equal(edited(x), made(x))
     with torch.no_grad():
         edited.b.copy_(numbers(6, 3))
@@ -119,7 +128,7 @@ def test_low_rank_is_the_equation_and_begins_with_nothing() -> None:
 
 
 def test_low_rank_drops_only_what_it_reads_and_only_in_training() -> None:
-    edited = LowRank(layer(bias=False), rank=2, scale=1.0, dropout=0.5)
+    edited = LoraLinear(layer(bias=False), rank=2, scale=1.0, dropout=0.5)
     x = numbers(3, 10)
     assert torch.equal(edited(x), edited.base(x))  # b is zero: whatever is dropped
     with torch.no_grad():
@@ -131,11 +140,11 @@ def test_low_rank_drops_only_what_it_reads_and_only_in_training() -> None:
 def test_the_matrix_of_any_layer() -> None:
     """What a layer makes of the unit vectors, which 8 bits hold exactly."""
     made, unit = layer(bias=False), torch.eye(10, dtype=torch.float64)
-    for edited in (made, Ternary(made), Packed(made), LowRank(Ternary(made), 2, 1.0)):
+    for edited in (made, TernaryLinear(made), PackedTernaryLinear(made), LoraLinear(TernaryLinear(made), 2, 1.0)):
         assert gap(matrix_of(edited), edited(unit).T) < EXACT
-    for edited in (Packed(made), LowRank(made, 2, 1.0)):
+    for edited in (PackedTernaryLinear(made), LoraLinear(made, 2, 1.0)):
         assert (edited.weight.shape, edited.weight.dtype) == (made.weight.shape, torch.float64)
-        assert bool(edited.weight.isnan().all())  # nobody computes with it unnoticed
+        assert bool(edited.weight.isnan().all())  # to compute with it is noticed
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-30])
@@ -143,13 +152,13 @@ def test_layers_of_nothing(value: float) -> None:
     made = layer(bias=False)
     nn.init.constant_(made.weight, value)
     x = torch.zeros(2, 10, dtype=torch.float64)
-    for edited in (Ternary(made), Packed(made), Binary(made)):
+    for edited in (TernaryLinear(made), PackedTernaryLinear(made), BinaryLinear(made)):
         assert bool(edited(x).isfinite().all())
-    assert float(ternary(made.weight).step) == 1e-5
+    assert float(quantise_ternary(made.weight).scale) == 1e-5
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_comes_back_in_half_precision(dtype: torch.dtype) -> None:
     made, x = nn.Linear(16, 8).to(dtype), torch.randn(3, 16, generator=draw).to(dtype)
-    for edited in (Ternary(made), Packed(made), Binary(made), LowRank(made, 2, 1.0)):
+    for edited in (TernaryLinear(made), PackedTernaryLinear(made), BinaryLinear(made), LoraLinear(made, 2, 1.0)):
         assert edited(x).dtype == dtype
