@@ -170,7 +170,7 @@ def test_tensorboard(tmp_path: Path) -> None:
 def test_settings_that_contradict_the_data(tmp_path: Path) -> None:
     settings = ("model.kind=decoder", "model.width=8", "model.depth=1")
     plan = Recipe.read(find("dates"), settings)
-    with pytest.raises(ConfigError, match="must read a source first, then write .* Decoder does not"):
+    with pytest.raises(ConfigError, match="must encode a source, then decode .* Decoder does not"):
         train(plan, tmp_path / "run", Silent())
     with pytest.raises(InputError, match="dates"):
         train(Recipe.read(find("dates"), [*settings, "task.kind=causal"]), tmp_path / "other", Silent())
