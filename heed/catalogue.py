@@ -12,6 +12,7 @@ from .core.contract import MixerConfig
 from .core.spec import words
 from .data import SOURCES
 from .decode import STRATEGIES
+from .engine import has_emitter
 from .mixers import MIXERS
 from .models import ARCHITECTURES, MODELS, MULTIMODAL
 from .parts.feedforward import FEEDFORWARDS
@@ -49,7 +50,7 @@ def entries() -> Iterator[Entry]:
     """Everything, table by table."""
     for config in (*MIXERS, *FEEDFORWARDS):
         table = "mixers" if config in MIXERS else "feed-forwards"
-        yield Entry(table, kind_of(config), _summary(owner(config)), f"remembers {_growth(config)}", config.paper)
+        yield Entry(table, kind_of(config), _summary(owner(config)), _note(config), config.paper)
     for code in POSITIONS:
         yield Entry("positions", kind_of(code), _summary(owner(code)), code.how, code.paper)
     yield from _plain("masks", MASKS)
@@ -73,6 +74,11 @@ def entries() -> Iterator[Entry]:
 def _plain(table: str, configs: Iterable[type[Config]]) -> Iterator[Entry]:
     for config in configs:
         yield Entry(table, kind_of(config), _summary(owner(config)))
+
+
+def _note(config: type[MixerConfig]) -> str:
+    """What it remembers, and whether the engine has an emitter for it."""
+    return f"remembers {_growth(config)}; {'compiled' if has_emitter(config) else 'plain'}"
 
 
 def _growth(config: type[MixerConfig]) -> str:

@@ -137,8 +137,8 @@ def _encoding(work: Work) -> Prepared:
 def _translating(work: Work) -> Prepared:
     import torch
 
-    from .. import weights
-    from ..core.contract import Given, Where
+    from .. import engine, weights
+    from ..core.contract import Where
     from ..decode import Beam, generate
     from ..weights.edits import Quantised, edit
 
@@ -152,8 +152,7 @@ def _translating(work: Work) -> Prepared:
         model.eval()
 
         def translated() -> Done:
-            with torch.no_grad():
-                given = Given(encoder_output=model.encode(sources, Where.run(*sources.shape)))
+            given = engine.runner(model).encode(sources, Where.run(*sources.shape))
             found = generate(model, prompts, limit=work.writes, end=None, how=Beam(beams=BEAMS), given=given)
             return Done(sum(len(best[0].tokens) == work.writes for best in found), tuple(found[0][0].tokens))
 
@@ -166,6 +165,7 @@ def _training(work: Work) -> Prepared:
     """A step as `heed train` makes it: fused loss, fused AdamW."""
     import numpy as np
 
+    from .. import engine
     from ..pipelines.base import Padded
     from ..runs.training import AdamW
     from ..tasks import Causal, Translate
@@ -184,7 +184,7 @@ def _training(work: Work) -> Prepared:
     optimizer = adamw(model.train(), AdamW())
 
     def step() -> Done:
-        loss = task.loss(model, batch).total / batch.tokens
+        loss = task.loss(engine.compile(model), batch).total / batch.tokens
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
