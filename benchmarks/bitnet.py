@@ -19,8 +19,8 @@ from heed.core.contract import Where
 from heed.kernels import written_out
 from heed.parts.layers.bitnet import PackedTernaryLinear, TernaryLinear
 from heed.runs import Recipe, Run, find
-from heed.runs.edited import edited
-from heed.show.voice import Voice
+from heed.runs.convert import edited
+from heed.show.progress import Reporter
 from heed.train import train
 from heed.weights import edits
 
@@ -45,12 +45,12 @@ def rows(rounds: int | None) -> Iterator[Row]:
 
 def _trained(path: Path, changes: list[str]) -> tuple[Run, float]:
     settings = (f"training.{name}={STEPS}" for name in ("steps", "evaluate", "save"))
-    outcome = train(Recipe.read(find("characters"), [*changes, *settings]), path, Voice())
-    if not outcome.finished:  # somebody stopped it: its loss would be that of a model half trained, or of none
+    outcome = train(Recipe.read(find("characters"), [*changes, *settings]), path, Reporter())
+    if not outcome.finished:  # it was stopped: its loss would be that of a model half trained, or of none
         raise SystemExit(f"the training in {path} was stopped at step {outcome.progress.step} of {STEPS}")
     run = outcome.run
-    ready = run.recipe.task.ready(run.model(), run.tokenizer)
-    return run, float(ready.score(run.recipe.data.split("valid", ("text",)))["loss"])
+    pipeline = run.recipe.task.pipeline(run.model(), run.tokenizer)
+    return run, float(run.recipe.task.evaluate(pipeline, run.recipe.data.split("valid", ("text",)))["loss"])
 
 
 def _steps(run: Run) -> str:
@@ -58,7 +58,7 @@ def _steps(run: Run) -> str:
 
 
 def _packed(run: Run, path: Path) -> Iterator[Row]:
-    """The same model in two bits: how large its ternary layers are, and how far its scores are off."""
+    """The same model in two bits: how large its ternary layers are, and how far its logits are off."""
     small, model = edited(run.path, path, edits.Packed()).model(), run.model()
     bytes_ = sum(layer.weight.nbytes for layer in model.modules() if isinstance(layer, TernaryLinear))
     held = sum(
@@ -68,7 +68,7 @@ def _packed(run: Run, path: Path) -> Iterator[Row]:
     ratio = Figure.exact(held / bytes_, "×")
     yield Row(what, Figure.exact(held, "B"), Figure.exact(bytes_, "B"), ratio, Target(1 / 12))
     gap = Figure.exact(_apart(model, small, run.tokenizer.size), "")
-    yield Row("largest difference of scores, packed and rounded in every call", gap, target=Target(0.0, of="heed"))
+    yield Row("largest difference of logits, packed and quantised in every call", gap, target=Target(0.0, of="heed"))
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Matrices of few bits, one token at a time: how many weights pass by per second.
+"""Quantised matrices, one token at a time: how many weights pass by per second.
 
 Several matrices take turns, more than the caches hold, so that weights come from memory as they do in a model.
 """

@@ -12,6 +12,7 @@ import torch
 
 from benchmarks.measure import Figure, apart, ratio
 from benchmarks.report import Row, Target
+from heed import engine
 from heed.core.contract import Where
 from heed.core.state import State, fork, nbytes
 from heed.models import RWKV, Decoder, RetNet
@@ -21,7 +22,7 @@ PASTS = (1, 1_000, 20_000)
 WRITTEN = 64
 ROUNDS = 7
 LONG, PIECE = 16_384, 512  # of what attention remembers: tokens that are read, so many at a time
-MORE = 512  # written after them
+MORE = 512  # generated after them
 
 
 def rows(rounds: int | None) -> Iterator[Row]:
@@ -33,7 +34,7 @@ def rows(rounds: int | None) -> Iterator[Row]:
         yield from _flat(name, model, rounds or ROUNDS)
     grown, needed = apart(_memory)
     both = Figure.exact(grown, "B"), Figure.exact(needed, "B"), Figure.exact(grown / needed, "×")
-    what = f"attention, {LONG:,} tokens remembered, {MORE} written: memory; peer: weights and declared state"
+    what = f"attention, {LONG:,} tokens remembered, {MORE} generated: memory; peer: weights and declared state"
     yield Row(what, *both, Target(1.1))
 
 
@@ -52,32 +53,30 @@ def _flat(name: str, model: Decoder, rounds: int) -> Iterator[Row]:
 @torch.no_grad()
 def _read(model: Decoder, past: int) -> State:
     """The state after so many tokens, read piece by piece."""
-    state: State = model.start(1)
+    runner = engine.runner(model, model.start(1))
     for begin in range(0, past, PIECE):
         count = min(PIECE, past - begin)
         tokens, where = torch.randint(VOCABULARY, (1, count)), Where.run(1, count, start=begin)
-        _, kept = model.after(tokens, where, state, torch.tensor([count - 1]))
-        assert kept is not None
-        state = kept
-    return state
+        runner.prefill(tokens, where)
+    return runner.state()
 
 
 @torch.no_grad()
 def _written(model: Decoder, state: State, past: int, count: int) -> float:
     """Seconds per token."""
-    stepper = model.stepper(state)
-    assert stepper is not None
+    runner = engine.runner(model, state)
+    assert runner.prepare(), runner.reason
     token = torch.zeros(1, dtype=torch.long)
-    stepper.step(token, Where.run(1, 1, start=past))
+    runner.step(token, Where.run(1, 1, start=past))
     begin = perf_counter()
     for place in range(past + 1, past + count):
-        token = stepper.step(token, Where.run(1, 1, start=place)).argmax(1)
+        token = runner.step(token, Where.run(1, 1, start=place)).argmax(1)
     return (perf_counter() - begin) / (count - 1)
 
 
 @torch.no_grad()
 def _memory() -> tuple[float, float]:
-    """Bytes beyond those of the bare libraries while tokens are written, and bytes of weights and state."""
+    """Bytes beyond those of the bare libraries while tokens are generated, and bytes of weights and state."""
     torch.manual_seed(0)
     small = Decoder.Config(vocabulary=VOCABULARY, width=8, depth=1).build().eval()
     _written(small, _read(small, 1), 1, 2)  # everything is imported and compiled
@@ -88,14 +87,14 @@ def _memory() -> tuple[float, float]:
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)  # what reading took and gave back is not what writing takes
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    stepper = model.stepper(state)
-    assert stepper is not None
+    runner = engine.runner(model, state)
+    assert runner.prepare(), runner.reason
     token = torch.zeros(1, dtype=torch.long)
     for place in range(LONG, LONG + MORE):
-        token = stepper.step(token, Where.run(1, 1, start=place)).argmax(1)
+        token = runner.step(token, Where.run(1, 1, start=place)).argmax(1)
     grown = _resident("VmHWM") - bare
     weights = sum(weight.nbytes for weight in {id(weight): weight for weight in model.parameters()}.values())
-    return grown, weights + nbytes(stepper.state())
+    return grown, weights + nbytes(runner.state())
 
 
 def _resident(name: str) -> int:

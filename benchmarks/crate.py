@@ -20,10 +20,10 @@ from torch.optim.lr_scheduler import OneCycleLR
 from benchmarks.measure import Figure, apart
 from benchmarks.report import Row, Target
 from heed.models import VisionEncoder
-from heed.models.architectures.crate import Layer, Size, crate, layerwise
-from heed.show.drawing import Chart, Even, below, chart
+from heed.models.architectures.crate import CrateSize, LayerStats, crate, layerwise
+from heed.show.svg import Chart, Even, below, chart
 
-SIZE = Size(width=128, depth=4, heads=4)
+SIZE = CrateSize(width=128, depth=4, heads=4)
 PATCH, SIDE = (2, 2), (8, 8)
 ROUNDS, BATCH, RATE, DECAY = 30, 64, 3e-3, 0.05
 RIGHT = Target(0.95, of="heed", floor=True)
@@ -58,8 +58,8 @@ class Outcome:
     """How many of the unseen digits are read rightly, and what every layer reaches on them."""
 
     right: float
-    before: list[Layer]
-    after: list[Layer]
+    before: list[LayerStats]
+    after: list[LayerStats]
 
 
 def learn(rounds: int = ROUNDS) -> Outcome:
@@ -75,22 +75,22 @@ def learn(rounds: int = ROUNDS) -> Outcome:
     for _ in range(rounds):
         for some in torch.split(torch.randperm(len(digits.images)), BATCH):
             optimizer.zero_grad()
-            torch.autograd.backward(F.cross_entropy(scores(model, digits.images[some]), digits.labels[some]))
+            torch.autograd.backward(F.cross_entropy(logits(model, digits.images[some]), digits.labels[some]))
             optimizer.step()
             schedule.step()
     with torch.no_grad():
-        right = scores(model.eval(), digits.unseen).argmax(-1) == digits.answers
+        right = logits(model.eval(), digits.unseen).argmax(-1) == digits.answers
     return Outcome(float(right.double().mean()), before, layerwise(model, digits.unseen))
 
 
-def scores(model: VisionEncoder, images: Tensor) -> Tensor:
+def logits(model: VisionEncoder, images: Tensor) -> Tensor:
     """Of the ten digits. [B, 10]"""
     seen = model.see(images)
     found: Tensor = model.heads["pooled"](seen.parts[0], seen)
     return found
 
 
-def falls(layers: list[Layer]) -> bool:
+def falls(layers: list[LayerStats]) -> bool:
     """Whether every layer has a lower rate than the one before it."""
     return all(after.rate < before.rate for before, after in pairwise(layers))
 
@@ -124,7 +124,7 @@ def drawn(outcome: Outcome) -> str:
     return below([chart(rate, "coding rate by layer"), chart(share, "channels that are not zero, by layer")], words)
 
 
-def _points(layers: list[Layer], field: str) -> list[tuple[float, float]]:
+def _points(layers: list[LayerStats], field: str) -> list[tuple[float, float]]:
     return [(float(place), layer._asdict()[field]) for place, layer in enumerate(layers, 1)]
 
 

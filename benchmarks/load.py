@@ -44,8 +44,8 @@ model = weights.load(path).model
 loaded = now()
 import torch
 with torch.no_grad():
-    scores, _ = model(torch.arange({prompt})[None], Where.run(1, {prompt}))
-int(scores[0, -1].argmax())
+    logits, _ = model(torch.arange({prompt})[None], Where.run(1, {prompt}))
+int(logits[0, -1].argmax())
 first = now()
 """
 
@@ -56,8 +56,8 @@ model = GPT2LMHeadModel.from_pretrained(path).eval()
 loaded = now()
 import torch
 with torch.no_grad():
-    scores = model(torch.arange({prompt})[None]).logits
-int(scores[0, -1].argmax())
+    logits = model(torch.arange({prompt})[None]).logits
+int(logits[0, -1].argmax())
 first = now()
 """
 

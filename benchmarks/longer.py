@@ -107,7 +107,7 @@ def _peer(window: int) -> Any:
 
 
 def _theirs(peer: Any, x: Tensor) -> Tensor:
-    """Called as their layer does: nobody is hidden, nobody is global."""
+    """Called as their layer does: no token is hidden, none is global."""
     none = torch.zeros(1, TOKENS, dtype=torch.bool)
     made: Tensor = peer(
         x,

@@ -24,7 +24,7 @@ from benchmarks.report import Row, Target, compared
 from heed import Where
 from heed.parts.outputs.loss import NO_LABEL
 from heed.runs import Recipe, Run, find
-from heed.show.voice import Silent
+from heed.show.progress import Silent
 from heed.tasks import Batch, Corpus, Feed, Translate
 from heed.train import memory
 from heed.train.loop import Trainer
@@ -91,9 +91,9 @@ def _plain_step(model: Any, optimizer: torch.optim.Optimizer, batch: Batch, *, s
     where: Where = batch.inputs.where
     if batch.source is not None:
         where = where.give(encoder_output=model.encode(batch.source.tokens, batch.source.where))
-    scores: Tensor = model(batch.inputs.tokens, where)[0]
+    logits: Tensor = model(batch.inputs.tokens, where)[0]
     loss = F.cross_entropy(
-        scores.flatten(0, 1), batch.labels.flatten(), ignore_index=NO_LABEL, label_smoothing=smoothing
+        logits.flatten(0, 1), batch.labels.flatten(), ignore_index=NO_LABEL, label_smoothing=smoothing
     )
     optimizer.zero_grad(set_to_none=True)
     torch.autograd.backward(loss)

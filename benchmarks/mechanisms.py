@@ -31,7 +31,7 @@ from heed.mixers import MIXERS
 from heed.mixers.attention import SAMPLE_MASKS
 from heed.models import ARCHITECTURES, MODELS
 from heed.parts.masks import MASKS, Mask
-from heed.show.drawing import Chart, chart, pattern
+from heed.show.svg import Chart, chart, pattern
 
 FOLDER = Path(__file__).parents[1] / "docs" / "mechanisms"
 WIDTH, TOKENS = 24, 20  # of the stream that a pattern is measured on
@@ -187,11 +187,10 @@ def _mixer(config: type[MixerConfig]) -> Page:
 
 
 def _example(name: str) -> list[str]:
-    beside = {"Cross": "memory", "KnnCross": "memory", "ChunkedCross": ""}.get(name)
     lines = ["import torch", "", "import heed", f"from heed.mixers import {name}", ""]
     lines.append(f"mixer = {name}.Config().build(width={WIDTH * 2})")
     where = f"heed.Where.run(2, {LENGTH})"
-    if beside:
+    if name in ("Cross", "KnnCross"):  # they ask a source
         lines.insert(3, "from heed.core.state import Seen")
         lines.append(f"source = Seen.of(heed.Where.run(2, 9), torch.randn(2, 9, {WIDTH * 2}))")
         where += ".give(encoder_output=source)"
@@ -199,17 +198,28 @@ def _example(name: str) -> list[str]:
 
 
 def _settings(config: type[Config]) -> list[str]:
-    """Every field with its default."""
-    fields = config.model_fields.items()
-    return [f"{name} = {'...' if field.is_required() else _default(field.default)}" for name, field in fields]
+    """Every field with its default. TOML has no null: a field without a value is a comment."""
+    lines = []
+    for name, field in config.model_fields.items():
+        if field.is_required():
+            lines.append(f"# {name} must be given")
+        elif field.default is None:
+            lines.append(f"# {name} is not set")
+        else:
+            lines.append(f"{name} = {_toml(field.default)}")
+    return lines
 
 
-def _default(value: object) -> str:
+def _toml(value: object) -> str:
+    """A default as TOML writes it; of a configuration what differs from its own defaults."""
     if isinstance(value, Config):
-        return f'{{ kind = "{value.kind}" }}' if hasattr(value, "kind") else "{}"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return json.dumps(value) if not isinstance(value, tuple) else json.dumps(list(value), default=repr)
+        given = value.model_dump(mode="json", exclude_defaults=True)
+        return _toml({"kind": value.kind} | given if hasattr(value, "kind") else given)
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{name} = {_toml(item)}' for name, item in value.items())} }}" if value else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_toml(item) for item in value)}]"
+    return json.dumps(value)
 
 
 def _curves(config: type[MixerConfig]) -> dict[str, list[tuple[float, float]]]:

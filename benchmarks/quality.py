@@ -29,9 +29,9 @@ from benchmarks.report import Row, Target
 from heed.demo import demo
 from heed.demo.report import GOALS
 from heed.runs import Recipe, find
+from heed.runs.evaluate import evaluate
 from heed.runs.folder import METRICS
-from heed.runs.score import evaluate
-from heed.show.voice import Voice
+from heed.show.progress import Reporter
 from heed.train import train
 
 STEPS, CONTEXT, ROWS, WIDTH, DEPTH, HEADS = 2000, 64, 12, 128, 4, 4  # nanoGPT's settings for a CPU
@@ -43,7 +43,7 @@ def dates(rounds: int | None) -> Iterator[Row]:
     """The demo, from beginning to end."""
     begun = perf_counter()
     with run_folder() as folder:
-        report = demo(folder / "dates", Voice())
+        report = demo(folder / "dates", Reporter())
     seconds = perf_counter() - begun
     yield Row("heed demo, all of it", Figure.exact(seconds, "s"), target=Target(240, of="heed"))
     for goal in GOALS:
@@ -55,13 +55,13 @@ def translation(rounds: int | None) -> Iterator[Row]:
     """Multi30k, English to German: the recipe as it is shipped."""
     files = [f"data.{name}={data_file(f'mt/multi30k.{file}.en-de-fr.tsv.gz')}" for name, file in SPLITS.items()]
     with run_folder() as folder:
-        outcome = train(Recipe.read(find("translation"), files), folder / "translation", Voice())
-        scores = evaluate(outcome.run, splits=["test"])["test"]
+        outcome = train(Recipe.read(find("translation"), files), folder / "translation", Reporter())
+        metrics = evaluate(outcome.run, splits=["test"])["test"]
     minutes = outcome.progress.seconds / 60
     yield Row("minutes of training", Figure.exact(minutes, ""), target=Target(MINUTES, of="heed"))
-    bleu = Figure.exact(float(scores["bleu"]), "")
-    yield Row(f"BLEU on test2016 ({scores['signature']})", bleu, target=Target(36, of="heed", floor=True))
-    yield Row("chrF on test2016", Figure.exact(float(scores["chrf"]), ""))
+    bleu = Figure.exact(float(metrics["bleu"]), "")
+    yield Row(f"BLEU on test2016 ({metrics['signature']})", bleu, target=Target(36, of="heed", floor=True))
+    yield Row("chrF on test2016", Figure.exact(float(metrics["chrf"]), ""))
 
 
 SPLITS = {"train": "train", "valid": "valid", "test": "test2016"}
@@ -75,13 +75,13 @@ def characters(rounds: int | None) -> Iterator[Row]:
     seconds, peer = nano(text)
     changes = [f"data.train={path}"]
     with run_folder() as folder:
-        probe = train(Recipe.read(find("characters"), [*changes, "training.steps=200"]), folder / "probe", Voice())
+        probe = train(Recipe.read(find("characters"), [*changes, "training.steps=200"]), folder / "probe", Reporter())
         steps = int(COMPUTING * seconds * _speed(probe.run.path) / probe.run.recipe.training.batch)
         recipe = Recipe.read(find("characters"), [*changes, f"training.steps={steps}"])
-        outcome = train(recipe, folder / "characters", Voice())
+        outcome = train(recipe, folder / "characters", Reporter())
         run = outcome.run
-        ready = recipe.task.ready(run.model(), run.tokenizer)
-        loss = float(ready.score(recipe.data.split("valid", ("text",)))["loss"])
+        pipeline = recipe.task.pipeline(run.model(), run.tokenizer)
+        loss = float(recipe.task.evaluate(pipeline, recipe.data.split("valid", ("text",)))["loss"])
     mine = outcome.progress.seconds
     yield Row(
         f"seconds of training, {steps} steps; peer: {STEPS:,} steps",

@@ -116,8 +116,8 @@ def learn(name: str, puzzle: str, seconds: float | None = None, enough: float = 
         for group in optimizer.param_groups:
             group["lr"] = RATE * min(1.0, step / WARMUP, (1 - share) / FALLING)
         tokens, labels = make(ROWS, draw)
-        scores, _ = model(tokens, Where.run(*labels.shape))
-        F.cross_entropy(scores.flatten(0, 1), labels.flatten()).backward()  # type: ignore[no-untyped-call]
+        logits, _ = model(tokens, Where.run(*labels.shape))
+        F.cross_entropy(logits.flatten(0, 1), labels.flatten()).backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
@@ -131,10 +131,10 @@ def learn(name: str, puzzle: str, seconds: float | None = None, enough: float = 
 @torch.no_grad()
 def _right(model: Decoder, tokens: Tensor, labels: Tensor) -> float:
     model.eval()
-    scores, _ = model(tokens, Where.run(*labels.shape))
+    logits, _ = model(tokens, Where.run(*labels.shape))
     model.train()
     asked = labels != NO_LABEL
-    return float((scores.argmax(-1) == labels)[asked].double().mean())
+    return float((logits.argmax(-1) == labels)[asked].double().mean())
 
 
 def rows(rounds: int | None) -> Iterator[Row]:

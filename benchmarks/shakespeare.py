@@ -191,7 +191,7 @@ def windows(text: Tensor, starts: Tensor) -> Tensor:
 
 
 def _nats(model: Decoder, tokens: Tensor) -> Tensor:
-    stream, head = model.apart(tokens[:, :-1], Where.run(len(tokens), CONTEXT))
+    (stream, _), head = model.hidden_states(tokens[:, :-1], Where.run(len(tokens), CONTEXT)), model.lm_head
     return headed_cross_entropy(stream, head, tokens[:, 1:]).total
 
 

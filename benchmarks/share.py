@@ -30,7 +30,7 @@ def rows(rounds: int | None) -> Iterator[Row]:
     for batch in BATCHES:
         prompts = torch.randint(VOCABULARY, (batch, READ), generator=draw).tolist()
         found = [_taken(model, prompts) for _ in range((rounds or 40) + 2)][2:]
-        what = f"{batch} × {READ} tokens read, {WRITTEN} written, {DEPTH} layers of {WIDTH}"
+        what = f"{batch} × {READ} tokens of prompt, {WRITTEN} generated, {DEPTH} layers of {WIDTH}"
         yield Row(f"{what}: all of it", Figure.of([whole for whole, _ in found]))
         shares = Figure.of([1 - inside / whole for whole, inside in found], "×")
         yield Row(f"{what}: share outside kernels", shares, target=Target(0.1, of="heed"))

@@ -16,7 +16,7 @@ from benchmarks.measure import race
 from benchmarks.report import Row, Target, compared
 from heed import Where
 from heed.models import Seq2seq
-from heed.models.architectures.transformer import BASE, TORCH, Size, transformer
+from heed.models.architectures.transformer import BASE, TORCH, TransformerSize, transformer
 
 VOCABULARY, PAIRS, TOKENS = 10_000, 64, 32
 PARTS = {  # of heed's block -> of torch's layer, beside the projections of an attention
@@ -31,7 +31,7 @@ PARTS = {  # of heed's block -> of torch's layer, beside the projections of an a
 class Peer(nn.Module):
     """torch.nn.Transformer with what it lacks to be a model: embeddings, sinusoids, a generator."""
 
-    def __init__(self, size: Size, *, batch_first: bool) -> None:
+    def __init__(self, size: TransformerSize, *, batch_first: bool) -> None:
         super().__init__()
         self.batch_first = batch_first
         self.source = nn.Embedding(VOCABULARY, size.width)
@@ -54,8 +54,8 @@ class Peer(nn.Module):
             tgt_mask=self.triangle,
             tgt_is_causal=True,
         )
-        scores: Tensor = self.generator(stream)
-        return scores
+        logits: Tensor = self.generator(stream)
+        return logits
 
     def _place(self, table: nn.Embedding, tokens: Tensor) -> Tensor:
         embedded: Tensor = self.dropout(table(tokens) * table.embedding_dim**0.5 + self.waves)
@@ -75,7 +75,7 @@ def sinusoids(tokens: int, width: int) -> Tensor:
     return torch.stack((angle.sin(), angle.cos()), -1).flatten(1)
 
 
-def built(size: Size) -> Seq2seq:
+def built(size: TransformerSize) -> Seq2seq:
     """heed's side."""
     model = heed.build(transformer(VOCABULARY, VOCABULARY, size=size, variant=TORCH))
     assert isinstance(model, Seq2seq)
@@ -84,10 +84,10 @@ def built(size: Size) -> Seq2seq:
 
 def loss(model: Seq2seq, source: Tensor, target: Tensor) -> Tensor:
     """The same loss as the peer's."""
-    memory = model.encode(source, Where.run(*source.shape))
+    encoded = model.encode(source, Where.run(*source.shape))
     before, after = target[:, :-1], target[:, 1:]
-    scores, _ = model(before, Where.run(*before.shape).give(encoder_output=memory))
-    return F.cross_entropy(scores.flatten(0, 1), after.reshape(-1))
+    logits, _ = model(before, Where.run(*before.shape).give(encoder_output=encoded))
+    return F.cross_entropy(logits.flatten(0, 1), after.reshape(-1))
 
 
 def rows(rounds: int | None) -> Iterator[Row]:
@@ -135,8 +135,8 @@ def _agree() -> None:
         peer.load_state_dict(renamed(dict(model.named_parameters()), size.depth))
         theirs = peer.loss(*batch)
         theirs.backward()  # type: ignore[no-untyped-call]
-        slopes = renamed({name: _slope(weight) for name, weight in model.named_parameters()}, size.depth)
-        errors = [float((slopes[name] - _slope(weight)).abs().max()) for name, weight in peer.named_parameters()]
+        gradients = renamed({name: _gradient(weight) for name, weight in model.named_parameters()}, size.depth)
+        errors = [float((gradients[name] - _gradient(weight)).abs().max()) for name, weight in peer.named_parameters()]
         if abs(mine.item() - theirs.item()) > 1e-4 or max(errors) > 1e-4:
             raise RuntimeError(
                 f"heed and nn.Transformer do not compute the same: loss {mine.item():.6f} and {theirs.item():.6f}, "
@@ -144,7 +144,7 @@ def _agree() -> None:
             )
 
 
-def _slope(weight: Tensor) -> Tensor:
+def _gradient(weight: Tensor) -> Tensor:
     assert weight.grad is not None
     return weight.grad
 

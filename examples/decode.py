@@ -16,13 +16,13 @@ model = Decoder.Config(vocabulary=50, width=64, depth=4, mixer=layers).build().e
 lengths = torch.tensor([6, 3])
 prompts = torch.randint(50, (2, 6))  # the second row is padded at its end
 with torch.no_grad():
-    scores, state = model(prompts, heed.Where.ragged(lengths), model.start(rows=2))
-    token = scores[torch.arange(2), lengths - 1].argmax(-1, keepdim=True)
-    written = [token]
+    logits, state = model(prompts, heed.Where.ragged(lengths), model.start(rows=2))
+    token = logits[torch.arange(2), lengths - 1].argmax(-1, keepdim=True)
+    generated = [token]
     for step in range(8):
         where = heed.Where.ragged([1, 1], start=lengths + step)
-        scores, state = model(token, where, state)
-        token = scores[:, -1].argmax(-1, keepdim=True)
-        written.append(token)
-print(torch.cat(written, 1).tolist())
-print(f"{heed.nbytes(state)} bytes of state")
+        logits, state = model(token, where, state)
+        token = logits[:, -1].argmax(-1, keepdim=True)
+        generated.append(token)
+print(torch.cat(generated, 1).tolist())
+print(f"{heed.nbytes(state)} bytes of state (KV cache)")

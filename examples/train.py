@@ -10,7 +10,7 @@ from heed.data import Files
 from heed.models import Transformer
 from heed.runs import Recipe, Training
 from heed.runs.training import AdamW, Cosine
-from heed.show.voice import Silent
+from heed.show.progress import Silent
 from heed.tasks import Translate
 from heed.text import Char
 from heed.train import train

@@ -17,9 +17,8 @@ import pytest
 from tests.test_architecture import ROOT, Source, imported
 
 FILES, TINY = 15, 40  # of a folder, at most; lines below which a file needs more than one user
-ENTRIES = frozenset(
-    {"heed/mixers", "heed/weights/families", "heed/weights/replays/authors"}
-)  # a file per entry of a table
+# Folders with one file per entry of a table.
+ENTRIES = frozenset({"heed/mixers", "heed/weights/families", "heed/weights/replays/authors", "heed/engine/emit"})
 UNMIRRORED = frozenset(
     {"golden", "trained"}
 )  # folders of tests that are about no package: recordings, trained checkpoints

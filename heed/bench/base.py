@@ -18,18 +18,18 @@ class Done:
 
     units: int
     tokens: tuple[int, ...] = ()
-    figures: Mapping[str, float] = field(default_factory=dict)  # of who measures something else than time
+    figures: Mapping[str, float] = field(default_factory=dict)  # of a contestant that measures something else than time
 
 
 Round: TypeAlias = Callable[[], Done]
 
 
 @dataclass(frozen=True)
-class Ready:
-    """Somebody who is ready: ways of doing the same work, of which the quickest is taken by trial."""
+class Prepared:
+    """A contestant with its model built: ways of doing the same work, of which the quickest is taken by trial."""
 
     ways: Mapping[str, Round]
-    bytes: int = 0  # weights that are read for every token written; 0 if that is not known
+    bytes: int = 0  # weights that are read for every new token; 0 if that is not known
 
 
 class Contestant(ABC):
@@ -44,7 +44,7 @@ class Contestant(ABC):
         """The precision it has that is nearest to what is asked for, in its own words; None if it cannot do this."""
 
     @abstractmethod
-    def ready(self, work: Work) -> Ready:
+    def prepare(self, work: Work) -> Prepared:
         """Builds its model. Called in a process of its own."""
 
     @property

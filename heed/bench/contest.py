@@ -1,8 +1,8 @@
-"""A contest: everyone does the same work in turns, each in a process of its own, while the others wait.
+"""A contest: all contestants do the same work in turns, each in a process of its own, while the others wait.
 
 A process of its own, because pools of threads of several libraries disturb one another; in turns, in an order drawn
 anew in every round, because a shared machine drifts: only neighbours are compared. Between two turns there is a rest,
-longer than idle threads spin, so that nobody's threads are awake in another's turn.
+longer than idle threads spin, so that no contestant's threads are awake in another's turn.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from .shapes import configured, write
 from .work import Work
 
 REST = 0.25  # seconds; the OpenMP of Intel lets idle threads spin for 0.2
-PATIENCE = 900.0  # seconds that somebody may take to get ready, or for a round
+PATIENCE = 900.0  # seconds that a contestant may take to get ready, or for a round
 
 
 class Failed(HeedError):
-    """Somebody could not do the work."""
+    """A contestant could not do the work."""
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a contest: heed first, then who took part, who did not and why, and what the machine can do."""
+    """What came of a contest: heed first, then its peers; those that are absent and why; the machine's limits."""
 
     work: Work
     told: list[Told]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import ClassVar
 
-from .base import Contestant, Done, Ready
+from .base import Contestant, Done, Prepared
 from .work import Work
 
 READ = 1 << 28  # bytes: far more than any cache holds
@@ -24,7 +24,7 @@ class Limits(Contestant):
     def precision(self, work: Work) -> str | None:
         return "fp32"
 
-    def ready(self, work: Work) -> Ready:
+    def prepare(self, work: Work) -> Prepared:
         import torch
 
         from ..kernels import int8
@@ -47,7 +47,7 @@ class Limits(Contestant):
             gemm = 2 * SIDE**3 / _quickest(lambda: torch.mm(left, right, out=out))
             return Done(1, figures={"bandwidth": bandwidth, "gemm": gemm})
 
-        return Ready({"": measured})
+        return Prepared({"": measured})
 
 
 def _quickest(call: Callable[[], object]) -> float:

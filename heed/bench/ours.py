@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from .base import Contestant, Done, Ready, Round
-from .fresh import first_token
+from .base import Contestant, Done, Prepared, Round
+from .rounds import first_token
 from .shapes import built, paired, retnet
 from .work import BEAMS, Work
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..core.contract import Mixer
     from ..models import Seq2seq
-    from ..pipelines.encoder import Reader
+    from ..pipelines.encoder import EncoderPipeline
     from ..tasks.base import Batch
     from ..weights.edits.quantised import Bits
 
@@ -42,7 +42,7 @@ class Heed(Contestant):
             return "fp32"
         return "ternary" if work.model == "bitnet" else work.precision
 
-    def ready(self, work: Work) -> Ready:
+    def prepare(self, work: Work) -> Prepared:
         return _told(SUBJECTS[work.subject](work))
 
 
@@ -54,11 +54,11 @@ class Twin(Heed):
     def precision(self, work: Work) -> str | None:
         return "int8" if work.model == "bitnet" else None
 
-    def ready(self, work: Work) -> Ready:
+    def prepare(self, work: Work) -> Prepared:
         return _told(_writing(work, ternary=False))
 
 
-def _told(ready: Ready) -> Ready:
+def _told(ready: Prepared) -> Prepared:
     """Says so if the kernels could not be built: then these are the figures of their written-out forms."""
     from ..kernels import library
 
@@ -78,7 +78,7 @@ def _channels(work: Work) -> dict[str, Bits | None]:
             return {"": "int4"}
 
 
-def _writing(work: Work, *, ternary: bool = True) -> Ready:
+def _writing(work: Work, *, ternary: bool = True) -> Prepared:
     """Decoding and prefill: the loop that `generate` is, greedily."""
     from ..decode import generate
     from ..weights.edits import Packed, Quantised, edit
@@ -100,7 +100,7 @@ def _writing(work: Work, *, ternary: bool = True) -> Ready:
 
     kinds: dict[str, Bits | None] = {"": "int8"} if work.model == "bitnet" else _channels(work)
     made = {name: way(bits) for name, bits in kinds.items()}
-    return Ready({name: written for name, (written, _) in made.items()}, next(iter(made.values()))[1])
+    return Prepared({name: written for name, (written, _) in made.items()}, next(iter(made.values()))[1])
 
 
 def _loaded(work: Work) -> Mixer[Any]:
@@ -120,7 +120,7 @@ def _places(module: nn.Module) -> set[int]:
     return {tensor.data_ptr() for tensor in (*module.parameters(), *module.buffers())}
 
 
-def _encoding(work: Work) -> Ready:
+def _encoding(work: Work) -> Prepared:
     """`heed.load(path).embed`, with ids instead of texts."""
     from ..runs import load
     from ..text.tokenizer import Framed
@@ -129,12 +129,12 @@ def _encoding(work: Work) -> Ready:
 
     def way(bits: Bits | None) -> Round:
         ready = load(work.folder, quantise=bits)
-        return lambda: Done(len(cast("Reader", ready).embed(cast("list[str]", texts))))
+        return lambda: Done(len(cast("EncoderPipeline", ready).embed(cast("list[str]", texts))))
 
-    return Ready({name: way(bits) for name, bits in _channels(work).items()})
+    return Prepared({name: way(bits) for name, bits in _channels(work).items()})
 
 
-def _translating(work: Work) -> Ready:
+def _translating(work: Work) -> Prepared:
     import torch
 
     from .. import weights
@@ -159,16 +159,16 @@ def _translating(work: Work) -> Ready:
 
         return translated
 
-    return Ready({name: way(bits) for name, bits in _channels(work).items()})
+    return Prepared({name: way(bits) for name, bits in _channels(work).items()})
 
 
-def _training(work: Work) -> Ready:
+def _training(work: Work) -> Prepared:
     """A step as `heed train` makes it: fused loss, fused AdamW."""
     import numpy as np
 
+    from ..pipelines.base import Padded
     from ..runs.training import AdamW
     from ..tasks import Causal, Translate
-    from ..tasks.base import Padded
     from ..train.optim import adamw
 
     batch: Batch
@@ -190,10 +190,10 @@ def _training(work: Work) -> Ready:
         optimizer.step()
         return Done(batch.tokens, figures={})
 
-    return Ready({"": step})
+    return Prepared({"": step})
 
 
-def _attending(work: Work) -> Ready:
+def _attending(work: Work) -> Prepared:
     """One layer of attention with its projections, causal, without gradients."""
     import torch
 
@@ -209,15 +209,15 @@ def _attending(work: Work) -> Ready:
             y, _ = layer(x, where)
         return Done(y.shape[0] * y.shape[1])
 
-    return Ready({"": mixed})
+    return Prepared({"": mixed})
 
 
-def _starting(work: Work) -> Ready:
+def _starting(work: Work) -> Prepared:
     quantise = "" if work.precision == "fp32" else f", quantise={work.precision!r}"
-    return Ready({"": first_token(sys.executable, work.folder, LOAD.format(quantise=quantise))})
+    return Prepared({"": first_token(sys.executable, work.folder, LOAD.format(quantise=quantise))})
 
 
-SUBJECTS: dict[str, Callable[[Work], Ready]] = {
+SUBJECTS: dict[str, Callable[[Work], Prepared]] = {
     "decode": _writing,
     "prefill": _writing,
     "encode": _encoding,

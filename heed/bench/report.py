@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .contest import Outcome, Told
-from .figures import Figure, faster, short
+from .figures import Figure, faster
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -140,8 +140,3 @@ def _cpu() -> str:
     lines = told.read_text(encoding="utf-8").splitlines() if told.exists() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.machine())
-
-
-def told_short(rate: Figure) -> str:
-    """The median alone."""
-    return short(rate.middle)

@@ -143,11 +143,13 @@ def retnet(config: Data) -> Mixer[Any]:
 
 def paired(config: Data) -> Mixer[Any]:
     """The base Transformer as torch.nn.Transformer has it, to be trained."""
-    from ..models.architectures.transformer import TORCH, Size, transformer
+    from ..models.architectures.transformer import TORCH, TransformerSize, transformer
 
     names = ("d_model", "encoder_layers", "encoder_attention_heads", "encoder_ffn_dim", "dropout")
     vocabulary = config["vocab_size"]
-    return transformer(vocabulary, vocabulary, size=Size(*(config[name] for name in names)), variant=TORCH).build()
+    return transformer(
+        vocabulary, vocabulary, size=TransformerSize(*(config[name] for name in names)), variant=TORCH
+    ).build()
 
 
 def write(config: Data, folder: Path, *, weighs: bool) -> None:

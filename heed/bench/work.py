@@ -1,4 +1,4 @@
-"""What is to be done in a contest: the same for everyone who takes part."""
+"""What is to be done in a contest: the same for every contestant."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNITS: dict[Subject, str] = {
 
 @dataclass(frozen=True)
 class Work:
-    """One round of a contest: rows of tokens that are read, and how many tokens are written after each."""
+    """One round of a contest: rows of prompt tokens, and how many tokens are generated after each."""
 
     subject: Subject
     model: Model
@@ -44,7 +44,7 @@ class Work:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The config.json of the folder: sizes are read from there, by everyone."""
+        """The config.json of the folder: all contestants read sizes from there."""
         told: dict[str, Any] = json.loads(Path(self.folder, "config.json").read_text(encoding="utf-8"))
         return told
 
@@ -77,9 +77,9 @@ class Work:
         rows = f"{self.batch} × {self.reads} tokens"
         match self.subject:
             case "decode":
-                rows = f"{self.batch} × ({self.reads} read + {self.writes} written)"
+                rows = f"{self.batch} × ({self.reads} prompt + {self.writes} new tokens)"
             case "translate":
-                rows = f"{self.batch} × ({self.reads} read + {self.writes} written), {BEAMS} beams"
+                rows = f"{self.batch} × ({self.reads} prompt + {self.writes} new tokens), {BEAMS} beams"
             case "encode" if self.ragged:
                 rows = f"{self.batch} texts of {SHORTEST} to {self.reads} tokens"
             case "load":

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from .base import Contestant, Done, Ready
+from .base import Contestant, Done, Prepared
 from .work import Work
 
 LEAST = 0.3  # seconds: in shorter rounds it counts that threads must wake up and caches are cold
@@ -23,7 +23,7 @@ LEAST = 0.3  # seconds: in shorter rounds it counts that threads must wake up an
 
 def serve(contestant: Contestant, work: Work, ears: TextIO, mouth: TextIO) -> None:
     """Everything above."""
-    ready = contestant.ready(work)
+    ready = contestant.prepare(work)
     way, repeats = _best(ready, work)
     told = {"version": contestant.version, "way": way, "ways": len(ready.ways), "bytes": ready.bytes}
     ready = replace(ready, ways={way: ready.ways[way]})  # what others hold would count as memory
@@ -33,7 +33,7 @@ def serve(contestant: Contestant, work: Work, ears: TextIO, mouth: TextIO) -> No
             _say(mouth, _round(ready, way, work, repeats))
 
 
-def _best(ready: Ready, work: Work) -> tuple[str, int]:
+def _best(ready: Prepared, work: Work) -> tuple[str, int]:
     """The quickest way, after a call of each to warm up, and how often it is called for a round that lasts."""
     seconds: dict[str, float] = {}
     for way in ready.ways:
@@ -43,7 +43,7 @@ def _best(ready: Ready, work: Work) -> tuple[str, int]:
     return way, max(1, round(LEAST / seconds[way]))
 
 
-def _round(ready: Ready, way: str, work: Work, repeats: int) -> dict[str, Any]:
+def _round(ready: Prepared, way: str, work: Work, repeats: int) -> dict[str, Any]:
     """Seconds of a call, on average."""
     gc.collect()
     _forget_peak()

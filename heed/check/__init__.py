@@ -9,13 +9,13 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from .foreign.target import CannotCheck as CannotCheck
 from .outcome import Outcome as Outcome
 from .outcome import Status as Status
 from .outcome import Sure as Sure
-from .report import Report as Report
+from .reports.report import Report as Report
 from .run import check as check
 from .subject import Declared as Declared
-from .target import CannotCheck as CannotCheck
 
 
 class _Check(ModuleType):

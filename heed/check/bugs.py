@@ -15,12 +15,12 @@ class Bug:
 
     slug: str
     says: str  # what is wrong, in one sentence
-    hides: str  # why nobody notices
+    hides: str  # why it goes unnoticed
     fix: str  # what to do, in words
     before: str  # a line of wrong code
     after: str  # the same line, mended
     case: str  # where it happened in public
-    probes: tuple[str, ...]  # who finds it
+    probes: tuple[str, ...]  # those that find it
     example: str  # wrong code that can be run: it leaves a report
     explains: tuple[str, ...] = ()  # other slugs that follow from it
 

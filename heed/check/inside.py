@@ -10,8 +10,8 @@ from itertools import permutations
 import torch
 from torch import Tensor
 
-from .calls import Axes, Face
 from .equal import places
+from .foreign.calls import Axes, Face
 from .reference import COARSE, SAME, WRONG, Conventions, Parts, attention, distance
 from .subject import QUIET, Subject
 from .trace import Projected, Trace, traced
@@ -254,12 +254,12 @@ def _fits(query: Tensor, key: Tensor, value: Tensor, heads: int) -> bool:
 
 
 def _sights(sees: Tensor) -> list[Tensor]:
-    """Who may see whom: as measured; everybody; nobody ahead."""
+    """Who may see whom: as measured; all; causal."""
     tokens, keys = sees.shape[1:]
-    everybody = torch.ones(1, tokens, keys, dtype=torch.bool)
-    found = [sees, everybody]
+    every = torch.ones(1, tokens, keys, dtype=torch.bool)
+    found = [sees, every]
     if tokens == keys:
-        triangle = everybody.tril()
+        triangle = every.tril()
         found += [triangle, triangle & ~torch.eye(tokens, dtype=torch.bool)]
     return [s for place, s in enumerate(found) if not any(torch.equal(s, t) for t in found[:place])]
 

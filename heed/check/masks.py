@@ -1,6 +1,6 @@
 """Finding out what a mask means: its shape, its numbers and its polarity, by experiment.
 
-A form is right if it hides: what stands behind a hidden key changes nothing for anybody else, and what is not hidden
+A form is right if it hides: what stands behind a hidden key changes nothing for any other token, and what is not hidden
 still does. All usual forms are tried; the first that hides is the module's own. If none does, that is a finding.
 """
 
@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .calls import Axes, Call, Face
-from .words import Role
+from .foreign.calls import Axes, Call, Face
+from .foreign.words import Role
 
 DEAF = 15  # forms of three shapes that are taken without any effect: the rest need not be tried
 ENOUGH = 2  # shapes that hide
@@ -184,7 +184,7 @@ class Trial:
         return replace(trial, hidden=torch.ones_like(trial.hidden))
 
     def hides(self, form: Form) -> Hiding:
-        """Whether what stands behind a hidden key matters to nobody else, while all else still does."""
+        """Whether what stands behind a hidden key matters to no other token, while all else still does."""
         keys = (self.x if self.source is None else self.source).shape[1]
         hidden = self._hidden(form)
         y = self._run(form, hidden, self.x, self.source)

@@ -9,26 +9,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+from warnings import warn
 
 import torch
 from torch import nn
 
 from ..core.contract import Mixer
-from ..core.interfaces import Writes
-from .adapt import Adapted, Ours, measured
-from .build import Recipe, copied, lively, recipe, rotations_of
-from .calls import discover
+from ..core.interfaces import LanguageModel
 from .diagnose import diagnosed
+from .foreign.adapt import Adapted, Ours, measured
+from .foreign.build import Recipe, copied, lively, recipe, rotations_of
+from .foreign.calls import discover
+from .foreign.target import CannotCheck, locate
+from .foreign.words import TRIALS, Sizes
 from .kinds import OTHERS, Kind, by_name
 from .kinds.model import opened
 from .kinds.own import Own
 from .outcome import Clue, Outcome, Sure
 from .probes import PROBES, Probe
-from .report import Report
+from .reports.report import Report
 from .subject import QUIET, Declared, Subject
 from .sweep import swept
-from .target import CannotCheck, locate
-from .words import TRIALS, Sizes
+
+RENAMED = {"slope": "gradient"}  # probes that were called otherwise
 
 
 def check(
@@ -48,7 +51,7 @@ def check(
     begun = perf_counter()
     name = str(target) if isinstance(target, str | Path) else _name(target)
     found = _found(target)
-    if isinstance(found, Mixer) and isinstance(found, Writes):
+    if isinstance(found, Mixer) and isinstance(found, LanguageModel):
         found = Own(found)
     kind = by_name(found, _name(found)) if adapter is None else Kind.ATTENTION
     if kind is not Kind.ATTENTION:
@@ -106,6 +109,7 @@ def _other(found: Any, name: str, kind: Kind, init: Mapping[str, Any] | None, se
 
 def chosen(only: Sequence[str], skip: Sequence[str]) -> list[Probe]:
     """The probes to run: by name or by number."""
+    only, skip = _renamed(only), _renamed(skip)
     known = {probe.name for probe in PROBES} | {probe.number for probe in PROBES}
     unknown = [name for name in (*only, *skip) if name not in known]
     if unknown:
@@ -115,6 +119,16 @@ def chosen(only: Sequence[str], skip: Sequence[str]) -> list[Probe]:
         for probe in PROBES
         if (not only or probe.name in only or probe.number in only) and not {probe.name, probe.number} & set(skip)
     ]
+
+
+def _renamed(names: Sequence[str]) -> list[str]:
+    for name in set(names) & RENAMED.keys():
+        warn(
+            f"the probe {name!r} is called {RENAMED[name]!r} now; the old name will go",
+            DeprecationWarning,
+            stacklevel=4,
+        )
+    return [RENAMED.get(name, name) for name in names]
 
 
 def subjected(

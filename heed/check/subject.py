@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from ..core.config import Config, Flag, Positive, Size
-from .build import Recipe, copied, forget
-from .calls import Axes, Call, Face
+from .foreign.build import Recipe, copied, forget
+from .foreign.calls import Axes, Call, Face
+from .foreign.words import Role, Sizes, says_causal
 from .masks import Form, Found, explore
 from .trace import traced
-from .words import Role, Sizes, says_causal
 
 QUIET = 1e-9  # relative: an output that moves less than this has not moved (float64)
 ROUGH = (
@@ -29,7 +29,7 @@ ROUGH = (
 class Declared(Config):
     """What the user says about the target; what is None is found out, and not judged unless it contradicts itself."""
 
-    causal: Flag | None = None  # nobody looks ahead
+    causal: Flag | None = None  # with a causal mask
     mask_true: Literal["attend", "block"] | None = None  # what True or 1 means in a mask
     layout: Literal["bsd", "sbd"] | None = None  # rows or tokens first
     scale: Literal["head", "none"] | Positive | None = None  # by what scores are scaled
@@ -123,7 +123,7 @@ class Subject:
         extra = {}
         if sees is not None:
             used = form or self.pairs or self.padding
-            assert used is not None  # whoever gives a mask has asked whether there is a form
+            assert used is not None  # a caller that gives a mask has asked whether there is a form
             mask = used.write(sees, self.sizes.heads)
             extra = {used.argument: mask.to(x.dtype) if mask.is_floating_point() else mask}
         return self.call(x, beside, value, extra)
@@ -193,7 +193,7 @@ class Subject:
 
     @cached_property
     def meant_causal(self) -> bool:
-        """Whether nobody should look ahead: it was declared, the name says so, or it almost is."""
+        """Whether it should be causal: it was declared, the name says so, or it almost is."""
         if self.declared.causal is not None:
             return self.declared.causal
         if self.crossed:

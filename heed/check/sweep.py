@@ -1,6 +1,6 @@
 """The other paths: every switch of the constructor turned the other way, dropout on, other back ends.
 
-Bugs hide on the path that nobody runs. A switch that only chooses how something is computed must not change what is
+Bugs hide on the path that is never run. A switch that only chooses how something is computed must not change what is
 computed; with any other switch the module is another one, which is asked the same questions.
 """
 
@@ -15,14 +15,14 @@ from typing import Any
 
 import torch
 
-from .adapt import Beside, Ours
-from .build import Recipe
-from .calls import Face
+from .foreign.adapt import Beside, Ours
+from .foreign.build import Recipe
+from .foreign.calls import Face
+from .foreign.words import Role
 from .outcome import Clue, Outcome, Status, Sure
 from .probes import PROBES
 from .reference import distance
 from .subject import Subject
-from .words import Role
 
 HOW = re.compile(
     r"flash|fused|sdpa|fast|efficient|compile|kernel|need_weights|return_attn|checkpoint|drop|implementation"
@@ -143,7 +143,7 @@ def _other_faces(subject: Subject) -> Iterator[tuple[str, Subject]]:
         return
     other = Subject(subject.name, subject.call, subject.declared, subject.recipe, subject.seed, subject.origin)
     if subject.call.face is Face.SELF and subject.meant_causal:
-        return  # who looks back at a source cannot be told from who looks back at itself
+        return  # looking back at a source cannot be told from looking back at itself
     if subject.call.face is Face.SELF:
         other.call = subject.call.with_(face=Face.CROSS)
         words = f"with {name} given"

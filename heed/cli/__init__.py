@@ -50,7 +50,7 @@ def main() -> None:
             app()
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:  # whoever read this has gone; nothing is left to be said
+    except BrokenPipeError:  # the reader of the pipe has gone; nothing is left to be said
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except (HeedError, OSError) as error:

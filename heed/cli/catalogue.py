@@ -11,7 +11,7 @@ from .options import Json, print_json
 
 
 def list_(as_json: Json = False) -> None:
-    """What there is: mixers and parts, models, tokenizers, data, tasks, ways of decoding."""
+    """What there is: mixers and parts, models, tokenizers, data, tasks, decoding strategies."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -42,7 +42,7 @@ def verify(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Prove in this install that every fast, cached or cut form equals the written-out one; exit code 1 if not."""
+    """Prove in this install that every fast, cached or cut form equals the plain one; exit code 1 if not."""
     from rich.console import Console
     from rich.progress import track
 

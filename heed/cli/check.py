@@ -50,15 +50,17 @@ class Rotation(StrEnum):
 class Known:
     """What the user declares; what is not declared is found out."""
 
-    causal: Annotated[bool | None, typer.Option("--causal/--bidirectional", help="Whether nobody may look ahead.")] = (
-        None
-    )
+    causal: Annotated[
+        bool | None, typer.Option("--causal/--bidirectional", help="Whether no token attends to later ones.")
+    ] = None
     mask_true: Annotated[MaskTrue | None, typer.Option(help="What True or 1 means in a mask.")] = None
     layout: Annotated[Layout | None, typer.Option(help="Rows first (bsd) or tokens first (sbd).")] = None
-    scale: Annotated[str | None, typer.Option(help="By what scores are scaled.", metavar="head|none|NUMBER")] = None
+    scale: Annotated[
+        str | None, typer.Option(help="By what attention scores are scaled.", metavar="head|none|NUMBER")
+    ] = None
     window: Annotated[int | None, typer.Option(help="How many tokens a token sees, itself included.")] = None
     gqa: Annotated[Grouping | None, typer.Option(help="Which query heads share a key head.")] = None
-    rope: Annotated[Rotation | None, typer.Option(help="Which channels turn together.")] = None
+    rope: Annotated[Rotation | None, typer.Option(help="Which channels RoPE rotates together.")] = None
 
     def spec(self) -> dict[str, Any]:
         """As `heed.check` takes it."""
@@ -97,13 +99,13 @@ def check(
     known: Known,
     wanted: Wanted,
 ) -> None:
-    """Find the bug in somebody's attention: exit code 0 = nothing wrong, 1 = violations, 2 = could not run.
+    """Find the bug in an attention module: exit code 0 = nothing wrong, 1 = violations, 2 = could not run.
 
     The target's code is run in this process, with your rights: check what you would also import.
     """
     from ..check import check as asked
-    from ..check.limits import limited
-    from ..check.target import locate
+    from ..check.foreign.limits import limited
+    from ..check.foreign.target import locate
 
     try:
         arguments = json.loads(init)
@@ -142,7 +144,7 @@ def _opened(target: str) -> Any:
 def _config(folder: Path) -> dict[str, Any]:
     try:
         found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # whoever opens it says so
+    except (OSError, ValueError):  # opening it says so
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -173,8 +175,8 @@ def _losing(task: Any) -> Any:
 
 
 def _give(report: Report, wanted: Wanted, as_json: bool) -> None:
-    from ..check import exports, render
-    from ..check.page import page
+    from ..check.reports import exports, render
+    from ..check.reports.page import page
 
     for path, form in ((wanted.junit, exports.junit), (wanted.sarif, exports.sarif), (wanted.html, page)):
         if path is not None:

@@ -23,7 +23,7 @@ def convert(
     quantise: Annotated[
         str | None,
         typer.Option(
-            help="Store matrices in few bits: int8, int4 ..., or keep (those of a GGUF file). Only heed reads that."
+            help="Quantise the weights: int8, int4 ..., or keep (those of a GGUF file). Only heed reads that."
         ),
     ] = None,
     text: Annotated[
@@ -35,7 +35,7 @@ def convert(
     """Convert a checkpoint to safetensors that heed and others load. Pickles are opened in a process of their own.
 
     A run of heed's is edited: --set edits.kind=packed; without edits, its adapters (LoRA) are worked in. With
-    --quantise the folder holds the model in few bits, a quarter or an eighth of float32's, and heed loads it so.
+    --quantise the folder holds quantised weights (codes, one scale per row or block), and heed loads them so.
     """
     from ..runs.convert import convert as run
     from ..runs.convert import measured

@@ -15,7 +15,7 @@ def demo(
     changes: Sets = None,
     as_json: Json = False,
 ) -> None:
-    """Train a small Transformer to read dates in 18 languages, then score it, look into it and prove it: minutes.
+    """Train a small Transformer to read dates in 18 languages, then evaluate it, look into it and prove it: minutes.
 
     Exit code 1 if it reads worse than it should, or if a statement about it does not hold.
     """

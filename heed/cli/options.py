@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from ..decode import AnyStrategy
     from ..pipelines import GenerationConfig
-    from ..tasks import Task
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Change a setting: a.b=value. May be repeated.")]
@@ -27,41 +27,53 @@ Data = Annotated[
 
 
 @dataclass(frozen=True)
-class Wish:
-    """How answers are to be written, as it was asked for; None and empty = as the task says."""
+class GenerationOptions:
+    """The options of generation, as they were given; None and empty = the usual strategy of the run or checkpoint."""
 
-    beam: Annotated[int | None, typer.Option(help="Search with so many beams.")] = None
-    length_penalty: Annotated[float | None, typer.Option(help="Of a beam search: log p / length^penalty.")] = None
-    best: Annotated[int | None, typer.Option(help="Show so many answers of a beam search.")] = None
-    temperature: Annotated[float | None, typer.Option(help="Draw at random; below 1 surer, above 1 wilder.")] = None
-    top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens.")] = None
-    top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest tokens that make up p.")] = None
-    min_p: Annotated[float | None, typer.Option(help="Draw from tokens at least p times as likely as the best.")] = None
-    repetition: Annotated[float | None, typer.Option(help="Above 1: avoid tokens that were there already.")] = None
-    seed: Annotated[int | None, typer.Option(help="Of random draws.")] = None
-    limit: Annotated[int | None, typer.Option(help="Longest answer, in tokens.")] = None
-    stop: Annotated[list[str] | None, typer.Option(help="End the answer before this text. May be repeated.")] = None
-    prefix: Annotated[str, typer.Option(help="Every answer begins so.")] = ""
+    beam: Annotated[int | None, typer.Option(help="Beam search with so many beams.")] = None
+    length_penalty: Annotated[
+        float | None, typer.Option(help="Of a beam search: log-probability / length^penalty.")
+    ] = None
+    best: Annotated[int | None, typer.Option(help="Show so many completions of a beam search.")] = None
+    temperature: Annotated[
+        float | None, typer.Option(help="Sample: logits are divided by it; below 1 surer, above 1 wilder.")
+    ] = None
+    top_k: Annotated[int | None, typer.Option(help="Sample from the k most probable tokens.")] = None
+    top_p: Annotated[
+        float | None, typer.Option(help="Sample from the most probable tokens that make up p (nucleus sampling).")
+    ] = None
+    min_p: Annotated[
+        float | None, typer.Option(help="Sample from tokens at least p times as probable as the best.")
+    ] = None
+    repetition: Annotated[
+        float | None, typer.Option(help="Repetition penalty; above 1: avoid tokens that were there already.")
+    ] = None
+    seed: Annotated[int | None, typer.Option(help="Of sampling.")] = None
+    max_new_tokens: Annotated[
+        int | None, typer.Option("--max-new-tokens", "--limit", help="The most tokens of a completion.")
+    ] = None
+    stop: Annotated[list[str] | None, typer.Option(help="End the completion before this text. May be repeated.")] = None
+    prefix: Annotated[str, typer.Option(help="Every completion begins so.")] = ""
 
-    def ask(self, task: Task) -> GenerationConfig:
+    def config(self, usual: AnyStrategy) -> GenerationConfig:
         """Typed; contradictions are errors."""
         from ..pipelines import GenerationConfig
 
-        rest = _given(limit=self.limit, stop=self.stop or None)
-        return GenerationConfig.load({"how": self._how(task.decode.dump()), "prefix": self.prefix, **rest})
+        rest = _given(max_new_tokens=self.max_new_tokens, stop=self.stop or None)
+        return GenerationConfig.load({"strategy": self._strategy(usual.dump()), "prefix": self.prefix, **rest})
 
-    def _how(self, usual: dict[str, Any]) -> dict[str, Any]:
-        """How tokens are chosen: the task's usual way, with what was asked for instead."""
+    def _strategy(self, usual: dict[str, Any]) -> dict[str, Any]:
+        """The usual strategy, with the options that were given instead."""
         searching = _given(beams=self.beam, length_penalty=self.length_penalty, best=self.best)
         drawing = _given(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, min_p=self.min_p)
         if searching and drawing:
-            raise typer.BadParameter(f"a beam search draws nothing at random: {_options(drawing)} cannot go with it")
-        if self.temperature == 0:  # the limit of ever surer draws: always the likeliest token
+            raise typer.BadParameter(f"a beam search does not sample: {_options(drawing)} cannot go with it")
+        if self.temperature == 0:  # the limit of ever surer samples: always the most probable token
             kind = "greedy"
         else:
             kind = "sample" if drawing else "beam" if searching else str(usual["kind"])
         if kind == "beam" and self.repetition is not None:
-            raise typer.BadParameter("a beam search takes no --repetition; add --temperature 0 to write greedily")
+            raise typer.BadParameter("a beam search takes no --repetition; add --temperature 0 for greedy decoding")
         more = {
             "beam": searching,
             "sample": {**drawing, **_given(seed=self.seed, repetition=self.repetition)},
@@ -73,7 +85,7 @@ class Wish:
 def spread(command: Callable[..., None]) -> Callable[..., None]:
     """A command, some parameters of which are dataclasses: it gets an option for each of their fields.
 
-    Typer reads options from a function's signature; so this writes one, and hands on what it is given.
+    Typer reads options from a function's signature; so this makes one, and hands on what it is given.
     """
     named = inspect.Parameter.KEYWORD_ONLY
     own = list(inspect.signature(command, eval_str=True).parameters.values())

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from .options import Data, Json, Sets, Wish, file_settings, named_files, print_json, spread
+from .options import Data, GenerationOptions, Json, Sets, file_settings, named_files, print_json, spread
 
 if TYPE_CHECKING:
     from io import BufferedReader
 
-    from ..pipelines import GenerationConfig, Pipeline, Scores, TextGeneration
+    from ..pipelines import GenerationConfig, GenerationPipeline, Pipeline
+    from ..tasks import Metrics
 
-TOGETHER = 64  # lines that are answered together, if so many are there
+TOGETHER = 64  # lines that are completed in one batch, if so many are there
 CHUNK = 1 << 16  # bytes of the input that are read at once, at most
 STOPPED = 130  # the exit code of a program that Ctrl-C stopped
 
@@ -53,7 +54,7 @@ def train(
         print_json({"run": str(outcome.run.path), "finished": outcome.finished, **asdict(outcome.progress)})
     elif outcome.leads and outcome.finished:
         name = shlex.quote(str(outcome.run.path))
-        print(f'{name} is ready: heed eval {name}; heed run {name} "..."')
+        print(f'{name} is pipeline: heed eval {name}; heed run {name} "..."')
     if not outcome.finished:
         raise typer.Exit(STOPPED)
 
@@ -61,20 +62,21 @@ def train(
 @spread
 def evaluate(
     folder: Folder,
-    wish: Wish,
+    options: GenerationOptions,
     split: Annotated[list[str] | None, typer.Option(help="valid or test; default: those there are.")] = None,
     data: Data = None,
-    first: Annotated[int | None, typer.Option(min=1, help="Score only so many examples.")] = None,
+    first: Annotated[int | None, typer.Option(min=1, help="Evaluate on so many examples only.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Score a trained model. Scores on its own data, answered its usual way, are written on its card."""
+    """Evaluate a run. Metrics on its own data, with its own strategy, are also written on its card."""
     from ..runs import Run
-    from ..runs.score import evaluate as score
+    from ..runs.evaluate import evaluate as evaluated
 
     run = Run.open(folder)
     files = named_files(data or (), alone="test")
     splits = split or list(files)
-    found = score(run, settings=file_settings(files), splits=splits, ask=wish.ask(run.recipe.task), first=first)
+    config = options.config(run.recipe.task.decode)
+    found = evaluated(run, settings=file_settings(files), splits=splits, config=config, first=first)
     if as_json:
         print_json(found)
     else:
@@ -84,56 +86,81 @@ def evaluate(
 @spread
 def run(
     path: Model,
-    wish: Wish,
-    text: Annotated[list[str] | None, typer.Argument(help="What to answer; otherwise every line of the input.")] = None,
-    chat: Annotated[bool, typer.Option("--chat", help="Talk with the model, line by line.")] = False,
-    system: Annotated[str | None, typer.Option(help="Of a chat: what the model is told first.")] = None,
+    options: GenerationOptions,
+    text: Annotated[list[str] | None, typer.Argument(help="The prompts; otherwise every line of the input.")] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="Chat with the model, line by line.")] = False,
+    system: Annotated[str | None, typer.Option(help="Of a chat: the system prompt.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="A class to choose from (CLIP). May be repeated.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Use a model, yours or anybody's: go on from texts, translate, chat, fill in masks, classify, transcribe files."""
-    from ..pipelines import TextGeneration
+    """Use a run or a checkpoint: generate text, translate, chat, fill in masks, classify, transcribe files."""
+    from ..pipelines import GenerationPipeline
     from ..runs import load
 
     if system is not None and not chat:
         raise typer.BadParameter("--system is what a chat begins with; add --chat")
-    ready = load(path)
-    if label and (chat or isinstance(ready, TextGeneration)):
-        raise typer.BadParameter("--label names classes of images; a model that writes has none")
+    pipeline = load(path)
+    if label and (chat or isinstance(pipeline, GenerationPipeline)):
+        raise typer.BadParameter("--label names classes of images; a model that generates text has none")
     if chat:
-        from .chat import talk
-
-        talk(ready, wish, text or _each_line(), system, as_json=as_json)
-    elif isinstance(ready, TextGeneration):
-        _write(ready, wish, [text] if text else _lines(), as_json=as_json)
+        _talk(pipeline, options, text or _each_line(), system, as_json=as_json)
+    elif isinstance(pipeline, GenerationPipeline):
+        _complete(pipeline, options, [text] if text else _lines(), as_json=as_json)
     else:
-        _respond(ready, wish, text or _each_line(), label or [], as_json=as_json)
+        _respond(pipeline, options, text or _each_line(), label or [], as_json=as_json)
 
 
-def _respond(ready: Pipeline, wish: Wish, lines: Iterable[str], labels: list[str], *, as_json: bool) -> None:
-    from ..pipelines.vision import classes_told
+def _talk(
+    pipeline: Pipeline, options: GenerationOptions, lines: Iterable[str], system: str | None, *, as_json: bool
+) -> None:
+    """A chat, line by line: each completion has all messages before it as its prompt; an empty line is passed over."""
+    from ..pipelines import TextGeneration
 
-    given = [field.name for field in fields(wish) if getattr(wish, field.name) not in (None, "", [])]
+    if not isinstance(pipeline, TextGeneration) or not pipeline.framed:
+        raise typer.BadParameter(f"--chat needs a language model with a chat template; this is {pipeline.what}")
+    config = options.config(pipeline.strategy)
+    messages = [] if system is None else [{"role": "system", "content": system}]
+    for line in lines:
+        if not line.strip():
+            continue
+        messages.append({"role": "user", "content": line})
+        pieces = list[str]()
+        for piece in pipeline.chatting(messages, config):
+            pieces.append(piece)
+            if not as_json:
+                print(piece, end="", flush=True)
+        messages.append({"role": "assistant", "content": "".join(pieces)})
+        print_json(messages[-1], indent=None) if as_json else print(flush=True)
+
+
+def _respond(
+    pipeline: Pipeline, options: GenerationOptions, lines: Iterable[str], labels: list[str], *, as_json: bool
+) -> None:
+    from ..pipelines.base import classes_told
+
+    given = [field.name for field in fields(options) if getattr(options, field.name) not in (None, "", [])]
     if given:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise typer.BadParameter(f"{named}: how answers are written; this is {ready.what}, which is not asked so")
+        raise typer.BadParameter(f"{named}: how text is generated; this is {pipeline.what}, which generates none so")
     for line in lines:
-        response = classes_told(ready.classify([line], labels)[0]) if labels else ready.respond(line)
+        response = classes_told(pipeline.classify([line], labels)[0]) if labels else pipeline.respond(line)
         print_json({"text": line, **response.data}, indent=None) if as_json else print(response.text, flush=True)
 
 
-def _write(ready: TextGeneration, wish: Wish, batches: Iterable[list[str]], *, as_json: bool) -> None:
-    ask, number = wish.ask(ready.task), 0
+def _complete(
+    pipeline: GenerationPipeline, options: GenerationOptions, batches: Iterable[list[str]], *, as_json: bool
+) -> None:
+    config, number = options.config(pipeline.strategy), 0
     for lines in batches:
         streams = len(lines) == 1 or sys.stdout.isatty()
-        if streams and not as_json and not wish.best:
+        if streams and not as_json and not options.best:
             for line in lines:
-                _stream(ready, line, ask, number)
+                _stream(pipeline, line, config, number)
                 number += 1
             continue
         for begin in range(0, len(lines), TOGETHER):
             some = lines[begin : begin + TOGETHER]
-            _answer(ready, some, ask, number, as_json=as_json)
+            _print_batch(pipeline, some, config, number, as_json=as_json)
             number += len(some)
 
 
@@ -143,7 +170,7 @@ def _each_line() -> Iterator[str]:
 
 def _lines() -> Iterator[list[str]]:
     """The lines of the input, as many at a time as are there."""
-    if sys.stdin is None:  # closed by whoever called
+    if sys.stdin is None:  # closed by the caller
         return
     source, done, rest = cast("BufferedReader", sys.stdin.buffer), 0, b""
     while chunk := source.read1(CHUNK):
@@ -164,24 +191,26 @@ def _text(line: bytes, number: int) -> str:
         ) from None
 
 
-def _stream(ready: TextGeneration, line: str, ask: GenerationConfig, number: int) -> None:
-    print(ready.lead(line), end="", flush=True)
-    for piece in ready.stream(line, ask, first=number):
+def _stream(pipeline: GenerationPipeline, line: str, config: GenerationConfig, number: int) -> None:
+    print(pipeline.lead(line), end="", flush=True)
+    for piece in pipeline.stream(line, config, first=number):
         print(piece, end="", flush=True)
     print(flush=True)
 
 
-def _answer(ready: TextGeneration, lines: list[str], ask: GenerationConfig, first: int, *, as_json: bool) -> None:
-    for line, best in zip(lines, ready.answers(lines, ask, first=first), strict=True):
+def _print_batch(
+    pipeline: GenerationPipeline, lines: list[str], config: GenerationConfig, first: int, *, as_json: bool
+) -> None:
+    for line, best in zip(lines, pipeline.completions(lines, config, first=first), strict=True):
         if as_json:
-            print_json({"text": line, "answers": [asdict(answer) for answer in best]}, indent=None)
+            print_json({"text": line, "answers": [asdict(completion) for completion in best]}, indent=None)
         else:
             several = len(best) > 1
-            for answer in best:
-                print(f"{answer.score:9.3f}  " * several + ready.lead(line) + answer.text, flush=True)
+            for completion in best:
+                print(f"{completion.score:9.3f}  " * several + pipeline.lead(line) + completion.text, flush=True)
 
 
-def _table(found: Mapping[str, Scores]) -> None:
+def _table(found: Mapping[str, Metrics]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -189,7 +218,7 @@ def _table(found: Mapping[str, Scores]) -> None:
     table.add_column("")
     for name in found:
         table.add_column(name, justify="right", overflow="fold")
-    for row in dict.fromkeys(key for scores in found.values() for key in scores):
-        values = (scores.get(row, "") for scores in found.values())
+    for row in dict.fromkeys(key for metrics in found.values() for key in metrics):
+        values = (metrics.get(row, "") for metrics in found.values())
         table.add_row(row, *(f"{value:,.4g}" if isinstance(value, float) else str(value) for value in values))
     Console().print(table)

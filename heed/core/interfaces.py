@@ -1,17 +1,16 @@
-"""What a model may offer beside the contract. A model says so by its bases, so that nobody has to guess."""
+"""What a model may offer beside the contract. A model says so by its bases: nothing is guessed."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from warnings import warn
 
 from torch import Tensor, nn
 
 from .contract import Where
-from .state import Seen, State
+from .state import Seen
 
 
 class Encodes(ABC):
@@ -27,12 +26,17 @@ class Encodes(ABC):
         return self.encode(source, where)
 
 
-class Writes(ABC):
-    """A model whose outputs are scores of the next token."""
+class LanguageModel(ABC):
+    """A model whose outputs are logits of the next token: its head, applied to its last hidden states."""
 
     @abstractmethod
-    def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Module]:
-        """The stream, and the head that makes it scores: a loss need not hold all scores at once."""
+    def hidden_states(self, tokens: Tensor, where: Where, state: Any = None) -> tuple[Tensor, Any]:
+        """What the head reads, and the state: a loss need not hold all logits at once, a prompt needs only the last."""
+
+    @property
+    @abstractmethod
+    def lm_head(self) -> nn.Module:
+        """What makes hidden states logits."""
 
     @property
     @abstractmethod
@@ -42,81 +46,16 @@ class Writes(ABC):
     @property
     @abstractmethod
     def vocabulary(self) -> int:
-        """How many tokens have a score: as many as the tokenizer has, or some more."""
+        """How many tokens have a logit: as many as the tokenizer has, or some more."""
 
-
-@dataclass(frozen=True)
-class Choice:
-    """How somebody who writes several tokens at once chooses them, and when he has to stop."""
-
-    live: Tensor  # bool [R] rows that have not ended; written to
-    enough: int  # with fewer live rows than these it is time to stop
-    ends: Tensor  # [E] tokens that end a row
-    draws: Tensor | None = (
-        None  # float64 [n, R] at least 0 and less than 1, one for each token; None: the largest score
-    )
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    penalty: float = 1.0  # of tokens that were seen: scores are divided if positive, else multiplied
-    seen: Tensor | None = None  # bool [R, V] which were; written to
-
-
-class Stepper(ABC):
-    """A state in the hands of somebody who writes one token per row after the other, faster than calls do."""
-
-    @abstractmethod
-    def read(self, tokens: Tensor, where: Where) -> Tensor | None:
-        """Many tokens, at least one in every row; scores of the token after the last of each, which hold until the next
-        step. None if calls must do it, and nothing was done. [R, T] -> [R, V]
-        """
-
-    @abstractmethod
-    def step(self, tokens: Tensor, where: Where) -> Tensor:
-        """One more token in every row; scores of the token after it, which hold until the next step. [R] -> [R, V]"""
-
-    @abstractmethod
-    def write(self, tokens: Tensor, where: Where, most: int, how: Choice) -> tuple[Tensor, Tensor] | None:
-        """This token in every row and then those that are chosen, `most` at most: the chosen ones, the last of which is
-        not written yet, and their log p (NaN if there was none to choose); None if it must be one by one.
-        [R] -> [n, R] twice
-        """
-
-    @abstractmethod
-    def likeliest(self, count: int) -> tuple[Tensor, Tensor] | None:
-        """After a step: log p of the likeliest tokens of every row, the likeliest first, and these tokens. NaN in a row
-        whose scores are no numbers; None if scores must be asked. [R, count] twice
-        """
-
-    @abstractmethod
-    def select(self, rows: Tensor) -> Stepper:
-        """Somebody who goes on with these rows, in this order. This one is of no use after that."""
-
-    @abstractmethod
-    def state(self) -> State:
-        """What is remembered by now. The stepper is of no use after that."""
-
-
-class Steps(ABC):
-    """A model that may know a faster way to write one token after the other."""
-
-    @abstractmethod
-    def after(self, tokens: Tensor, where: Where, state: State, last: Tensor) -> tuple[Tensor, State | None]:
-        """A call which gives no scores but those after column last[i] of row i. [R, T], [R] -> [R, V]"""
-
-    @property
-    @abstractmethod
-    def practised(self) -> bool:
-        """Whether a stepper is at hand at once. The first one moves all weights to where they are read best."""
-
-    @abstractmethod
-    def stepper(self, state: State) -> Stepper | None:
-        """Somebody who goes on from this state, which is used up; or None, and the state is left alone."""
+    def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Module]:
+        """What `hidden_states` and `lm_head` were called in the last release."""
+        warn("model.apart is model.hidden_states and model.lm_head now; the old name will go", DeprecationWarning, 2)
+        return self.hidden_states(tokens, where)[0], self.lm_head
 
 
 class Aside(NamedTuple):
-    """One thing that a model is asked in training: its stream, the head that makes it scores, which token, how much."""
+    """One thing that a model is asked in training: its hidden states, their head, which token, and its weight in the loss."""
 
     stream: Tensor
     head: nn.Linear
@@ -133,11 +72,11 @@ class Rehearses(ABC):
 
 
 class Permutes(ABC):
-    """A model that scores a token at any place of a text, whatever is known of the others."""
+    """A model that gives logits at any place of a text, whatever is known of the others."""
 
     @abstractmethod
     def asked(self, tokens: Tensor, where: Where, asked: Where) -> tuple[Tensor, nn.Linear]:
-        """The stream of the places `asked`, each told what was revealed before it; and the head that makes it scores.
+        """The stream of the places `asked`, each told what was revealed before it; and the head that makes it logits.
 
         [B, T] tokens and M places -> [B, M, D]
         """

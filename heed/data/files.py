@@ -266,7 +266,7 @@ def _path(text: str) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError:
-        raise InputError(f"there is no file {text}: nobody here has that name") from None
+        raise InputError(f"there is no file {text}: there is no user of that name") from None
 
 
 def _must_be_a_file(path: Path) -> None:

@@ -24,6 +24,14 @@ else:
             "Stop": "stop",
             **dict.fromkeys(("Token", "Why", "Generated"), "generated"),
         },
+        renamed={
+            "Allow": "Constraint",
+            "AnyWay": "AnyStrategy",
+            "Pick": "SamplingConfig",
+            "PICKS": "SAMPLING",
+            "WAYS": "STRATEGIES",
+            "Written": "Generated",
+        },
     )
 
 __all__ = [

@@ -100,7 +100,7 @@ class Search:
     @torch.no_grad()
     def run(self) -> list[list[Generated]]:
         """The best answers to each prompt."""
-        scores = self._rows.read()
+        scores = self._rows.prefill()
         self._rules.fit(scores)
         self._score = scores.new_zeros(len(self._prompts), 1)  # [B, W] log p; -inf = a dead hypothesis
         self._tokens = torch.empty(len(self._prompts), 1, 0, dtype=torch.long, device=scores.device)  # [B, W, t]
@@ -120,7 +120,7 @@ class Search:
             owner = [prompt for prompt in self._prompts for _ in range(self._score.shape[1])]
             if owner != self._rows.owner or not torch.equal(index, torch.arange(len(index), device=index.device)):
                 self._rows.select(index, owner)
-            scores = self._rows.write(self._tokens[:, :, -1].flatten())
+            scores = self._rows.step(self._tokens[:, :, -1].flatten())
         return [self._answers(prompt) for prompt in range(len(self._complete))]
 
     def _ahead(self, scores: Tensor, length: int) -> Candidates:
@@ -128,7 +128,7 @@ class Search:
         wanted = self._how.beams * (1 + len(self._ends))
         few = min(wanted, scores.shape[1])  # of each hypothesis: more cannot be among the wanted
         if self._rules.allow is None:
-            logprob, token = self._rows.likeliest(scores, few)
+            logprob, token = self._rows.topk_logprobs(scores, few)
         else:
             logprob, token = self._rules.allowed(scores.log_softmax(1), self._hypotheses()).topk(few)
         total = (self._score.reshape(-1, 1) + logprob).reshape(len(self._prompts), -1)  # [B, W·few]

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..core.config import OneOf
 from ..core.contract import NOTHING, Given, Mixer
 from ..core.errors import InputError
-from ..core.interfaces import Choice
+from ..engine import SamplingSettings
 from .beam import Beam, Search
 from .constraints import Constraint
 from .generated import Generated, Token, Why
@@ -199,7 +199,7 @@ class Loop:
 
     def _parts(self, pace: Pace) -> Iterator[Made]:
         """Steps, several at once where that can be done; who reads them notes which rows have ended."""
-        scores = self._rows.read()
+        scores = self._rows.prefill()
         self._rules.fit(scores)
         made = self._step(scores)
         while True:
@@ -208,16 +208,16 @@ class Loop:
             if not self._live:
                 return
             tokens, begun = self._drop(made.tokens[-1]), perf_counter()
-            made = self._burst(tokens, min(pace.count, self._left)) or self._step(self._rows.write(tokens))
+            made = self._burst(tokens, min(pace.count, self._left)) or self._step(self._rows.step(tokens))
             pace.took(perf_counter() - begun)
 
     def _burst(self, tokens: Tensor, most: int) -> Made | None:
-        """Several steps by somebody who chooses tokens himself; not where each has to be asked for."""
-        if self._rules.allow is not None or most < 2 or not self._rows.stepped:
+        """Several steps at once, sampled by the kernel; not where a constraint is asked about each."""
+        if self._rules.allow is not None or most < 2 or not self._rows.runner.prepare():
             return None
         live = torch.tensor([row in self._live for row in self._rows.owner])
-        how = Choice(live, enough=int(CROWDED * len(live)) + 1, ends=self._ends)
-        made = self._rows.burst(tokens, most, self._repetition.told(self._choose.told(how, most)))
+        sampling = SamplingSettings(live, enough=int(CROWDED * len(live)) + 1, ends=self._ends)
+        made = self._rows.burst(tokens, most, self._repetition.settings(self._choose.settings(sampling, most)))
         if made is None:
             return None
         self._choose.used(len(made[0]))

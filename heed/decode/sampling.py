@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..core.config import Config, Fraction, Positive, Seed, Size
-from ..core.interfaces import Choice
+from ..engine import SamplingSettings
 
 
 class Sampler(ABC):
@@ -26,12 +26,12 @@ class Sampler(ABC):
         """A token per row. [R, V] -> [R]"""
 
     @abstractmethod
-    def told(self, how: Choice, most: int) -> Choice:
-        """The same, told to somebody who chooses the next tokens himself, `most` at most."""
+    def settings(self, sampling: SamplingSettings, most: int) -> SamplingSettings:
+        """The same for a burst of the next tokens, `most` at most."""
 
     @abstractmethod
     def used(self, count: int) -> None:
-        """He has chosen so many tokens per row."""
+        """So many tokens per row were sampled in a burst."""
 
     @abstractmethod
     def select(self, rows: Sequence[int]) -> None:
@@ -125,8 +125,8 @@ class GreedySampler(Sampler):
     def __call__(self, scores: Tensor) -> Tensor:
         return scores.argmax(1)
 
-    def told(self, how: Choice, most: int) -> Choice:
-        return how
+    def settings(self, sampling: SamplingSettings, most: int) -> SamplingSettings:
+        return sampling
 
     def used(self, count: int) -> None:
         """Nothing is used up."""
@@ -153,9 +153,9 @@ class RandomSampler(Sampler):
         place = torch.searchsorted(sums, level, right=True).clamp_(max=sums.shape[1] - 1)  # beyond only if NaN
         return tokens.gather(1, place)[:, 0]
 
-    def told(self, how: Choice, most: int) -> Choice:
+    def settings(self, sampling: SamplingSettings, most: int) -> SamplingSettings:
         own, draws = self._how, self._ahead(most).T.contiguous()
-        warm = replace(how, draws=draws, temperature=own.temperature)
+        warm = replace(sampling, draws=draws, temperature=own.temperature)
         return replace(warm, top_k=own.top_k, top_p=own.top_p, min_p=own.min_p)
 
     def used(self, count: int) -> None:
@@ -196,9 +196,9 @@ class Repetition:
         weaker = torch.where(scores > 0, scores / self._penalty, scores * self._penalty)
         return torch.where(self._seen, weaker, scores)
 
-    def told(self, how: Choice) -> Choice:
-        """The same, told to somebody who notes himself what he writes."""
-        return how if self._seen is None else replace(how, penalty=self._penalty, seen=self._seen)
+    def settings(self, sampling: SamplingSettings) -> SamplingSettings:
+        """The same for a burst, which notes itself what it writes."""
+        return sampling if self._seen is None else replace(sampling, penalty=self._penalty, seen=self._seen)
 
     def add(self, tokens: Tensor) -> None:
         """These were written now, one per row."""

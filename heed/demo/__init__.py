@@ -1,4 +1,4 @@
-"""From nothing to a proven model in minutes: train on dates, score, look inside, prove. What `heed demo` shows."""
+"""From nothing to a proven model in minutes: train on dates, evaluate, look inside, prove. What `heed demo` shows."""
 
 from __future__ import annotations
 

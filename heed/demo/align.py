@@ -1,4 +1,4 @@
-"""Which part of a source an encoder-decoder looks at while it writes each token of its answer."""
+"""Cross-attention of an encoder-decoder: which part of the source it attends to as it generates each token."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import Tensor
 from ..core.contract import Where
 from ..decode import generate
 from ..parts.look import look
+from ..pipelines import Text2TextGeneration
 from ..show.heatmap import Figure
-from ..tasks.translate import Translator
 
 CROSS = "decoder.stack.blocks.*.cross.weights"  # the points of the cross-attentions, one per layer
 
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
-    """The tokens of a source, the tokens that were written, and the weights of every cross-attention."""
+    """The tokens of a source, the tokens that were generated, and the weights of every cross-attention."""
 
     source: tuple[str, ...]
     target: tuple[str, ...]
@@ -41,16 +41,16 @@ class Alignment:
         return Figure(title, weights.tolist(), self.target, self.source, part)
 
 
-def align(ready: Translator, text: str) -> Alignment:
-    """How the model's own answer to a text came about.
+def align(pipeline: Text2TextGeneration, text: str) -> Alignment:
+    """The cross-attention weights of the model's own target for a text.
 
-    The answer is written first, then read again in one call that shows all weights: row t of them is where the model
-    looked when it chose token t.
+    The target is generated first, then given again in one call that shows all weights: row t of them is where the model
+    attended when it chose token t.
     """
-    tokenizer, model = ready.tokenizer, ready.model
-    prompt, given, end = ready.prompt(text), ready.given([text]), tokenizer.need("end")
-    ((written,),) = generate(model, [prompt], limit=ready.enough([text]), end=end, given=given)
-    answer = [*written.tokens, end] if written.why == "end" else list(written.tokens)
+    tokenizer, model = pipeline.tokenizer, pipeline.model
+    prompt, given, end = pipeline.prompt(text), pipeline.given([text]), tokenizer.need("end")
+    ((generated,),) = generate(model, [prompt], limit=pipeline.default_length([prompt]), end=end, given=given)
+    answer = [*generated.tokens, end] if generated.why == "end" else list(generated.tokens)
     inputs = torch.tensor([[*prompt, *answer[:-1]]], device=model.device)
     with torch.no_grad(), look(model, CROSS) as seen:
         model(inputs, Where.run(*inputs.shape, device=model.device).beside(given))

@@ -13,7 +13,7 @@ TURNS: tuple[Name, ...] = ("valid", "test")
 
 @dataclass(frozen=True)
 class Sample:
-    """A date as somebody writes it."""
+    """A date as people write it."""
 
     language: str
     text: str

@@ -1,4 +1,4 @@
-"""What came of the demo, for machines and for whoever prints it."""
+"""What came of the demo, for machines and for the terminal."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..pipelines import Scores
 from ..show.heatmap import Figure
+from ..tasks import Metrics
 from ..verify import Proof
 from .examples import Sample
 
@@ -61,7 +61,7 @@ class Report:
     picture: Path
     weights: int  # numbers in the model
     steps: int
-    scores: Mapping[str, Scores]  # by split
+    metrics: Mapping[str, Metrics]  # by split
     readings: tuple[Reading, ...]
     aligned: Reading  # the one whose alignment is shown
     alignment: Figure
@@ -70,7 +70,7 @@ class Report:
 
     def exact(self, split: str) -> float:
         """Answers in a hundred that are exactly right."""
-        return float(self.scores[split]["exact"])
+        return float(self.metrics[split]["exact"])
 
     @property
     def missed(self) -> list[str]:
@@ -93,7 +93,7 @@ class Report:
         run = shlex.quote(str(self.run))
         return (
             (f'heed run {run} "3 mai 2024"', "read a date of yours"),
-            (f"heed eval {run} --beam 4", "score it once more, with a beam search"),
+            (f"heed eval {run} --beam 4", "evaluate it once more, with a beam search"),
             (f"heed train --resume {run} --set training.steps={2 * self.steps}", "train it twice as long"),
             (f"heed verify {run}", "prove it once more"),
             (f"python -m webbrowser {shlex.quote(self.picture.resolve().as_uri())}", "see where each head looks"),
@@ -111,7 +111,7 @@ class Report:
             "steps": self.steps,
             "seconds": {name: round(value, 1) for name, value in self.seconds.items()},
             "goals": {goal.split: goal.exact for goal in GOALS},
-            "scores": {name: dict(scores) for name, scores in self.scores.items()},
+            "metrics": {name: dict(found) for name, found in self.metrics.items()},
             "examples": [{**asdict(one.sample), "read": one.read, "right": one.right} for one in self.readings],
             "alignment": {"text": self.aligned.sample.text, "read": self.aligned.read, **aligned},
             "proofs": [proof.plain() for proof in self.proofs],

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..show.heatmap import text_map
-from ..show.voice import clock
+from ..show.progress import clock
 from ..verify import show
 from .report import GOALS, Report
 
@@ -15,7 +15,7 @@ from .report import GOALS, Report
 def tell(report: Report, console: Console) -> None:
     """All of it, in the order in which it was found."""
     for heading, part in (
-        ("How many answers are exactly right", _scores(report)),
+        ("How many answers are exactly right", _metrics(report)),
         ("What it reads, the first of each language", _readings(report)),
         (f"Where it looks: {report.aligned.words}", _map(report, console.width)),
     ):
@@ -30,11 +30,11 @@ def tell(report: Report, console: Console) -> None:
     _verdict(report, console)
 
 
-def _scores(report: Report) -> Table:
+def _metrics(report: Report) -> Table:
     table = _table("", "split", "examples", "right", "goal", "what it asks")
     for goal in GOALS:
         exact = report.exact(goal.split)
-        numbers = (str(report.scores[goal.split]["pairs"]), f"{exact:.1f} %", f"{goal.exact:.0f} %")
+        numbers = (str(report.metrics[goal.split]["pairs"]), f"{exact:.1f} %", f"{goal.exact:.0f} %")
         table.add_row(_mark(exact >= goal.exact), goal.split, *numbers, goal.asks)
     return table
 

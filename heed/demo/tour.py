@@ -1,4 +1,4 @@
-"""The demo itself: the original Transformer, small, learns to read dates; then it is scored, looked into and proven."""
+"""The demo: the original Transformer, small, learns to read dates; then it is evaluated, looked into and proven."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from time import perf_counter
 from ..core.errors import ConfigError, RunError
 from ..data import Dates
 from ..runs import Recipe, Run
+from ..runs.evaluate import evaluate
 from ..runs.folder import writing
 from ..runs.recipe import SHIPPED
-from ..runs.score import evaluate
 from ..show.heatmap import write_page
-from ..show.voice import Voice
+from ..show.progress import Reporter
 from ..tasks import Translate
 from ..train import train
 from ..verify import Proof
@@ -30,33 +30,33 @@ The stronger a square, the more the model looked there when it chose the charact
 sum to one. Rest the mouse on a square to see its number."""
 
 
-def demo(out: Path, voice: Voice | None = None, *, changes: Sequence[str] = ()) -> Report:
+def demo(out: Path, reporter: Reporter | None = None, *, changes: Sequence[str] = ()) -> Report:
     """Train in the folder `out`, which must be new, with the recipe `dates` and these changes; then show and prove."""
-    speaker, seconds = voice or Voice(), dict[str, float]()
+    progress, seconds = reporter or Reporter(), dict[str, float]()
     recipe = Recipe.read(SHIPPED / "dates.toml", changes)
     task, shown = _fitting(recipe)
     with _timed(seconds, "training"):
-        outcome = train(recipe, out, speaker)
+        outcome = train(recipe, out, progress)
     run = outcome.run
     if not outcome.finished:
         raise RunError(f"the demo was stopped while it trained; heed train --resume {run.path} goes on with that")
-    with _timed(seconds, "scoring"):
-        scores = evaluate(run, voice=speaker)
+    with _timed(seconds, "evaluating"):
+        metrics = evaluate(run, reporter=progress)
     with _timed(seconds, "looking"):
-        ready = task.ready(run.model(), run.tokenizer)
-        answers = ready.translate([sample.text for sample in shown])
+        pipeline = task.pipeline(run.model(), run.tokenizer)
+        answers = pipeline.translate([sample.text for sample in shown])
         readings = [Reading(sample, answer) for sample, answer in zip(shown, answers, strict=True)]
         pictured = sorted(readings, key=_turn)[: len(PICTURED)]
-        alignments = [align(ready, reading.sample.text) for reading in pictured]
+        alignments = [align(pipeline, reading.sample.text) for reading in pictured]
         picture = _draw(run, pictured, alignments)
     with _timed(seconds, "proving"):
-        proofs = _prove(run, speaker)
+        proofs = _prove(run, progress)
     return Report(
         run=run.path,
         picture=picture,
-        weights=sum(weight.numel() for weight in ready.model.parameters()),
+        weights=sum(weight.numel() for weight in pipeline.model.parameters()),
         steps=outcome.progress.step,
-        scores=scores,
+        metrics=metrics,
         readings=tuple(readings),
         aligned=pictured[0],
         alignment=alignments[0].mean,
@@ -99,10 +99,10 @@ def _draw(run: Run, readings: Sequence[Reading], alignments: Sequence[Alignment]
     return path
 
 
-def _prove(run: Run, voice: Voice) -> list[Proof]:
+def _prove(run: Run, reporter: Reporter) -> list[Proof]:
     every, found = list(checks(str(run.path))), list[Proof]()
-    with voice.counting("proving", len(every)):
+    with reporter.counting("proving", len(every)):
         for number, check in enumerate(every, 1):
             found.append(check())
-            voice.at(number, found[-1].statement)
+            reporter.at(number, found[-1].statement)
     return found

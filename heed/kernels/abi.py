@@ -5,7 +5,7 @@ from __future__ import annotations
 from ctypes import CDLL, POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
 from enum import IntEnum
 
-BACKWARDS, BOTH_WAYS = -1, -2  # in the place of a memory: tokens see those before them, or those on both sides
+BACKWARDS, BOTH_WAYS = -1, -2  # in the place of a KV cache: tokens see those before them, or those on both sides
 
 
 class Weights(IntEnum):
@@ -66,8 +66,8 @@ class Register(Structure):
     _fields_ = (("data", c_void_p), ("width", c_int64))
 
 
-class Memory(Structure):
-    """What one layer remembers."""
+class KvCache(Structure):
+    """The keys and values that one layer remembers."""
 
     _fields_ = (
         *(("order", c_void_p), ("position", c_void_p), ("key", c_void_p), ("value", c_void_p)),
@@ -90,7 +90,7 @@ class Step(Structure):
 
     _fields_ = (
         *(("program", POINTER(Instruction)), ("instructions", c_int64)),
-        *(("registers", POINTER(Register)), ("memories", POINTER(Memory)), ("memory_count", c_int64)),
+        *(("registers", POINTER(Register)), ("caches", POINTER(KvCache)), ("cache_count", c_int64)),
         ("cells", POINTER(c_void_p)),
         *(("tokens", c_void_p), ("order", c_void_p), ("position", c_void_p), ("rows", c_int64)),
         *(("rounded", Rounded), ("scratch", c_void_p), ("threads", c_int32)),

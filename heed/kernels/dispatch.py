@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..core.errors import InputError
+from ..core.torch_private import assumed_constant
 from .build import library
 
 
@@ -39,10 +40,6 @@ def once(name: str, library: torch.library.Library) -> None:
     torch.library.register_autograd(f"heed::{name}", refuse, lib=library)
 
 
+@assumed_constant
 def _built() -> bool:
     return library() is not None
-
-
-# What torch.compiler.assume_constant_result does: a compiler takes the answer for granted. That would import the
-# compiler, which takes a second.
-_built._dynamo_marked_constant = True  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The logs that a program reads and writes, and tables of where their entries lie.
+"""The KV caches that a program reads and writes, and slot tables: where their entries lie.
 
 Rows put into another order, repeated or dropped are another table: a beam search copies no past. A source is only read,
 so rows of one prompt share it.
@@ -15,11 +15,11 @@ from torch import Tensor
 from ..core.errors import InputError
 from ..core.log import LogStorage
 from ..core.stamps import Span
-from .abi import Memory
+from .abi import KvCache
 from .hugepages import settled
 
 
-class Shelf:
+class SlotTable:
     """Logs of the same room that are filled alike: one table says where their entries lie.
 
     Entry j of a row is in column j of the storage of some row. What is written next goes to a column that no row has
@@ -57,7 +57,7 @@ class Shelf:
             self.table = owner * room + torch.arange(room, dtype=torch.int32)
 
     def _settle(self) -> None:
-        """All that is read for every token lies on large pages."""
+        """All that is read for every token lies on huge pages."""
         moved = iter(settled([part for log in self.logs for part in log.held[2:]]))
         for log in self.logs:
             log.held = (*log.held[:2], *(next(moved) for _ in log.held[2:]))
@@ -84,37 +84,37 @@ class Shelf:
         return taken
 
 
-class Memories:
+class KvCaches:
     """Logs in the hands of a program, each described by one of `structures`."""
 
     def __init__(self, lent: Sequence[LogStorage], sources: Sequence[bool]) -> None:
         if len(lent) != len(sources):
             raise InputError(f"the state holds {len(lent)} logs, the program {len(sources)}")
-        self.structures = (Memory * max(1, len(lent)))()
+        self.structures = (KvCache * max(1, len(lent)))()
         self.count = len(lent)
         self._lent, self._sources = list(lent), list(sources)
         self._owner: Tensor | None = None  # int32 [rows] whose source a row reads; None: its own
         self._selected = False
         self._steps, self._span = 0, Span(0, -1, run=True, padded=False)  # written since the logs were told
-        shelves: dict[tuple[int, int, int | None, int | None], Shelf] = {}
-        self._shelves: list[Shelf | None] = []  # of every log that is written
+        tables: dict[tuple[int, int, int | None, int | None], SlotTable] = {}
+        self._tables: list[SlotTable | None] = []  # of every log that is written
         for one, source in zip(lent, sources, strict=True):
             alike = one.room, one.length, one.cap, one.free
-            self._shelves.append(None if source else shelves.setdefault(alike, Shelf()))
+            self._tables.append(None if source else tables.setdefault(alike, SlotTable()))
             if not source:
-                shelves[alike].logs.append(one)
-        self._written = list(shelves.values())
+                tables[alike].logs.append(one)
+        self._written = list(tables.values())
         self._describe()
 
     def fit(self, count: int) -> None:
         """The kernel writes wherever it is told to: there must be a column for every token."""
-        if any(self._lacks(memory, count) for memory in self.structures[: self.count]):
+        if any(self._lacks(cache, count) for cache in self.structures[: self.count]):
             self._note()
-            for shelf in self._written:
-                shelf.fit(count)
+            for slots in self._written:
+                slots.fit(count)
             self._describe()
 
-    def passed(self, now: Span, count: int) -> None:
+    def stepped(self, now: Span, count: int) -> None:
         """So many tokens were written, the first of which has this span."""
         alike, last = now.first == now.last, now.last + count - 1
         if self._steps:
@@ -125,10 +125,10 @@ class Memories:
 
     def keeps(self, count: int, *, padded: bool) -> bool:
         """Whether so many columns of tokens more would all be kept; a window drops its first column, not its holes."""
-        capped = (log for shelf in self._written for log in shelf.logs if log.cap is not None)
+        capped = (log for slots in self._written for log in slots.logs if log.cap is not None)
         return all(log.length + count <= (log.cap or 0) and not (padded and log.length) for log in capped)
 
-    def read(self, span: Span, count: int) -> None:
+    def prefilled(self, span: Span, count: int) -> None:
         """So many columns of tokens were written at once, which have this span."""
         for one, source in zip(self._lent, self._sources, strict=True):
             if not source:
@@ -141,15 +141,15 @@ class Memories:
         self._selected = True
         if any(self._sources):
             self._owner = rows.to(torch.int32) if self._owner is None else self._owner[rows]
-        for shelf in self._written:
-            shelf.select(rows)
+        for slots in self._written:
+            slots.select(rows)
         self._describe()
 
     def returned(self) -> list[LogStorage]:
         """What is remembered by now; nothing more may be written."""
         self._note()
-        for shelf in self._written:
-            shelf.straighten()
+        for slots in self._written:
+            slots.straighten()
         for one, source in zip(self._lent, self._sources, strict=True):
             if source and self._owner is not None:
                 one.held = tuple(held.index_select(0, self._owner) for held in one.held)
@@ -159,29 +159,29 @@ class Memories:
 
     def _note(self) -> None:
         """Tell the logs what was written into them."""
-        for one, memory in zip(self._lent, self.structures, strict=False):
-            if self._steps and not memory.source:
+        for one, cache in zip(self._lent, self.structures, strict=False):
+            if self._steps and not cache.source:
                 one.written(self._span, self._steps)
-                one.free = None if memory.free < 0 else memory.free
-            assert one.length == memory.length
+                one.free = None if cache.free < 0 else cache.free
+            assert one.length == cache.length
         self._steps = 0
 
     @staticmethod
-    def _lacks(memory: Memory, count: int) -> bool:
-        needed = memory.length + count
-        needed = needed if memory.cap < 0 else min(needed, memory.cap + 1)
-        return bool(needed > memory.room and not memory.source)
+    def _lacks(cache: KvCache, count: int) -> bool:
+        needed = cache.length + count
+        needed = needed if cache.cap < 0 else min(needed, cache.cap + 1)
+        return bool(needed > cache.room and not cache.source)
 
     def _describe(self) -> None:
         """Every structure anew."""
-        for one, shelf, memory in zip(self._lent, self._shelves, self.structures, strict=False):
-            memory.order, memory.position, memory.key, memory.value = (held.data_ptr() for held in one.held)
-            memory.room, memory.length, memory.cap = one.room, one.length, -1 if one.cap is None else one.cap
-            memory.free = -1 if one.free is None else one.free
-            memory.holes, memory.source = int(one.span.padded or not one.span.run), int(shelf is None)
-            table = None if shelf is None else shelf.table
-            memory.slot = None if table is None else table.data_ptr()
-            memory.owner = None if self._owner is None or shelf is not None else self._owner.data_ptr()
+        for one, slots, cache in zip(self._lent, self._tables, self.structures, strict=False):
+            cache.order, cache.position, cache.key, cache.value = (held.data_ptr() for held in one.held)
+            cache.room, cache.length, cache.cap = one.room, one.length, -1 if one.cap is None else one.cap
+            cache.free = -1 if one.free is None else one.free
+            cache.holes, cache.source = int(one.span.padded or not one.span.run), int(slots is None)
+            table = None if slots is None else slots.table
+            cache.slot = None if table is None else table.data_ptr()
+            cache.owner = None if self._owner is None or slots is not None else self._owner.data_ptr()
 
 
 def _own(rows: int, room: int) -> Tensor:

@@ -19,7 +19,7 @@ from ..core.errors import InputError, MissingExtra
 
 Sound: TypeAlias = "Path | str | Tensor | np.ndarray[Any, Any]"  # a file, or mono samples
 
-RATE = 16_000  # samples per second of most models that hear
+RATE = 16_000  # samples per second of most speech models
 LONGEST = 2 * 60 * 60  # seconds
 RATES = (1_000, 768_000)  # samples per second that a file may have
 BLOCK = 1 << 18  # numbers that are read at once
@@ -51,7 +51,7 @@ def read(sound: Sound, rate: int = RATE, longest: float = LONGEST) -> Tensor:
 
 
 class LogMel(Config):
-    """log10 of the power in each mel band, from frame to frame, as Whisper hears it (Radford et al. 2022, sec. 2.2).
+    """log10 of the power in each mel band, from frame to frame, as Whisper takes it (Radford et al. 2022, sec. 2.2).
 
     Power below 10^-8 of the loudest is lifted to that; then (x + 4) / 4.
     """

@@ -1,6 +1,7 @@
-"""One file per mechanism. `MIXERS` is the table: the laws, the catalogue and every tool work from it.
+"""Mixers: attention, recurrences and convolutions, one file per mechanism. Every tool works from the table `MIXERS`.
 
-It names each mechanism and its place, so that a model imports only those that it is made of.
+It names each mechanism and its place: a model imports only what it is made of. A new mechanism is a file and a line of
+this table; the imports below it are for type checkers alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Softmax self-attention: multi-head, multi-query, grouped-query, with any mask and any position code."""
+"""Softmax self-attention (Vaswani et al. 2017): multi-head, multi-query or grouped-query; any mask, any position."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from ..core.config import Positive
 from ..core.contract import MixerConfig, Where
 from ..core.spec import Dim, Entries, Slot, Spec
-from ..core.state import Log, remember
+from ..core.state import Log, Seen, remember
 from ..parts.attention.attend import attend, written_out
 from ..parts.attention.multihead import Headed, HeadedConfig
 from ..parts.layers.norms import RMSNorm
@@ -85,15 +85,22 @@ class Attention(Headed[Log]):
         return Slot(((self.kv_heads, self.head_size),) * 2, Entries(each=1, cap=window), self.out.weight.dtype)
 
     def forward(self, x: Tensor, where: Where, state: Log | None = None) -> tuple[Tensor, Log | None]:
-        x = where.blank(x)
+        query, key, value = self.project(where.blank(x), where)
+        seen, state = remember(state, where, key, value)
+        return self.merge(self.attend_to(query, where, seen)), state
+
+    def project(self, x: Tensor, where: Where) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of these tokens, turned by their positions. Each [B, T, heads, head_size]"""
         query, key = self.position.turn(self.queries(x), where), self.position.turn(self.keys(x), where)
-        seen, state = remember(state, where, key, self.position.turn_value(self.values(x), where))
+        return query, key, self.position.turn_value(self.values(x), where)
+
+    def attend_to(self, query: Tensor, where: Where, seen: Seen) -> Tensor:
+        """What queries take of the keys and values that they see. [B, T, heads, head_size]"""
         key, value = seen.parts
         query, key = self.position.meet(query, key, where, seen)
         sight, bias = self.mask(where, seen), self.position.bias
         self.weights(lambda: written_out(query, key, value, sight, bias=bias, scale=self.scale, cap=self.cap)[1])
-        y = attend(query, key, value, sight, bias=bias, scale=self.scale, cap=self.cap, dropout=self.drop)
-        return self.merge(y), state
+        return attend(query, key, value, sight, bias=bias, scale=self.scale, cap=self.cap, dropout=self.drop)
 
 
 SAMPLE_MASKS = (

@@ -1,10 +1,9 @@
-"""Attention over blocks of tokens: each block sees its neighbours, some at random, and the two ends see everybody."""
+"""Block-sparse attention of BigBird (Zaheer et al. 2020): a window of blocks, random blocks and global blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import ClassVar, Literal, Self, TypeAlias
 
 import torch
@@ -20,7 +19,6 @@ from ..parts.attention.block_gather import gathered
 from ..parts.attention.multihead import Headed, HeadedConfig
 from ..parts.attention.sdpa import How, Pairs
 from ..parts.layers.norms import RMSNorm
-from ..parts.veil import Veil
 
 Nothing: TypeAlias = "tuple[()]"
 
@@ -44,10 +42,10 @@ class BigBird(Headed[Nothing]):
         block: Size = 64  # tokens
         window: Size = 3  # blocks, the own one in the middle
         random: Count = 3  # blocks
-        globals: Count = 1  # blocks at either end that see everybody and that everybody sees
+        globals: Count = 1  # global blocks at either end, which see all and which all see
         seed: Seed = 0
         repeats_first: Flag = False  # no random blocks: the first counts 1 + random times (their code, when it answers)
-        full: Count = 0  # in rows of at most so many blocks everybody sees everybody
+        full: Count = 0  # in rows of at most so many blocks every token sees all
 
         @model_validator(mode="after")
         def _fits(self) -> Self:
@@ -56,7 +54,7 @@ class BigBird(Headed[Nothing]):
                     f"a window of {self.window} blocks has no middle; use {self.window - 1} or {self.window + 1}"
                 )
             if self.repeats_first and not self.globals:
-                raise ValueError("repeats_first repeats a block that everybody sees; let globals be 1 or more")
+                raise ValueError("repeats_first repeats a block that all see; let globals be 1 or more")
             return self
 
         def build(self, width: int) -> BigBird:
@@ -75,11 +73,6 @@ class BigBird(Headed[Nothing]):
         super().__init__(config, width)
         self.config = config
         self.reach = Reach(None, None)
-        self.veil = Veil()
-        free = 0 if config.repeats_first else config.random
-        self.drawn: Callable[[int], Tensor] = partial(  # the random blocks of a row of so many. [H, m, r], -1 = none
-            _drawn, config.seed, config.heads, free, config.window // 2, config.globals
-        )
 
     def spec(self) -> Spec:
         return ()
@@ -87,13 +80,22 @@ class BigBird(Headed[Nothing]):
     def forward(self, x: Tensor, where: Where, state: Nothing | None = None) -> tuple[Tensor, Nothing | None]:
         rank = None if where.span.run else _ranked(where)
         x = _sorted(where.blank(x), rank)
-        shown = self.veil.shown
-        blocks = Blocks.of(where, self.config.block, None if shown is None else _sorted(shown, rank))
+        blocks = self.cut(where)
         query, key, value = self.queries(x), self.keys(x), self.values(x)
         self.weights(lambda: _pairs_back(self._weights(query, key, value, blocks), rank))
         y = self._mixed(query, key, value, blocks).masked_fill(~blocks.there[..., None, None], 0)
         y = self.merge(y)
         return y if rank is None else y.take_along_dim(rank.argsort(1)[..., None], 1), state
+
+    def cut(self, where: Where) -> Blocks:
+        """The blocks of every row, over its own tokens."""
+        return Blocks.of(where, self.config.block)
+
+    def drawn(self, count: int) -> Tensor:
+        """The random blocks of a row of so many; -1 = none. [H, m, r]"""
+        config = self.config
+        free = 0 if config.repeats_first else config.random
+        return _drawn(config.seed, config.heads, free, config.window // 2, config.globals, count)
 
     def _mixed(self, query: Tensor, key: Tensor, value: Tensor, blocks: Blocks) -> Tensor:
         """Heads of all tokens, which come in order. [B, T, H, e]"""
@@ -108,7 +110,7 @@ class BigBird(Headed[Nothing]):
         return y.index_copy(0, rows, F.pad(part, (0, 0, 0, 0, 0, y.shape[1] - few)))
 
     def _ends(self, query: Tensor, key: Tensor, value: Tensor, blocks: Blocks) -> Tensor:
-        """The sparse rows, and in them the tokens that see everybody."""
+        """The sparse rows, and in them the tokens with global attention."""
         y, ends = self._sparse(query, key, value, blocks), min(self.config.globals, blocks.many) * blocks.size
         if not ends:
             return y
@@ -192,10 +194,10 @@ class Blocks:
     there: Tensor  # [B, T] True = a token that is seen
 
     @classmethod
-    def of(cls, where: Where, size: int, shown: Tensor | None) -> Blocks:
+    def of(cls, where: Where, size: int) -> Blocks:
         tokens, size = where.real.sum(1), max(1, min(size, where.shape[1]))  # a block is no longer than all tokens
         there = torch.arange(where.shape[1], device=tokens.device) < tokens[:, None]
-        return cls(size, (tokens + size - 1) // size, there if shown is None else there & shown)
+        return cls(size, (tokens + size - 1) // size, there)
 
     @property
     def many(self) -> int:

@@ -1,4 +1,4 @@
-"""Branches: several mixers side by side, each on channels of its own."""
+"""Long-short range attention of Lite Transformer (Wu et al. 2020): mixers side by side, each on its own channels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ States: TypeAlias = "tuple[State, ...]"
 
 
 class Branches(Mixer[States]):
-    """The channels are cut into parts; each part has a mixer of its own, and their outputs stand side by side.
+    """Channels are split into parts; each part has a mixer of its own, and their outputs are concatenated.
 
         y = [ mixer_1(x[:c_1]); mixer_2(x[c_1 : c_1 + c_2]); ... ]
 
@@ -106,9 +106,9 @@ class Branches(Mixer[States]):
         for channels in self.channels:
             begin, end = end, end + channels
             cut = (self._sliced(seen, begin, end) for seen in (given.encoder_output, given.neighbours))
-            memory, neighbours = cut
-            same = memory is given.encoder_output and neighbours is given.neighbours
-            yield given if same else replace(given, encoder_output=memory, neighbours=neighbours)
+            source, neighbours = cut
+            same = source is given.encoder_output and neighbours is given.neighbours
+            yield given if same else replace(given, encoder_output=source, neighbours=neighbours)
 
     def _sliced(self, seen: Seen | None, begin: int, end: int) -> Seen | None:
         if seen is None or not seen.parts or seen.parts[0].shape[-1] != sum(self.channels):

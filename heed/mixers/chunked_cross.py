@@ -1,4 +1,4 @@
-"""Chunked cross-attention: tokens look at the neighbours that were retrieved for the chunk before them."""
+"""Chunked cross-attention of RETRO (Borgeaud et al. 2022): tokens attend to what was retrieved for the chunk before."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..parts.positions import Rope
 
 
 class ChunkedCross(Headed[Log]):
-    """Every token asks the neighbours of the last chunk that it has seen the end of, and of no other.
+    """Every token attends to the neighbours of the last complete chunk before it, and to no others.
 
         y_i = W_o Σ_j softmax_j(q_i·k_j / √d) v_j,   j in the neighbours of chunk u(i) = (i + 1) // C - 1, or nothing
 
@@ -80,7 +80,7 @@ class ChunkedCross(Headed[Log]):
             return torch.zeros_like(x), state
         table = Table.of(where, seen.order, self.config.chunk)
         query = self.position.turn(self.queries(where.blank(x)), self._places(where))
-        query, (key, value, visible) = table.laid(query), self._taken(table, seen)
+        query, (key, value, visible) = table.grouped(query), self._taken(table, seen)
         self.weights(lambda: table.weights(written_out(query, key, value, visible, scale=self.scale)[1]))
         y = attend(query, key, value, visible, scale=self.scale, dropout=self.drop)
         return self.merge(table.back(y)).masked_fill(~table.served[..., None], 0), state
@@ -101,7 +101,7 @@ class ChunkedCross(Headed[Log]):
         return remember(state, Stamps(order, order.clamp(min=0)), *parts)
 
     def _taken(self, table: Table, seen: Seen) -> tuple[Tensor, Tensor, Tensor]:
-        """Keys, values and who is visible, for every group of queries. [B·G, E, K, d] twice and [B·G, 1, 1, E]"""
+        """Keys, values and attention mask, for every group of queries. [B·G, E, K, d] twice and [B·G, 1, 1, E]"""
         key, value, shown = (table.taken(part) for part in seen.parts)
         visible = shown[:, None, None, :] > 0
         if self.null_key is None or self.null_value is None:
@@ -122,7 +122,7 @@ class ChunkedCross(Headed[Log]):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Queries of one chunk's neighbours side by side, and which neighbours these are."""
+    """Which chunk's neighbours serve which queries: queries are grouped by chunk."""
 
     place: Tensor | None  # [B, T] where a query goes among G·C, G·C = nowhere; None: all queries are of one group
     pick: Tensor  # [B, G] which of the entries serves a group
@@ -152,7 +152,7 @@ class Table:
         index = self.pick.reshape(*self.pick.shape, *(1,) * (entries.dim() - 2))
         return entries.take_along_dim(index, 1).flatten(0, 1)
 
-    def laid(self, x: Tensor) -> Tensor:
+    def grouped(self, x: Tensor) -> Tensor:
         """Queries by groups. [B, T, H, d] -> [B·G, C, H, d]"""
         if self.place is None:
             return x
@@ -162,14 +162,14 @@ class Table:
         return board.reshape(-1, self.chunk, *x.shape[2:])
 
     def back(self, y: Tensor) -> Tensor:
-        """Undoes `laid`."""
+        """Undoes `grouped`."""
         if self.place is None:
             return y
         board = y.reshape(len(self.pick), -1, *y.shape[2:])
         return board.take_along_dim(self.place.clamp(max=board.shape[1] - 1)[..., None, None], 1)
 
     def weights(self, weight: Tensor) -> Tensor:
-        """[B·G, H, C, E] -> [B, H, T, E], zeros where nobody is served."""
+        """[B·G, H, C, E] -> [B, H, T, E], zeros where a token has no neighbours."""
         weight = self.back(weight.transpose(1, 2))
         return weight.masked_fill(~self.served[..., None, None], 0).transpose(1, 2)
 

@@ -1,4 +1,4 @@
-"""Clustered attention: queries that are alike ask once, together."""
+"""Clustered attention (Vyas, Katharopoulos & Fleuret 2020): similar queries share one row of attention weights."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ Nothing: TypeAlias = "tuple[()]"
 
 
 class Clustered(Headed[Nothing]):
-    """Queries are put into C clusters; the mean query of each asks all tokens, and every member takes its answer.
+    """Queries are clustered into C groups; the centroid of each attends to all tokens, for all members of its cluster.
 
         a_c = softmax_j( q̄_c·k_j / √d ),   y_i = W_o Σ_j a_cj v_j   for every i in cluster c
 
-    Vyas et al. 2020. With `top` (their improved form) the tokens that a cluster heeds most share what they have of its
-    weight anew, by what each member itself thinks of them: for j in the top k of a_c
+    Vyas et al. 2020. With `top` (their improved form) the keys of a cluster with the largest weights share their weight
+    by the scores of each member itself: for j in the top k of a_c
 
         w_ij = ( Σ_l∈top a_cl ) · softmax_j∈top( q_i·k_j / √d ),   and w_ij = a_cj for all others,
 
     which is never farther from full attention than a_c (their proposition 2). Clusters come from K-means on the signs
-    of random projections (`bits` of them, told by the seed), in Hamming distance, beginning with tokens spread evenly
-    over the text; every row and head has its own, from its own tokens. Who is in which cluster has no gradient, the
-    means have one. Costs O(n·C·d) time and O(n·(C + k·d)) memory over n tokens; looks ahead, so it remembers nothing.
+    of random projections (`bits` of them, from the seed), in Hamming distance, beginning with tokens spread evenly
+    over the text; every row and head has its own, from its own tokens. The assignment has no gradient, the centroids
+    have one. Costs O(n·C·d) time and O(n·(C + k·d)) memory over n tokens; looks ahead, so it remembers nothing.
     """
 
     class Config(HeadedConfig):
@@ -86,7 +86,7 @@ class Clustered(Headed[Nothing]):
     def _improved(
         self, query: Tensor, key: Tensor, value: Tensor, member: Tensor, weight: Tensor, visible: Tensor
     ) -> tuple[Tensor, Callable[[], Tensor]]:
-        """The top of each cluster shared anew by its members. [B, H, T, e], and how to see all weights."""
+        """The top keys of each cluster, weighed by its members. [B, H, T, e], and a function that gives all weights."""
         many = min(self.top, key.shape[2])
         best = weight.detach().masked_fill(~visible, -1).topk(many, -1).indices  # [B, H, C, k]
         mass = weight.gather(-1, best).sum(-1, keepdim=True)  # [B, H, C, 1]

@@ -1,4 +1,4 @@
-"""Convolution along a sequence: a token is mixed with its neighbours by weights that depend on the distance alone."""
+"""Convolution along tokens (TDNN, Waibel et al. 1989), and depthwise separable (Kaiser, Gomez & Chollet 2018)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..parts.convolution.sliding import Sliding, SlidingConfig, depthwise
 
 
 class Convolution(Sliding):
-    """Every token becomes a sum of its neighbours, each times a matrix for its distance.
+    """A convolution along the tokens, causal or centred, with dilation and groups.
 
         y_i = b + Σ_k W_k x_(i - (K - 1 - k)·r)             causal; centred: x_(i + (k - K // 2)·r)
 
@@ -58,7 +58,7 @@ class Convolution(Sliding):
 
 
 class Separable(Sliding):
-    """First every channel slides over the tokens by itself, then the channels of each token are mixed.
+    """A depthwise convolution along the tokens, then a pointwise one that mixes the channels.
 
         y_i = b + W Σ_k w_k ⊙ x_(i - (K - 1 - k)·r)         causal; centred: x_(i + (k - K // 2)·r)
 

@@ -1,4 +1,4 @@
-"""Cross-attention: a decoder's tokens look at the encoder's output."""
+"""Cross-attention (Bahdanau et al. 2015, Vaswani et al. 2017): a decoder's tokens attend to the encoder output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LongNet's dilated attention: near tokens densely, far ones ever more thinly, at a cost linear in the length."""
+"""Dilated attention of LongNet (Ding et al. 2023): dense near by, sparser with distance, at linear cost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Sizes = Annotated[tuple[Size, ...], MinLen(1)]
 
 
 class Dilated(Headed[Log]):
-    """Tokens are cut into segments, several times, the longer ones ever more thinly; one softmax is over all of it.
+    """Attention within segments of several lengths, the longer ones more sparsely, in one softmax over all of them.
 
         y_i = W_o Σ_p a_ip Σ_j softmax_j(q_i·k_j / √d) v_j,   a_ip = Z_ip / Σ_p' Z_ip',   Z_ip = Σ_j e^(q_i·k_j / √d)
         over j in the segment of w_p tokens that i is in, j <= i, and i ≡ j ≡ o_h (mod r_p), counted from its beginning
@@ -127,10 +127,10 @@ class Dilated(Headed[Log]):
         return Piece(key, value, take, board.put, self._pairs(board, seen))
 
     def _pairs(self, board: Board, seen: Seen) -> Pairs:
-        """Who sees whom among the kept tokens: every slot holds a token, unless the row has ended or has holes."""
+        """The mask among the kept tokens: every slot holds a token, unless the row has ended or has holes."""
         if self.causal and board.run:
             return Pairs(triangle=True)
-        there = board.filled(seen) if self.filled else board.laid(seen.real, seen)  # [B, n, w]
+        there = board.filled(seen) if self.filled else board.arranged(seen.real, seen)  # [B, n, w]
         there = board.kept(there[..., None, None].expand(*there.shape, self.heads, 1))  # [R, l, H, 1]
         visible = there.permute(0, 2, 3, 1)  # [R, H, 1, l]
         if self.causal:
@@ -147,7 +147,7 @@ class Dilated(Headed[Log]):
         return sum((pairs.long() for pairs in shown), start=torch.zeros((), dtype=torch.long, device=key.device))
 
     def _weights(self, query: Tensor, key: Tensor, value: Tensor, where: Where, seen: Seen) -> Tensor:
-        """The weights of all pairs, written out; zeros that are seen take a share that nobody gets. [B, H, T, N]"""
+        """The weights of all pairs, written out; zeros that are seen take a share that is lost. [B, H, T, N]"""
         times = self._times(where, seen)
         if self.filled:
             full = sum(board.many(where, self.heads) for board in (Board.of(p, where, seen) for p in self.patterns))
@@ -161,7 +161,7 @@ class Dilated(Headed[Log]):
 
 @dataclass(frozen=True)
 class Pattern:
-    """Segments of so many tokens, of which a head keeps every so-manieth."""
+    """Segments of `segment` tokens, of which a head keeps every `dilation`-th."""
 
     segment: int
     dilation: int
@@ -189,7 +189,7 @@ class Pattern:
 
 @dataclass(frozen=True, eq=False)
 class Board:
-    """The tokens of a call, laid out in segments by their order: [B, n, w, ...], and w in steps of the dilation."""
+    """The tokens of a call, arranged in segments by their order: [B, n, w, ...], and w in steps of the dilation."""
 
     pattern: Pattern
     query: Stamps
@@ -222,7 +222,7 @@ class Board:
         """Scores of a head."""
         return self.segments * self.steps**2
 
-    def laid(self, x: Tensor, stamps: Stamps) -> Tensor:
+    def arranged(self, x: Tensor, stamps: Stamps) -> Tensor:
         """Everything in the slot of its order; zeros where there is nothing. [B, N, ...] -> [B, n, w, ...]"""
         room = self.segments * self.width
         if isinstance(self.base, int):
@@ -235,12 +235,12 @@ class Board:
             x = x.new_zeros(len(x), room + 1, *x.shape[2:]).scatter(1, slot, x)[:, :room]
         return x.reshape(len(x), self.segments, self.width, *x.shape[2:])
 
-    def kept(self, laid: Tensor) -> Tensor:
+    def kept(self, slots: Tensor) -> Tensor:
         """Of every segment what each head keeps. [B, n, w, H, *] -> [B·n, l, H, *]"""
-        group, step = self.pattern.group(laid.shape[3]), self.pattern.dilation
-        more = self.steps * step - laid.shape[2]
-        laid = F.pad(laid, (*(0, 0) * (laid.dim() - 3), 0, more)) if more else laid
-        cut = laid.reshape(*laid.shape[:2], self.steps, step, *laid.shape[3:])  # [B, n, l, r, H, *]
+        group, step = self.pattern.group(slots.shape[3]), self.pattern.dilation
+        more = self.steps * step - slots.shape[2]
+        slots = F.pad(slots, (*(0, 0) * (slots.dim() - 3), 0, more)) if more else slots
+        cut = slots.reshape(*slots.shape[:2], self.steps, step, *slots.shape[3:])  # [B, n, l, r, H, *]
         parts = [
             cut[:, :, :, offset, begin : begin + group] for offset, begin in enumerate(range(0, cut.shape[4], group))
         ]
@@ -248,7 +248,7 @@ class Board:
 
     def taken(self, x: Tensor, stamps: Stamps) -> Tensor:
         """[B, N, H, *] -> [B·n, l, H, *]"""
-        return self.kept(self.laid(x, stamps))
+        return self.kept(self.arranged(x, stamps))
 
     def put(self, y: Tensor) -> Tensor:
         """The way back, for queries; zeros for those that a head skips. [B·n, l, H, *] -> [B, T, H, *]"""
@@ -257,13 +257,13 @@ class Board:
         wide = y.new_zeros(*y.shape[:3], step, *y.shape[3:])
         for offset, begin in enumerate(range(0, y.shape[3], group)):
             wide[:, :, :, offset, begin : begin + group] = y[:, :, :, begin : begin + group]
-        laid = wide.flatten(2, 3)[:, :, : self.width].flatten(1, 2)
+        slots = wide.flatten(2, 3)[:, :, : self.width].flatten(1, 2)
         if isinstance(self.base, int):
             front = self.query.span.first - self.base
-            laid = F.pad(laid, (*(0, 0) * (laid.dim() - 2), 0, max(0, front + self.query.shape[1] - laid.shape[1])))
-            return laid[:, front : front + self.query.shape[1]]
-        slot = self._slots(self.query).clamp(max=laid.shape[1] - 1)
-        return laid.take_along_dim(slot.reshape(*slot.shape, *(1,) * (laid.dim() - 2)), 1)
+            slots = F.pad(slots, (*(0, 0) * (slots.dim() - 2), 0, max(0, front + self.query.shape[1] - slots.shape[1])))
+            return slots[:, front : front + self.query.shape[1]]
+        slot = self._slots(self.query).clamp(max=slots.shape[1] - 1)
+        return slots.take_along_dim(slot.reshape(*slot.shape, *(1,) * (slots.dim() - 2)), 1)
 
     def filled(self, seen: Stamps) -> Tensor:
         """The slots of each row's segments, the last one filled up, and each up to a multiple of the dilation.

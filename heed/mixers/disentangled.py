@@ -1,4 +1,4 @@
-"""Disentangled attention: content and relative position meet in products of their own (DeBERTa)."""
+"""Disentangled attention of DeBERTa (He et al. 2021): content and relative position have projections of their own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..parts.masks import AnyMask, Causal, Whole, Window
 from ..parts.positions.base import distinct, gaps
 
 
-class Distances(nn.Module):
+class RelativeEmbeddings(nn.Module):
     """One trained vector per relative position: code(k) = norm(table)[ slot(k) ].
 
     Without `buckets` a slot is k + distance, cut off at both ends. With them, distances up to half of the buckets have
@@ -33,7 +33,7 @@ class Distances(nn.Module):
     """
 
     class Config(Tree):
-        distance: Size = 512  # how far distances are told apart
+        distance: Size = 512  # up to which distances are distinguished
         buckets: Size | None = None  # None: every distance has a slot
         norm: AnyNorm | None = None  # of the vectors
 
@@ -46,8 +46,8 @@ class Distances(nn.Module):
                 )
             return self
 
-        def build(self, width: int) -> Distances:
-            return Distances(self, width)
+        def build(self, width: int) -> RelativeEmbeddings:
+            return RelativeEmbeddings(self, width)
 
     def __init__(self, config: Config, width: int) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Distances(nn.Module):
 
 
 class Disentangled(Headed[Log]):
-    """Attention whose scores add up three products: contents, content with position, position with content.
+    """Attention whose scores are sums of three products: content-content, content-position and position-content.
 
         score_ij = ( q_i·k_j + q_i·K_r[δ(i,j)] + k_j·Q_r[δ(i,j)] ) / √(s·d)
 
@@ -99,7 +99,7 @@ class Disentangled(Headed[Log]):
 
         kind: Literal["disentangled"] = "disentangled"
         mask: AnyMask = Causal()
-        position: Distances.Config = Distances.Config()
+        position: RelativeEmbeddings.Config = RelativeEmbeddings.Config()
         content_to_position: Flag = True  # q_i·K_r
         position_to_content: Flag = True  # k_j·Q_r
         shared: Flag = True  # positions are projected by the matrices of queries and keys (DeBERTa v3), or by their own
@@ -117,12 +117,13 @@ class Disentangled(Headed[Log]):
 
         @property
         def products(self) -> int:
-            """How many the scores add up."""
+            """How many a score adds up."""
             return 1 + self.content_to_position + self.position_to_content
 
         @classmethod
         def samples(cls) -> tuple[MixerConfig, ...]:
-            near, far = Distances.Config(distance=6), Distances.Config(distance=20, buckets=8, norm=LayerNorm())
+            near = RelativeEmbeddings.Config(distance=6)
+            far = RelativeEmbeddings.Config(distance=20, buckets=8, norm=LayerNorm())
             return (
                 *(cls(), cls(position=near, shared=False), cls(position=far, mask=Whole())),
                 cls(position=far, kv_heads=2, bias=False, shared=False, position_to_content=False),

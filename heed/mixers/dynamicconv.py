@@ -1,4 +1,4 @@
-"""Dynamic convolution: every token says by which weights it takes its neighbours, without asking them."""
+"""Dynamic convolution (Wu et al. 2019): every token predicts the kernel that it is convolved with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..parts.convolution.sliding import Line, dynamic
 
 
 class DynamicConv(Lightweight):
-    """Every head takes a weighted mean over the neighbours of each token, by weights that this token alone decides.
+    """A depthwise convolution whose softmax-normalised kernels every token predicts from itself, one per head.
 
         y_i = W_o [ Σ_k softmax_k(W_h v_i)_k v_(i - (K - 1 - k)) ]_h,   v = GLU(W_i x)
 

@@ -1,4 +1,4 @@
-"""Fourier mixing: no weights at all, every token becomes a wave of all tokens."""
+"""Fourier mixing of FNet (Lee-Thorp et al. 2021): a Fourier transform in the place of attention, without weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Nothing: TypeAlias = "tuple[()]"
 
 
 class Fourier(Mixer[Nothing]):
-    """Tokens are mixed by a Fourier transform over channels and then over tokens, of which the real part is kept.
+    """A Fourier transform over channels and tokens, of which the real part is kept; there are no weights.
 
         y_kc = Re Σ_j Σ_b x_jb exp( -2πi ( j·k / n + b·c / D ) )
 

@@ -1,4 +1,4 @@
-"""Attention of the Funnel Transformer: contents, distances and parts of a text, from queries that may be pooled."""
+"""Attention of Funnel-Transformer (Dai et al. 2020): relative positions, segments, and queries that may be pooled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BOTH = 2  # a segment that counts as every other one: that of the first token
 
 
 class FunnelAttention(Headed[Nothing]):
-    """Every token asks all tokens, by what they are, how far they stand and whether they are of the same segment.
+    """Bidirectional attention whose scores add content, relative position and segment terms.
 
         y_i = W_o Σ_j softmax_j( (q_i + u)·k_j + (q_i + v)·W_r R(p_i - p_j) + (q_i + s)·e_[same segment] ) v_j
 
@@ -77,12 +77,12 @@ class FunnelAttention(Headed[Nothing]):
         other, theirs, *added = seen.parts
         query = self.queries(x) * self.scale
         key, value = (self.each_head(part) for part in (self.keys(other), self.values(other)))
-        asked = [query + self.content_bias * self.scale, self._distances(query, where)]
-        told = [key, self._places(seen).to(key.dtype)[:, :, None].expand(-1, -1, self.heads, -1)]
+        queries = [query + self.content_bias * self.scale, self._distances(query, where)]
+        keys = [key, self._places(seen).to(key.dtype)[:, :, None].expand(-1, -1, self.heads, -1)]
         if self.segments:
-            asked.append(self._alike(query, segment, where))
-            told.append(self._marks(theirs, seen).to(key.dtype)[:, :, None].expand(-1, -1, self.heads, -1))
-        query, key = torch.cat(asked, -1), torch.cat(told, -1)
+            queries.append(self._alike(query, segment, where))
+            keys.append(self._marks(theirs, seen).to(key.dtype)[:, :, None].expand(-1, -1, self.heads, -1))
+        query, key = torch.cat(queries, -1), torch.cat(keys, -1)
         bias = added[0][:, None, None] if added else None
         sight = Whole()(where, seen)
         self.weights(lambda: written_out(query, key, value, sight, bias=bias, scale=1.0)[1])
@@ -107,27 +107,27 @@ class FunnelAttention(Headed[Nothing]):
         return (order == 0) & self.separate
 
     def _places(self, seen: Seen) -> Tensor:
-        """What a key tells of its place: cos and sin. [B, N, width]"""
+        """The position term of keys: cos and sin. [B, N, width]"""
         sine, cosine = self._waves(seen.position)
         return torch.cat((cosine, sine), -1).masked_fill(self._apart(seen.order)[..., None], 0)
 
     def _distances(self, query: Tensor, where: Where) -> Tensor:
-        """What a query asks of the place of a key. [B, T, H, width]"""
+        """The position term of queries. [B, T, H, width]"""
         wanted = torch.einsum("bihd,whd->bihw", query + self.position_bias * self.scale, self.position_kernel)
         along, across = wanted.chunk(2, -1)  # of the sine and of the cosine of a distance
         sine, cosine = self._waves(where.position).to(query.dtype)[:, :, :, None]
-        asked = torch.cat((along * sine + across * cosine, across * sine - along * cosine), -1)
-        return asked.masked_fill(self._apart(where.order)[..., None, None], 0)
+        turned = torch.cat((along * sine + across * cosine, across * sine - along * cosine), -1)
+        return turned.masked_fill(self._apart(where.order)[..., None, None], 0)
 
     def _marks(self, segment: Tensor, seen: Seen) -> Tensor:
-        """Of which segment a key is, as one of them. [B, N, segments]"""
+        """The segments of keys, one-hot. [B, N, segments]"""
         mark = nn.functional.one_hot(segment.clamp(min=0), self.segments)
         return mark.masked_fill(self._apart(seen.order)[..., None], 0)
 
     def _alike(self, query: Tensor, segment: Tensor, where: Where) -> Tensor:
-        """What a query thinks of each segment. [B, T, H, segments]"""
+        """The segment term of queries. [B, T, H, segments]"""
         other, same = torch.einsum("bihd,shd->sbih", query + self.segment_bias * self.scale, self.segment_table)
         kinds = torch.arange(self.segments, device=segment.device)
         alike = (segment[..., None] == kinds) | (segment[..., None] == BOTH) | (kinds == BOTH)  # [B, T, segments]
-        asked = torch.where(alike[:, :, None], same[..., None], other[..., None])
-        return asked.masked_fill(self._apart(where.order)[..., None, None], 0)
+        term = torch.where(alike[:, :, None], same[..., None], other[..., None])
+        return term.masked_fill(self._apart(where.order)[..., None, None], 0)

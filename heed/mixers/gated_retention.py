@@ -1,4 +1,4 @@
-"""Gated retention: a retention whose tokens say themselves how much of the past they let fade."""
+"""Gated retention of YOCO (Sun et al. 2024): retention whose decay depends on the token."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from ..parts.recurrence.retention import RetentionBase, RetentionBaseConfig
 
 
 class GatedRetention(RetentionBase[Cell]):
-    """Every token weighs those before it by how well they answer and how much has faded since; how much, each token
-    and head decides from what it holds.
+    """Retention with a data-dependent decay: a linear recurrence whose decay every token and head predicts.
 
         y_i = W_o ( silu(W_g x_i) ⊙ norm( q_i S_i ) ),   S_i = γ_i S_{i-1} + k_iᵀ v_i / √d,   γ_i = σ(w_γ·x_i)^(1/τ)
 

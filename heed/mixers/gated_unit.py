@@ -1,4 +1,4 @@
-"""The gated attention unit of FLASH: attention and feed-forward in one, square within chunks and linear across them."""
+"""Gated attention unit of FLASH (Hua et al. 2022): attention and feed-forward in one, linear across chunks."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ ROLES = 4  # near query, near key, far query, far key
 
 
 class GatedUnit(Mixer[Remembered]):
-    """A gated linear unit whose values are mixed along the sequence before they are gated: tokens of a chunk weigh one
-    another with a squared relu, and ask all chunks before through one matrix.
+    """A gated linear unit whose values are mixed by attention: quadratic with squared relu in a chunk, linear across
+    chunks.
 
         y_i = W_o ( u_i ⊙ ( Σ_j relu²(q_i·k_j + b_ij) v_j + q'_i M ) ),   M = Σ_j k'_jᵀ v_j
         u = silu(W_u x),   v = silu(W_v x),   z = silu(W_z x),   q = γ_1 ⊙ z + β_1,   and so k, q' and k'
@@ -129,16 +129,16 @@ class GatedUnit(Mixer[Remembered]):
     ) -> tuple[Tensor, Tensor]:
         """Both sums where tokens lie in several chunks: all of them at once, side by side in a grid."""
         tokens = near.shape[1]
-        asked, asked_far = (segments.put(_moved(x, seen.shape[1])) for x in (near, far))  # [B, S, c, s]
+        near, far = (segments.put(_moved(x, seen.shape[1])) for x in (near, far))  # [B, S, c, s]
         keys = [segments.put(part) for part in seen.parts]
         grid = self._alike(segments, seen, len(keys[0].flatten(0, 1)))
-        y = self._near(asked.flatten(0, 1), grid, Seen.of(grid, *(key.flatten(0, 1) for key in keys)))
+        y = self._near(near.flatten(0, 1), grid, Seen.of(grid, *(key.flatten(0, 1) for key in keys)))
         after = self._summed(past, *keys[1:])
         before = after[:, :-1] if self.streams else after[:, -1:]
-        return segments.take(y.view_as(keys[2]) + self._far(asked_far, before), tokens), after
+        return segments.take(y.view_as(keys[2]) + self._far(far, before), tokens), after
 
     def _near(self, query: Tensor, where: Stamps, seen: Seen) -> Tensor:
-        """What each token takes of those of its chunk. [R, T, s] -> [R, T, e]"""
+        """Attention within the chunk. [R, T, s] -> [R, T, e]"""
         weight = self._weights(query, where, seen).masked_fill(~self.mask(where, seen).pairs(1)[:, 0], 0)
         read: Tensor = self.dropout(weight) @ seen.parts[2]
         return read
@@ -171,7 +171,7 @@ class GatedUnit(Mixer[Remembered]):
         return Stamps(grid.order if grid.span.padded else place, place)
 
     def _shown(self, query: Tensor, where: Stamps, seen: Seen) -> Tensor:
-        """Who takes how much of whom within the chunk. [B, 1, T, N]"""
+        """The weights within the chunk. [B, 1, T, N]"""
         sight = (self.mask & Segments(length=self.chunk))(where, seen)
         return self._weights(query, where, seen).masked_fill(~sight.pairs(1)[:, 0], 0).unsqueeze(1)
 

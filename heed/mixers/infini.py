@@ -1,4 +1,4 @@
-"""Infini-attention: softmax attention within a segment, and a matrix that remembers all segments before it."""
+"""Infini-attention (Munkhdalai et al. 2024): softmax attention in a segment, a compressive memory of all before it."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ Remembered: TypeAlias = "tuple[Cell, Log]"  # the matrix with its sum, and the k
 
 
 class Matrix(NamedTuple):
-    """What was written: values by keys, and the sum of the keys. [B, S, K, d, e] and [B, S, K, d]"""
+    """The compressive memory: values by keys, and the sum of the keys. [B, S, K, d, e] and [B, S, K, d]"""
 
     values: Tensor
     keys: Tensor
 
 
 class Infini(Headed[Remembered]):
-    """Every token asks the tokens of its own segment with a softmax, and a matrix for what was said in all segments
-    before it; each head has a gate that weighs the two.
+    """Causal softmax attention within a segment plus linear attention to a compressive memory of all segments before
+    it, weighed by a gate per head.
 
         A_i = σ(β) M_i + (1 - σ(β)) L_i,     L_i = Σ_j softmax_j(q_i·k_j / √d) v_j   over j <= i of i's segment
         M_i = φ(q_i) M / (φ(q_i)·z),         M = Σ_j φ(k_j)ᵀ v_j,  z = Σ_j φ(k_j)    over all segments before it
 
     with φ(x) = elu(x) + 1, and 0 / 0 = 0: nothing is known of before the first segment. With `update` "delta" what is
-    written of v_j is v_j - φ(k_j) M / (φ(k_j)·z): only what the matrix does not say already. Position codes turn
+    written of v_j is v_j - φ(k_j) M / (φ(k_j)·z): only what the matrix does not hold already. Position codes turn
     queries and keys for the softmax, the matrix has them unturned; as codes are relative it does not matter whether
     positions restart in every segment.
 
@@ -128,12 +128,12 @@ class Infini(Headed[Remembered]):
     def _across(self, query: Tensor, segments: Segmented, seen: Seen, past: Matrix) -> tuple[Tensor, Tensor]:
         """Both halves where tokens lie in several segments: all of them at once, side by side in a grid."""
         tokens = query.shape[1]
-        asked = segments.put(F.pad(query, (0, 0, 0, 0, seen.shape[1] - tokens, 0)))  # [B, S, L, H, d]
+        queries = segments.put(F.pad(query, (0, 0, 0, 0, seen.shape[1] - tokens, 0)))  # [B, S, L, H, d]
         grid = segments.grid
         parts = (segments.put(part).flatten(0, 1) for part in seen.parts)
-        local = self._local(asked.flatten(0, 1), grid, Seen.of(grid, *parts)).view_as(asked)
+        local = self._local(queries.flatten(0, 1), grid, Seen.of(grid, *parts)).view_as(queries)
         before = Matrix(*(part[:, :-1] for part in past))
-        return segments.take(local, tokens), segments.take(self._read(asked, before), tokens)
+        return segments.take(local, tokens), segments.take(self._read(queries, before), tokens)
 
     def _read(self, query: Tensor, matrix: Matrix) -> Tensor:
         """φ(q) M / (φ(q)·z), for any number of queries per key head. [B, S, T, H, d] -> [B, S, T, H, e]"""
@@ -144,7 +144,7 @@ class Infini(Headed[Remembered]):
         return found.flatten(3, 4)
 
     def _grouped(self, x: Tensor) -> Tensor:
-        """By the key head that each head asks. [B, S, T, H, d] -> [B, S, T, K, H/K, d]"""
+        """By the key head of each head. [B, S, T, H, d] -> [B, S, T, K, H/K, d]"""
         return x.reshape(*x.shape[:3], self.kv_heads, x.shape[3] // self.kv_heads, x.shape[4])
 
     def _written(self, matrix: Matrix, key: Tensor, value: Tensor, real: Tensor) -> Matrix:
@@ -157,8 +157,8 @@ class Infini(Headed[Remembered]):
         steps = [matrix.values]
         # Split, not sliced: the gradient of every slice would be as large as the whole.
         each = (torch.split(part, 1, 1) for part in (key, value, feature, sums[:, :-1]))
-        for one, said, written, known in zip(*each, strict=True):  # what is written depends on what was written before
-            fresh = said - self._read(one, Matrix(steps[-1], known))
+        for one, new, written, known in zip(*each, strict=True):  # what is written depends on what was written before
+            fresh = new - self._read(one, Matrix(steps[-1], known))
             steps.append(steps[-1] + torch.einsum("bslkd,bslke->bskde", written, fresh))
         return Matrix(torch.cat(steps, 1), sums)
 

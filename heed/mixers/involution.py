@@ -1,4 +1,4 @@
-"""Involution along a sequence: every token makes a kernel of itself, which many channels share."""
+"""Involution (Li et al. 2021) along a sequence: every token generates a kernel that the channels of a group share."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ..parts.look import Look
 
 
 class Involution(Sliding):
-    """Every token is a sum of its neighbours by weights that it makes of itself, the same for all channels of a group.
+    """A depthwise convolution whose kernel every token generates from itself; the channels of a group share it.
 
         y_ic = Σ_k H_g(c)(x_i)_k x_(i - (K - 1 - k), c),   H(x) = W₁ relu( norm( W₀ x ) ) + b
 
-    Li et al. 2021, along one axis instead of two (`parts/convolution/involution.py` is over planes). Where a dynamic convolution
-    weighs by a softmax what it has projected, this weighs the stream itself, by any number. Centred kernels see
-    x_(i + k - K // 2). Costs O(n·(K + (d + K·d / group) / reduction)·d) time over n tokens; remembers the last K - 1
-    inputs.
+    Li et al. 2021, along one axis instead of two (`parts/convolution/involution.py` is over planes). Where a dynamic
+    convolution weighs by a softmax what it has projected, this weighs the stream itself, by any number. Centred kernels
+    see x_(i + k - K // 2). Costs O(n·(K + (d + K·d / group) / reduction)·d) time over n tokens; remembers the
+    last K - 1 inputs.
     """
 
     class Config(SlidingConfig):

@@ -1,4 +1,4 @@
-"""Cross-attention to the nearest: of a source of any length every head looks at the few tokens that answer best."""
+"""Cross-attention of Unlimiformer (Bertsch et al. 2023): every head attends to its k nearest source tokens."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCORES, HELD = 1 << 20, 1 << 22  # scores of a search, and numbers of chosen sou
 
 
 class KnnCross(Headed[Log]):
-    """Every head of every token asks all tokens of another sequence, and hears the k that answer best.
+    """Cross-attention in which every head of every token attends to its k nearest source tokens.
 
         y_i = W_o Σ_{j ∈ top k} softmax_j(q_i·k_j / √d) v_j,   q = W_q x, k = W_k m, v = W_v m
 
@@ -92,28 +92,28 @@ class KnnCross(Headed[Log]):
     def searched(self, query: Tensor, where: Where, seen: Seen) -> Tensor:
         """The best of the source: found first, then looked at, some queries after the other."""
         source, real = seen.parts[0], seen.real
-        asked = self._taken_over(query)  # [B, T, H, D]
-        chosen = self.search(asked.detach(), source.detach(), real)  # [B, T, H, k]
+        query = self._absorbed(query)  # [B, T, H, D]
+        chosen = self.search(query.detach(), source.detach(), real)  # [B, T, H, k]
         each = chosen.shape[0] * chosen.shape[2] * chosen.shape[3] * self.width
         step = max(1, HELD // max(1, each))
-        again = torch.is_grad_enabled() and step < asked.shape[1]
+        again = torch.is_grad_enabled() and step < query.shape[1]
         made = []
-        for first in range(0, asked.shape[1], step):
-            given = asked[:, first : first + step], chosen[:, first : first + step], source, real
-            made.append(checkpoint(self._heard, *given, use_reentrant=False) if again else self._heard(*given))
+        for first in range(0, query.shape[1], step):
+            given = query[:, first : first + step], chosen[:, first : first + step], source, real
+            made.append(checkpoint(self._attended, *given, use_reentrant=False) if again else self._attended(*given))
         return torch.cat(made, 1)
 
     @torch.no_grad()
-    def search(self, asked: Tensor, source: Tensor, real: Tensor) -> Tensor:
-        """Which source tokens answer best: block by block, the best so far beside those of the next block.
+    def search(self, query: Tensor, source: Tensor, real: Tensor) -> Tensor:
+        """The source tokens with the largest scores: block by block, the best so far beside those of the next block.
 
         [B, T, H, D], [B, S, D] and [B, S] -> [B, T, H, k]
         """
-        rows, heads = len(asked), asked.shape[2]
+        rows, heads = len(query), query.shape[2]
         block = max(self.nearest, BLOCK)
         step = max(1, SCORES // max(1, rows * heads * block))
         found = []
-        for part in torch.split(asked, step, 1):
+        for part in torch.split(query, step, 1):
             best = part.new_full((rows, part.shape[1], heads, 0), -torch.inf)
             index = torch.zeros(best.shape, dtype=torch.long, device=best.device)
             for first in range(0, source.shape[1], block):
@@ -126,26 +126,26 @@ class KnnCross(Headed[Log]):
             found.append(index)
         return torch.cat(found, 1)
 
-    def _heard(self, asked: Tensor, chosen: Tensor, source: Tensor, real: Tensor) -> Tensor:
-        """What the chosen source tokens say. [B, t, H, D] and [B, t, H, k] -> [B, t, H, d]"""
-        weight, heard = self._weighed(asked, chosen, source, real)
+    def _attended(self, query: Tensor, chosen: Tensor, source: Tensor, real: Tensor) -> Tensor:
+        """Attention to the chosen source tokens. [B, t, H, D] and [B, t, H, k] -> [B, t, H, d]"""
+        weight, near = self._weighed(query, chosen, source, real)
         weight = F.dropout(weight, self.drop) if self.drop else weight
-        mean = self._grouped(torch.einsum("bthk,bthkd->bthd", weight, heard))
+        mean = self._grouped(torch.einsum("bthk,bthkd->bthd", weight, near))
         matrix = matrix_of(self.value).view(self.kv_heads, self.head_size, self.width)
         y = torch.einsum("btkgd,ked->btkge", mean, matrix)
         if self.value.bias is not None:
-            total = self._grouped(weight.sum(-1, keepdim=True))  # none of who hears nothing
+            total = self._grouped(weight.sum(-1, keepdim=True))  # 0 where all source tokens are masked
             y = y + total * self.value.bias.view(self.kv_heads, 1, self.head_size)
         return y.flatten(2, 3)
 
-    def _weighed(self, asked: Tensor, chosen: Tensor, source: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+    def _weighed(self, query: Tensor, chosen: Tensor, source: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
         """The weights [B, t, H, k] of the chosen source tokens [B, t, H, k, D]."""
         rows = torch.arange(len(source), device=source.device)[:, None, None, None]
-        heard = source[rows, chosen]
-        score = torch.einsum("bthd,bthkd->bthk", asked, heard)
-        return masked_softmax(score, real[rows, chosen]), heard
+        near = source[rows, chosen]
+        score = torch.einsum("bthd,bthkd->bthk", query, near)
+        return masked_softmax(score, real[rows, chosen]), near
 
-    def _taken_over(self, query: Tensor) -> Tensor:
+    def _absorbed(self, query: Tensor) -> Tensor:
         """W_kᵀ q, scaled: what is multiplied with the source. A bias of the key moves all scores alike, so it is left
         out. [B, T, H, d] -> [B, T, H, D]
         """
@@ -153,7 +153,7 @@ class KnnCross(Headed[Log]):
         return torch.einsum("btkgd,kdw->btkgw", self._grouped(query * self.scale), matrix).flatten(2, 3)
 
     def _grouped(self, x: Tensor) -> Tensor:
-        """By the key head that each head asks. [B, T, H, *] -> [B, T, K, H/K, *]"""
+        """By the key head of each head. [B, T, H, *] -> [B, T, K, H/K, *]"""
         return x.reshape(*x.shape[:2], self.kv_heads, x.shape[2] // self.kv_heads, x.shape[3])
 
     def _shown(self, query: Tensor, where: Where, seen: Seen) -> Tensor:
@@ -163,21 +163,21 @@ class KnnCross(Headed[Log]):
             return written_out(
                 query, self.keys(source), self.values(source), EVERYTHING(where, seen), scale=self.scale
             )[1]
-        asked = self._taken_over(query)
-        chosen = self.search(asked, source, seen.real)
-        weight, _ = self._weighed(asked, chosen, source, seen.real)
+        query = self._absorbed(query)
+        chosen = self.search(query, source, seen.real)
+        weight, _ = self._weighed(query, chosen, source, seen.real)
         return weight.new_zeros(*weight.shape[:3], seen.shape[1]).scatter(-1, chosen, weight).transpose(1, 2)
 
     def _source(self, given: Given, rows: int) -> Seen:
-        memory = given.encoder_output
-        if memory is None:
+        encoded = given.encoder_output
+        if encoded is None:
             raise InputError(
                 "cross-attention needs the encoder's output; pass where.give(encoder_output=...) or start(rows, given)"
             )
-        source = memory.parts[0]
+        source = encoded.parts[0]
         if source.shape[0] != rows or source.shape[-1] != self.width:
             raise InputError(
-                f"{rows} rows of width {self.width} need a memory of [{rows}, tokens, {self.width}], not of "
+                f"{rows} rows of width {self.width} need an encoder output of [{rows}, tokens, {self.width}], not of "
                 f"{list(source.shape)}"
             )
-        return Seen.of(memory, memory.blank(source))
+        return Seen.of(encoded, encoded.blank(source))

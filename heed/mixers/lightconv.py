@@ -1,4 +1,4 @@
-"""Lightweight convolution: few kernels, each shared by many channels, each a mean over neighbours."""
+"""Lightweight convolution (Wu et al. 2019): few softmax-normalised kernels, each shared by many channels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from ..parts.convolution.sliding import Line, depthwise
 
 
 class LightConv(Lightweight):
-    """Every head takes the same weighted mean over the neighbours of each token; channels are mixed before and after.
+    """A depthwise convolution with softmax-normalised kernels that the channels of a head share, between two
+    projections.
 
         y_i = W_o [ Σ_k softmax_k(w_h)_k v_(i - (K - 1 - k)) ]_h,   v = GLU(W_i x)
 

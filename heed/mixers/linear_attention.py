@@ -1,4 +1,4 @@
-"""Linear attention: weights that are products of features, so that keys and values are summed up once for all."""
+"""Linear attention (Katharopoulos et al. 2020): a feature map in the place of the softmax."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from ..parts.recurrence.decay import chunked, must_rise, weights
 
 
 class LinearAttention(Headed[Cell]):
-    """Attention whose weights are products of what query and key become by themselves: a transformer that is a
-    recurrent network.
+    """Attention with a feature map φ instead of the softmax: a recurrence over a state of fixed size.
 
         y_i = W_o Σ_j φ(q_i)·φ(k_j) v_j / Σ_j φ(q_i)·φ(k_j) = W_o φ(q_i)·S / φ(q_i)·z,   φ(x) = elu(x) + 1,   j <= i
 
@@ -77,8 +76,8 @@ class LinearAttention(Headed[Cell]):
             y, after = chunked(query, key, value, None, None if state is None else state.take()[0])
         else:
             after = torch.einsum("bnkd,bnke->bkde", key, value)
-            asked = query.view(*query.shape[:2], self.kv_heads, -1, self.head_size)
-            y = torch.einsum("btkgd,bkde->btkge", asked, after).flatten(2, 3)
+            grouped = query.view(*query.shape[:2], self.kv_heads, -1, self.head_size)
+            y = torch.einsum("btkgd,bkde->btkge", grouped, after).flatten(2, 3)
         total = y[..., -1:]
         whole = total.masked_fill(total == 0, 1.0)  # a token that sees nothing gets zeros
         self.weights(lambda: self._shown(query, key) / whole.transpose(1, 2))

@@ -1,4 +1,4 @@
-"""Linformer: keys and values are projected along the sequence to a few, whatever its length."""
+"""Linformer attention (Wang et al. 2020): keys and values are projected along the sequence to a fixed length."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Nothing: TypeAlias = "tuple[()]"
 
 
 class Linformer(Headed[Nothing]):
-    """Every token asks r mixtures of all keys instead of all keys; a trained matrix says what is mixed.
+    """Attention to r learnt combinations of all keys and values instead of the keys and values themselves.
 
         y_i = W_o Σ_s softmax_s( q_i·k̃_s / √d ) ṽ_s,   k̃_s = Σ_j E_js k_j,   ṽ_s = Σ_j F_js v_j,   s = 1 .. r
 
@@ -82,7 +82,7 @@ class Linformer(Headed[Nothing]):
 def _mixed(x: Tensor, mix: Tensor, where: Where) -> Tensor:
     """Each token with the weights of its order, summed up. [B, N, K, d], [(K,) length, r] -> [B, r, K, d]"""
     heads, span = "k" if mix.dim() == 3 else "", where.span
-    if span.run:  # the same rows for everybody; padding is blank
+    if span.run:  # the same for all rows; padding is blank
         rows = mix[..., span.first : span.first + x.shape[1], :]
         return torch.einsum(f"bnkd,{heads}nr->brkd", x[:, : rows.shape[-2]], rows)
     rows = mix[..., where.order.clamp(min=0), :]  # [(K,) B, N, r]

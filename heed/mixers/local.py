@@ -1,4 +1,4 @@
-"""Attention within chunks and their neighbours, where the last chunk of a text is the neighbour of the first."""
+"""Local attention of Reformer (Kitaev, Kaiser & Levskaya 2020): chunks attend to themselves and to adjacent ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from ..core.contract import MixerConfig, Reach, Where
 from ..core.spec import Spec
 from ..parts.attention.multihead import Headed, HeadedConfig
 from ..parts.segments.chunks import Chunks, Laid, Ring, around
-from ..parts.veil import Veil
 
 Nothing: TypeAlias = "tuple[()]"
 
@@ -49,7 +48,6 @@ class Local(Headed[Nothing]):
     def __init__(self, config: Config, width: int) -> None:
         super().__init__(config, width)
         self.chunks, self.causal = config.chunks, config.causal
-        self.veil = Veil()
         self.reach = Reach(None, None)
 
     def spec(self) -> Spec:
@@ -72,18 +70,16 @@ class Local(Headed[Nothing]):
 
         rings = (places // self.chunks.length).repeat_interleave(self.heads)
         near = self.chunks.neighbours(long // self.chunks.length, rings)
-        shown = None if self.veil.shown is None else laid(self.veil.shown).repeat_interleave(self.heads, 0)
-        ring = around(
-            *(heads(query * self.scale), heads(key), heads(value)),
-            Laid(laid(where.order, -1).repeat_interleave(self.heads, 0), near, shown),
-            causal=self.causal,
-            itself=True,
-            dropout=self.drop,
-        )
+        where_laid = Laid(laid(where.order, -1).repeat_interleave(self.heads, 0), near)
+        ring = self.around(heads(query * self.scale), heads(key), heads(value), where_laid)
         self.weights(lambda: self._spread(ring, place, long))
         y = ring.y.view(len(x), self.heads, long, -1).transpose(1, 2)  # [B, L, H, d]
         y = y.take_along_dim(place.clamp(max=long - 1)[..., None, None], 1)
         return where.blank(self.merge(y)), state
+
+    def around(self, query: Tensor, key: Tensor, value: Tensor, laid: Laid) -> Ring:
+        """Attention along the rings of all rows and heads. [B·H, L, d] three times"""
+        return around(query, key, value, laid, causal=self.causal, itself=True, dropout=self.drop)
 
     def _spread(self, ring: Ring, place: Tensor, long: int) -> Tensor:
         """The weights of every pair of tokens. [B, H, T, T]"""

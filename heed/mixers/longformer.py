@@ -1,4 +1,4 @@
-"""Longformer: a window that slides along the text, and a few tokens that see everybody and that everybody sees."""
+"""Sliding-window attention with global tokens of Longformer (Beltagy, Peters & Cohan 2020)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ from ..parts.attention.sdpa import How, Pairs
 from ..parts.attention.sparse import Residues, pieces
 from ..parts.layers.norms import RMSNorm
 from ..parts.masks import Atrous, Mask, Sight, Whole, Window
-from ..parts.veil import Veil
 
 Nothing: TypeAlias = "tuple[()]"
-Far: TypeAlias = "tuple[Tensor, Tensor, Tensor]"  # keys and values [1, g, h, d], and who sees them [1, t, g]
+Far: TypeAlias = "tuple[Tensor, Tensor, Tensor]"  # keys and values [1, g, h, d], and which queries see them [1, t, g]
 WHOLE = Whole()
 
 
@@ -81,15 +80,12 @@ class Longformer(Headed[Nothing]):
         self.query_global = nn.Linear(width, inner, bias=config.bias)
         self.key_global = nn.Linear(width, shared, bias=self.key.bias is not None)
         self.value_global = nn.Linear(width, shared, bias=config.bias)
-        self.veil = Veil()
         self.reach = Reach(None, None)
 
     def spec(self) -> Spec:
         return ()
 
     def forward(self, x: Tensor, where: Where, state: Nothing | None = None) -> tuple[Tensor, Nothing | None]:
-        if self.veil.shown is not None:
-            where = Where(where.order.masked_fill(~self.veil.shown, -1), where.position, where.given)
         x, marked = where.blank(x), self._marked(where)
         query, key, value = self.queries(x), self.keys(x), self.values(x)
         self.weights(lambda: self._weights(x, (query, key, value), where, marked))
@@ -110,7 +106,7 @@ class Longformer(Headed[Nothing]):
         elif marked.shape != where.shape or marked.dtype != torch.bool:
             raise InputError(
                 f"marked is {marked.dtype} of the shape {list(marked.shape)}; needed is a boolean for each token, "
-                f"{list(where.shape)}, True where it sees everybody and everybody sees it"
+                f"{list(where.shape)}, True where it sees all tokens and all see it"
             )
         marked = marked & where.real
         return marked if bool(marked.any()) else None
@@ -195,7 +191,7 @@ class Longformer(Headed[Nothing]):
         return key if self.key_norm is None else self.key_norm(key), value
 
     def _weights(self, x: Tensor, heads: tuple[Tensor, Tensor, Tensor], where: Where, marked: Tensor | None) -> Tensor:
-        """Who looks at whom, written out. [B, H, T, T]"""
+        """Attention weights, written out. [B, H, T, T]"""
         each = [mask(where, where).pairs(1).expand(-1, self.heads // len(self.masks), -1, -1) for mask in self.masks]
         visible = torch.cat(each, 1)
         if marked is None:

@@ -1,4 +1,4 @@
-"""Attention within hash buckets: tokens look only at those that random rotations cannot tell from themselves."""
+"""LSH attention of Reformer (Kitaev, Kaiser & Levskaya 2020): tokens attend within buckets of a hash."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from ..core.config import Flag, Seed, Share, Size
 from ..core.contract import Mixer, MixerConfig, Reach, Where
-from ..core.errors import ConfigError
 from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.state import Log, remember
 from ..parts.attention.lsh import Asking, bucketed, drawn, even, hashed
@@ -21,7 +20,6 @@ from ..parts.attention.multihead import per_head
 from ..parts.attention.sdpa import masked_softmax
 from ..parts.look import Look
 from ..parts.segments.chunks import Chunks, Laid, Ring, around
-from ..parts.veil import Veil
 
 Memory: TypeAlias = "tuple[Log, Log]"
 TINY = 1e-6  # keeps a query of length zero from being divided by zero
@@ -34,15 +32,15 @@ class Lsh(Mixer[Memory]):
         q = W x,  k = q / |q|,  v = W_v x,   h_r(q) = argmax( [qR_r; -qR_r] ),  per head
 
     Kitaev et al. 2020, eq. 3 and appendix A. Queries and keys are one projection, so that both fall into the same
-    bucket. A token sees itself only where there is nobody else. The rotations R are random, not trained: the seed tells
+    bucket. A token sees itself only where there is no other. The rotations R are random, not trained: the seed tells
     them. With n tokens in m even buckets training costs O(n·n/m·d) time and memory in each round, by sorting: choose m
     in proportion to n; if all fall into one bucket, it costs O(n²·d). Remembers query and value of every token, and its
     buckets; decoding compares buckets with all, and reads those that match.
 
     With `chunks` buckets are cut into chunks of equal length as they stand in the sorted order, and a token looks at
     its own chunk and at neighbouring ones, whatever their buckets (the paper's eq. 5 and the authors' code): O(n·c·d)
-    always, and a pair that meets in two rounds counts twice. But who shares a chunk depends on later tokens, too, so
-    this form needs the whole sequence at once, even if `causal`.
+    always, and a pair that meets in two rounds counts twice. But which tokens share a chunk depends on later tokens,
+    too, so this form needs the whole sequence at once, even if `causal`.
     """
 
     class Config(MixerConfig):
@@ -88,17 +86,7 @@ class Lsh(Mixer[Memory]):
         self.out = nn.Linear(inner, width, bias=config.bias)
         self.weights = Look()
         self.factors, self.seed = even(config.buckets), config.seed
-        self.rotation: Tensor | None = None
-        self.veil = None if config.chunks is None else Veil()
         self.reach = Reach(None, 0 if config.causal and config.chunks is None else None)
-
-    def turn(self, rotation: Tensor, factors: tuple[int, ...] | None = None) -> None:
-        """Hash with these rotations [heads, head_size, rounds, Σ factors / 2] instead of those that the seed tells."""
-        self.factors = factors or self.factors
-        needed = (self.heads, self.head_size, self.rounds, sum(self.factors) // 2)
-        if rotation.shape != needed:
-            raise ConfigError(f"rotations of the shape {list(rotation.shape)} were given, needed is {list(needed)}")
-        self.rotation = rotation
 
     def spec(self) -> Spec:
         if not self.streams:
@@ -112,7 +100,7 @@ class Lsh(Mixer[Memory]):
         query, value = (
             project(x).view(*x.shape[:2], self.heads, self.head_size) for project in (self.query, self.value)
         )
-        bucket = self._buckets(query)
+        bucket = self.buckets(query)
         if self.chunks is not None:
             return where.blank(self.out(self._chunked(query, value, bucket, where, self.chunks).flatten(2))), None
         vectors, buckets = (None, None) if state is None else state
@@ -127,27 +115,23 @@ class Lsh(Mixer[Memory]):
         y = where.blank(bucketed(ask, value, self.dropout if self.training else 0.0))
         return self.out(y.flatten(2)), None if kept is None or kept_hashes is None else (kept, kept_hashes)
 
-    def _buckets(self, query: Tensor) -> Tensor:
-        """[B, T, H, d] -> [B, T, H, rounds]"""
-        if self.rotation is None:
-            shape = int(self.heads), int(self.head_size), int(self.rounds), sum(self.factors) // 2
-            return hashed(query, drawn(self.seed, *shape), self.factors)
-        return hashed(query, self.rotation, self.factors)
+    def buckets(self, query: Tensor) -> Tensor:
+        """Which bucket every round of hashing puts a query into. [B, T, H, d] -> [B, T, H, rounds]"""
+        shape = int(self.heads), int(self.head_size), int(self.rounds), sum(self.factors) // 2
+        return hashed(query, drawn(self.seed, *shape), self.factors)
+
+    def around(self, query: Tensor, key: Tensor, value: Tensor, laid: Laid) -> Ring:
+        """Attention along the chunks of all rows and heads. [B·H, R·L, d] three times"""
+        dropout = self.dropout if self.training else 0.0
+        return around(query, key, value, laid, causal=self.causal, itself=False, dropout=dropout)
 
     def _chunked(self, query: Tensor, value: Tensor, bucket: Tensor, where: Where, chunks: Chunks) -> Tensor:
         """Every round sorted by bucket and cut into chunks, then all rounds merged. [B, T, H, d]"""
-        shown = None if self.veil is None else self.veil.shown
-        laid = _Sorted.of(bucket, where, chunks.places(where.real.sum(1)), prod(self.factors), shown)
+        laid = _Sorted.of(bucket, where, chunks.places(where.real.sum(1)), prod(self.factors))
         rings = (laid.places * self.rounds // chunks.length).repeat_interleave(self.heads)
         near = chunks.neighbours(laid.index.shape[2] // chunks.length, rings)
         asked = laid.taken(query)
-        ring = around(
-            *(asked, _unit(asked), laid.taken(value)),
-            Laid(laid.order.flatten(0, 1), near, None if laid.shown is None else laid.shown.flatten(0, 1)),
-            causal=self.causal,
-            itself=False,
-            dropout=self.dropout if self.training else 0.0,
-        )
+        ring = self.around(asked, _unit(asked), laid.taken(value), Laid(laid.order.flatten(0, 1), near))
         self.weights(lambda: laid.spread(ring, where))
         return laid.merged(ring, value)
 
@@ -160,11 +144,10 @@ class _Sorted:
     places: Tensor  # [B] how many of the L places a row has
     index: Tensor  # [B, H, R·L] round·L + place
     order: Tensor  # [B, H, R·L] -1 at empty places
-    shown: Tensor | None  # [B, H, R·L] False = nobody looks at it; None = there are no such tokens
 
     @classmethod
-    def of(cls, bucket: Tensor, where: Where, places: Tensor, buckets: int, shown: Tensor | None) -> _Sorted:
-        """Tokens that are not shown share a bucket of their own behind all others."""
+    def of(cls, bucket: Tensor, where: Where, places: Tensor, buckets: int) -> _Sorted:
+        """Bucket numbers of every round, [B, T, H, R], up to `buckets`: the one of empty places, behind all others."""
         rows, tokens, heads, rounds = bucket.shape
         long = max(int(places.max()) if rows else 0, 1)
         last = where.order.masked_fill(~where.real, torch.iinfo(torch.long).max)
@@ -172,19 +155,13 @@ class _Sorted:
         order = F.pad(where.order, (0, 1), value=-1).gather(1, column)  # [B, L]
         column = column.masked_fill(order < 0, tokens)
         place = torch.arange(long, device=column.device)
-        bucket = bucket if shown is None else bucket.masked_fill(~shown[..., None, None], buckets)
         code = F.pad(bucket, (0, 0, 0, 0, 0, 1), value=buckets).movedim(1, -1)  # [B, H, R, T + 1]
         code = code.take_along_dim(column[:, None, None], 3)
         code = code + (buckets + 1) * torch.arange(rounds, device=code.device)[:, None]
         beyond = (place >= places[:, None])[:, None, None]
         code = code.masked_fill(beyond, (buckets + 1) * rounds) * long + place
         index = code.flatten(2).argsort(-1)
-
-        def laid(stamp: Tensor) -> Tensor:  # [B, L] -> [B, H, R·L]
-            return stamp[:, None].expand(-1, heads, -1).gather(2, index % long)
-
-        seen = None if shown is None else laid(F.pad(shown, (0, 1)).gather(1, column))
-        return cls(column, places, index, laid(order), seen)
+        return cls(column, places, index, order[:, None].expand(-1, heads, -1).gather(2, index % long))
 
     def taken(self, vector: Tensor) -> Tensor:
         """Vectors as they stand here, zeros at empty places. [B, T, H, d] -> [B·H, R·L, d]"""
@@ -193,14 +170,14 @@ class _Sorted:
         return vector.take_along_dim(column[..., None], 2).flatten(0, 1)
 
     def shares(self, ring: Ring) -> Tensor:
-        """What share of a token's weight each round has; none of who is alone in all. [B, H, R, L]"""
+        """What share of a token's weight each round has; none of a token that is alone in all. [B, H, R, L]"""
         back = self.index.argsort(-1)
         total = ring.total.view(back.shape).gather(2, back).view(*back.shape[:2], -1, self.column.shape[1])
         alone = total.isneginf().all(2, keepdim=True)
         return total.masked_fill(alone, 0).softmax(2).masked_fill(alone, 0)
 
     def merged(self, ring: Ring, own: Tensor) -> Tensor:
-        """What all rounds give, by what they weighed; its own value for who is alone. [B, T, H, e]"""
+        """What all rounds give, by what they weighed; its own value for a token that is alone. [B, T, H, e]"""
         share, size = self.shares(ring), own.shape[-1]
         y = ring.y.view(*self.index.shape, size).take_along_dim(self.index.argsort(-1)[..., None], 2)
         y = (y.view(*share.shape, size) * share[..., None]).sum(2)  # [B, H, L, e]
@@ -243,7 +220,7 @@ def _written_out(ask: Asking) -> Tensor:
 
 
 def _or_itself(weight: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    """Who is alone looks at itself. [B, H, T, N]"""
+    """A token that is alone looks at itself. [B, H, T, N]"""
     itself = (query[:, :, None] == key[:, None]) & (query >= 0)[:, :, None]
     alone = weight.sum(-1, keepdim=True) == 0
     return torch.where(alone & itself[:, None], 1.0, weight)

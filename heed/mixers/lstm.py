@@ -1,4 +1,4 @@
-"""LSTM and GRU: gated cells that go through a text token by token, for comparison with what needs no such loop."""
+"""LSTM (Hochreiter & Schmidhuber 1997) and GRU (Cho et al. 2014): gated recurrent cells, as baselines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Tokens = TypeVar("Tokens", Tensor, PackedSequence)
 
 
 class CellConfig(MixerConfig):
-    """How wide a cell is."""
+    """The width of a recurrent cell."""
 
     hidden: Size | None = None  # channels of the cell; None: the width
     bias: Flag = True
@@ -30,7 +30,7 @@ class CellConfig(MixerConfig):
 
 
 class Gates(Mixer[Cell]):
-    """A cell of torch's, run over a call from the state before it, and a projection back into the stream."""
+    """A recurrent cell of torch, run over a call from its state, and an output projection."""
 
     parts: ClassVar[int]  # tensors of its state
 
@@ -50,7 +50,7 @@ class Gates(Mixer[Cell]):
 
     @abstractmethod
     def run(self, x: Tokens, known: Memory) -> tuple[Tokens, Memory]:
-        """What the cell says at every token, and its state after the last one. [B, T, D] and [B, hidden] each"""
+        """The outputs of the cell, and its state after the last token. [B, T, D] and [B, hidden] each"""
 
     def _ragged(self, x: Tensor, where: Where, known: Memory) -> tuple[Tensor, Memory]:
         """Padding never meets the cell: rows are packed, and one without a token stays as it was."""
@@ -60,14 +60,14 @@ class Gates(Mixer[Cell]):
         if not len(rows):
             return y, known
         packed = pack_padded_sequence(x[rows], lengths[rows].cpu(), batch_first=True, enforce_sorted=False)
-        said, after = self.run(packed, tuple(part[rows] for part in known))
-        some, _ = pad_packed_sequence(said, batch_first=True, total_length=x.shape[1])
+        made, after = self.run(packed, tuple(part[rows] for part in known))
+        some, _ = pad_packed_sequence(made, batch_first=True, total_length=x.shape[1])
         kept = tuple(old.index_copy(0, rows, new) for old, new in zip(known, after, strict=True))
         return y.index_copy(0, rows, some), kept
 
 
 class Lstm(Gates):
-    """Long short-term memory: a cell that is forgotten, written and shown as far as three gates say.
+    """Long short-term memory: a cell state with forget, input and output gates.
 
         c_i = σ(f_i) ⊙ c_{i-1} + σ(w_i) ⊙ tanh(g_i),   h_i = σ(o_i) ⊙ tanh(c_i),   y_i = W_o h_i
         f_i, w_i, g_i, o_i = W x_i + U h_{i-1} + b
@@ -97,8 +97,7 @@ class Lstm(Gates):
 
 
 class Gru(Gates):
-    """Gated recurrent unit: a state that is kept or replaced as far as one gate says, and a second one that says how
-    much of it the replacement may see.
+    """Gated recurrent unit: a hidden state with an update gate and a reset gate.
 
         h_i = σ(z_i) ⊙ h_{i-1} + (1 - σ(z_i)) ⊙ tanh(W x_i + b + σ(r_i) ⊙ (U h_{i-1} + b')),   y_i = W_o h_i
         z_i, r_i = W x_i + U h_{i-1} + b

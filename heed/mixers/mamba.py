@@ -1,4 +1,4 @@
-"""Mamba: a state space whose steps are chosen by what it reads, so that it may keep or forget."""
+"""Mamba (Gu & Dao 2023): a selective state space, whose parameters depend on the input."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ Remembered: TypeAlias = "tuple[Cell, Cell]"  # the last inputs of the convolutio
 
 
 class Mamba(Mixer[Remembered]):
-    """A selective state space: every channel keeps `state` numbers that fade at their own rates; each token says how
-    long its step is, what it writes and what it reads, and a gate beside it lets through as much as it likes.
+    """A selective state space: per channel a diagonal linear recurrence whose step size, input and output vectors
+    depend on the token, after a short convolution and times a gate.
 
         h_i = exp(Δ_i A) ⊙ h_{i-1} + Δ_i B_i u_i,   y_i = W_o ((C_i·h_i + D u_i) ⊙ silu(z_i)),   A = -exp(log A) < 0
         u, z = W_i x,   u ← act(conv(u)),   B_i, C_i, δ_i = W_s u_i,   Δ_i = softplus(W_Δ δ_i + b)
 
     with a causal convolution of each channel over `kernel` tokens. Gu & Dao 2023. Over n tokens it costs O(n·e·s) time
     beside its projections, for s numbers in each of e channels, and O(n·e) memory: states are computed piece by piece
-    and, backwards, once more; in float32 by a kernel (`kernels/selective_scan.py`), else by a scan (`parts/recurrence/scan.py`). A step of
-    decoding costs O(e·s). Remembers the state, and kernel - 1 inputs of the convolution.
+    and, backwards, once more; in float32 by a kernel (`kernels/selective_scan.py`), else by a scan
+    (`parts/recurrence/scan.py`). A step of decoding costs O(e·s). Remembers the state, and kernel - 1 inputs of the
+    convolution.
     """
 
     class Config(MixerConfig):

@@ -1,4 +1,4 @@
-"""Memory-compressed attention: keys and values are shortened by a strided convolution before anybody looks at them."""
+"""Memory-compressed attention of T-DMCA (Liu et al. 2018): a strided convolution shortens keys and values."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Logs: TypeAlias = "tuple[Log, Log, Log]"  # the first token, the groups that are
 
 
 class MemoryCompressed(Headed[Logs]):
-    """Every token asks the groups of tokens that are whole by now, each of which has become one key and one value.
+    """Causal attention to groups of `stride` tokens, each of which a convolution compresses into one key and one value.
 
         y_i = W_o Σ_m softmax_m(q_i·k̂_m / √d) v̂_m,   (m+1)·s - 1 <= i
         k̂_m = b + Σ_c U_c k_(m·s + c),   v̂_m likewise,   c = 0 .. s-1
 
     Liu et al. 2018, sec. 4.2.3: a convolution with kernel and stride s. The first token is an entry by itself, which
-    everybody sees, as in its authors' tensor2tensor: else the tokens before the end of the first group would see
+    all tokens see, as in its authors' tensor2tensor: else the tokens before the end of the first group would see
     nothing. Tokens of the open group are left to a local layer beside this one. Costs O(n²·d / s) time and O(n·d)
     memory over n tokens; remembers a key and a value per s tokens, and the s - 1 newest tokens as they are.
     """

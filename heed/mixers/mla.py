@@ -1,4 +1,4 @@
-"""Multi-head latent attention: what is remembered of a token is a few hundred numbers, whatever the number of heads."""
+"""Multi-head latent attention of DeepSeek-V2 (DeepSeek-AI 2024): the KV cache is one small latent vector per token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ CAUSAL = Causal()
 
 
 class LatentAttention(Mixer[Log]):
-    """Keys and values of all heads come from one latent vector per token, and only that is remembered.
+    """Causal attention whose keys and values are projected from one latent vector per token, which is all of the KV
+    cache.
 
         c_j = norm(W_c x_j),   r_j = turn_j(W_r x_j),   k_j = [W_k c_j ; r_j],   v_j = W_v c_j
         y_i = W_o Σ_j softmax_j(q_i·k_j / √d) v_j,   q_i = [W_q z_i ; turn_i(W_t z_i)],   z_i = x_i or norm(W_d x_i)

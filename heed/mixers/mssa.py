@@ -1,4 +1,4 @@
-"""Multi-head subspace self-attention: query, key and value are one, and a step compresses tokens into subspaces."""
+"""Multi-head subspace self-attention of CRATE (Yu et al. 2023): one projection serves as query, key and value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..parts.masks import AnyMask, Causal, Whole, Window
 
 
 class Mssa(Mixer[Log]):
-    """Tokens are projected onto a subspace per head, and each moves towards those that lie near it there.
+    """Attention of tokens projected onto one subspace per head; the projection is query, key and value at once.
 
         y_i = η Σ_h U_hᵀ Σ_j softmax_j(u_i·u_j / √p) u_j,   u = U_h x
 

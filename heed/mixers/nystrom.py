@@ -1,4 +1,4 @@
-"""Nyström attention: the whole matrix of weights, guessed from what a few landmarks say."""
+"""Nyström attention of Nyströmformer (Xiong et al. 2021): the attention matrix approximated through landmarks."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ import torch
 from torch import Tensor
 
 from ..core.config import Size
-from ..core.contract import MixerConfig, Reach, Where
-from ..core.spec import Spec
+from ..core.contract import MixerConfig, Where
 from ..parts.attention.attend import attend, written_out
-from ..parts.attention.multihead import Headed, HeadedConfig
-from ..parts.convolution.value_convolution import Beside, Kernel
+from ..parts.convolution.value_convolution import Convolved, ConvolvedConfig, Kernel
 from ..parts.layers.norms import RMSNorm
-from ..parts.veil import Veil
 
-Nothing: TypeAlias = "tuple[()]"
-Coefficient: TypeAlias = Literal["head", "row", "batch"]
+Coefficient: TypeAlias = Literal["head", "row"]
 
 
-class Nystrom(Headed[Nothing]):
+class Nystrom(Convolved):
     """Tokens ask landmarks and landmarks ask tokens; what lies between is the inverse of what landmarks ask landmarks.
 
         y = W_o ( F A⁺ B v + w * v ),   F = softmax(q k̃ᵀ / √d),  A = softmax(q̃ k̃ᵀ / √d),  B = softmax(q̃ kᵀ / √d)
@@ -29,14 +25,14 @@ class Nystrom(Headed[Nothing]):
     a convolution along the tokens. A⁺ comes from some rounds of Z ← ¼ Z (13 - AZ (15 - AZ (7 - AZ))) that begin with
     Aᵀ / c. Xiong et al. 2021 (Nyströmformer). A row that is not longer than its landmarks is attended exactly.
 
-    c is the largest column sum of A, that of the head itself. The authors' code takes the largest of the whole batch.
-    `coefficient` = "row" takes that of all heads of a row, which is what their code gives for the row alone; "batch" is
-    their code to the letter: what a row gives depends on the rows beside it, and the law of rows does not hold.
+    c is the largest column sum of A, that of the head itself. The authors' code takes the largest of the whole batch,
+    so that a row depends on the rows beside it; `coefficient` = "row" takes that of all heads of a row, which is what
+    their code gives for the row alone.
 
     Costs O(n·l·d + l³) time and O(n·(l + d)) memory over n tokens and l landmarks; looks ahead and remembers nothing.
     """
 
-    class Config(HeadedConfig):
+    class Config(ConvolvedConfig):
         paper: ClassVar[str] = "Xiong et al. 2021, Nyströmformer, arXiv 2102.03902"
 
         kind: Literal["nystrom"] = "nystrom"
@@ -59,24 +55,10 @@ class Nystrom(Headed[Nothing]):
     def __init__(self, config: Config, width: int) -> None:
         super().__init__(config, width)
         self.landmarks, self.rounds, self.coefficient = config.landmarks, config.rounds, config.coefficient
-        self.convolution = Beside.some(self.heads, config.kernel)
-        self.reach, self.veil = Reach(None, None), Veil()
 
-    def spec(self) -> Spec:
-        return ()
-
-    def forward(self, x: Tensor, where: Where, state: Nothing | None = None) -> tuple[Tensor, Nothing | None]:
-        x = where.blank(x)
-        group = self.heads // self.kv_heads
-        query, key, value = self.queries(x), self.keys(x), where.blank(self.values(x))
-        key, value = (part.repeat_interleave(group, 2) if group > 1 else part for part in (key, value))
-        self.weights(lambda: self._weights(query, key, where))
-        y = self._attended(query, key, value, where)
-        y = y if self.convolution is None else y + self.convolution(value)
-        return self.merge(where.blank(y)), state
-
-    def _attended(self, query: Tensor, key: Tensor, value: Tensor, where: Where) -> Tensor:
-        """Rows that are longer than their landmarks by landmarks, the others as they are."""
+    def attended(self, query: Tensor, key: Tensor, value: Tensor, where: Where) -> Tensor:
+        """Rows that are longer than their landmarks by landmarks, the others exactly."""
+        self.weights(lambda: self.written_out(query, key, where))
         if not where.span.padded:
             form = self.exactly if where.shape[1] <= self.landmarks else self.by_landmarks
             return form(query, key, value, where.real)
@@ -89,8 +71,7 @@ class Nystrom(Headed[Nothing]):
 
     def exactly(self, query: Tensor, key: Tensor, value: Tensor, real: Tensor) -> Tensor:
         """Plain attention among the tokens of a row. [B, T, H, d] three times; real [B, T]"""
-        added = _veiled(self.veil.shown, query.dtype)
-        return attend(query, key, value, _seen(real), bias=added, scale=self.scale, dropout=self.drop)
+        return attend(query, key, value, _seen(real), scale=self.scale, dropout=self.drop)
 
     def by_landmarks(self, query: Tensor, key: Tensor, value: Tensor, real: Tensor) -> Tensor:
         """The equation from right to left, so that no matrix is larger than tokens by landmarks."""
@@ -106,24 +87,25 @@ class Nystrom(Headed[Nothing]):
         asked = (torch.einsum("blhd,bmhd->bhlm", some_queries, some_keys) * self.scale).softmax(-1)
         return some_queries, some_keys, self._inverse(asked)
 
+    def divisor(self, columns: Tensor) -> Tensor:
+        """c, of the column sums of A. [B, H, l] -> [B, H or 1, 1]"""
+        return columns.amax(-1 if self.coefficient == "head" else (-2, -1), keepdim=True)
+
     def _inverse(self, matrix: Tensor) -> Tensor:
-        column = matrix.sum(-2)  # [B, H, l]
-        over = {"head": (-1,), "row": (-2, -1), "batch": (-3, -2, -1)}[self.coefficient]
-        guess = matrix.mT / column.amax(over, keepdim=True)[..., None]
+        guess = matrix.mT / self.divisor(matrix.sum(-2))[..., None]
         one = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
         for _ in range(self.rounds):
             product = matrix @ guess
             guess = 0.25 * guess @ (13 * one - product @ (15 * one - product @ (7 * one - product)))
         return guess
 
-    def _weights(self, query: Tensor, key: Tensor, where: Where) -> Tensor:
-        """What each token takes of each, F A⁺ B: n² numbers, made only when somebody looks. Some are below 0."""
+    def written_out(self, query: Tensor, key: Tensor, where: Where) -> Tensor:
+        """What each token takes of each, F A⁺ B: n² numbers, made only for a look. Some are below 0."""
         made = []
         for row, real in enumerate(where.real):
             q, k, mask = query[row : row + 1], key[row : row + 1], real[None]
             if int(real.sum()) <= self.landmarks:
-                added = _veiled(None if self.veil.shown is None else self.veil.shown[row : row + 1], q.dtype)
-                made.append(written_out(q, k, k, _seen(mask), bias=added, scale=self.scale)[1])
+                made.append(written_out(q, k, k, _seen(mask), scale=self.scale)[1])
                 continue
             some_queries, some_keys, inverse = self._landmarks(q, k, mask)
             front = written_out(q, some_keys, some_keys, scale=self.scale)[1]
@@ -132,15 +114,8 @@ class Nystrom(Headed[Nothing]):
 
 
 def _seen(real: Tensor) -> Tensor | None:
-    """Everybody sees all tokens of the row. [B, 1, 1, T]"""
+    """Every token sees all tokens of the row. [B, 1, 1, T]"""
     return None if bool(real.all()) else real[:, None, None]
-
-
-def _veiled(shown: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """What hides keys: the lowest number there is is added to their scores. [B, 1, 1, T]"""
-    if shown is None:
-        return None
-    return torch.zeros_like(shown, dtype=dtype).masked_fill(~shown, torch.finfo(dtype).min)[:, None, None]
 
 
 def _parts(real: Tensor, landmarks: int, dtype: torch.dtype) -> Tensor:

@@ -1,4 +1,4 @@
-"""Performer: softmax attention by random features, in time and memory that grow with the length and no faster."""
+"""FAVOR+ attention of Performer (Choromanski et al. 2021): softmax attention by random features, in linear time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Memory: TypeAlias = "tuple[Cell, Cell]"
 
 
 class Performer(Headed[Memory]):
-    """Attention whose weights are products of features, so that keys and values are summed up once for all queries.
+    """Softmax attention approximated by random features, in time linear in the length.
 
         y_i = W_o Σ_j φ(q_i)·φ(k_j) v_j / Σ_j φ(q_i)·φ(k_j),   φ(x) = m^-1/2 exp( Ωx - |x|²/2 ),   j <= i
 

@@ -1,4 +1,4 @@
-"""Retention: attention without a softmax whose past fades at a fixed rate per head, so that it fits into a matrix."""
+"""Retention of RetNet (Sun et al. 2023): attention without softmax, with a fixed decay per head, as a recurrence."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ Memory: TypeAlias = "tuple[State, ...]"  # the matrices, and what the divisor re
 
 
 class Retention(RetentionBase[Memory]):
-    """Every token weighs those before it by how well they answer and how long ago they were, each head with a patience
-    of its own; all it needs of them is one matrix per head.
+    """Linear attention with a fixed exponential decay per head: its state is one matrix per head.
 
         y_i = W_o ( silu(W_g x_i) ⊙ norm( Σ_{j <= i} γ^(i-j) (q_i·k_j / √d) v_j ) )
             = W_o ( silu(W_g x_i) ⊙ norm( q_i S_i ) ),   S_i = γ S_{i-1} + k_iᵀ v_i / √d

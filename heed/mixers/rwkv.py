@@ -1,4 +1,4 @@
-"""RWKV: a mean of all values so far, weighted by their keys and by how long ago they were, as a recurrence."""
+"""Time mixing of RWKV-4 (Peng et al. 2023): a weighted mean of all values so far, with a decay per channel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Remembered: TypeAlias = "tuple[Cell, Cell, Cell]"  # the last token, both sums, 
 
 
 class Sums(NamedTuple):
-    """What is known of all tokens so far: exp(level) · above = Σ e^(k_j + ...) v_j, and the same `below` without v."""
+    """The state: exp(level) · above = Σ e^(k_j + ...) v_j, and the same `below` without v."""
 
     above: Tensor  # [B, D]
     below: Tensor
@@ -30,17 +30,17 @@ class Sums(NamedTuple):
 
 
 class Rwkv(Mixer[Remembered]):
-    """Time mixing of RWKV-4: in every channel a mean of all values, whose weights are exponentials of keys that fade
-    with the distance; the newest token has a weight of its own, and a gate lets through as much as it likes.
+    """Time mixing of RWKV-4: per channel a mean of all values so far, with weights that are exponentials of keys and
+    decay with the distance, times a gate.
 
         wkv_i = (Σ_{j<i} e^(-(i-1-j) e^w + k_j) v_j + e^(u + k_i) v_i) / (Σ_{j<i} e^(-(i-1-j) e^w + k_j) + e^(u + k_i))
         y_i = W_o (σ(r_i) ⊙ wkv_i),   r_i, k_i, v_i = W (μ ⊙ x_i + (1 - μ) ⊙ x_{i-1}) with a μ for each of them
 
     Peng et al. 2023. Costs O(n·d) time beside its projections and O(n·d) memory over n tokens, a step of decoding O(d).
     Remembers the last token, both sums and the largest exponent in them, by which they are divided. The whole sequence
-    is one walk of a kernel (`kernels/wkv_scan.py`) or a scan of pairs (`parts/recurrence/scan.py`), in which no exponent is above 0:
-    neither 20,000 tokens nor keys of any size overflow. First weights are the authors' for layer `layer` of `layers`:
-    deeper layers fade faster, and take more from the token itself.
+    is one walk of a kernel (`kernels/wkv_scan.py`) or a scan of pairs (`parts/recurrence/scan.py`), in which no
+    exponent is above 0: neither 20,000 tokens nor keys of any size overflow. First weights are the authors' for layer
+    `layer` of `layers`: deeper layers fade faster, and take more from the token itself.
     """
 
     class Config(RwkvConfig):

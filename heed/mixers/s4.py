@@ -1,4 +1,4 @@
-"""S4: a linear state space, the same at every step, so that it is a long convolution and a recurrence at once."""
+"""S4 and S4D (Gu et al. 2022): a linear time-invariant state space, at once a long convolution and a recurrence."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ Form: TypeAlias = Literal["zoh", "bilinear"]
 
 
 class S4(Mixer[Cell]):
-    """A diagonal state space in every channel: `state` numbers that turn and fade, each at a rate of its own.
+    """A diagonal linear state space in every channel, run as a convolution within chunks and as a recurrence between
+    them.
 
         h_i = Ā ⊙ h_{i-1} + B̄ x_i,   s_i = 2 Re(C·h_i) + D x_i,   y_i = W_o act(s_i)
         "zoh":  Ā = exp(ΔA),  B̄ = (Ā - 1) / A        "bilinear":  Ā = (1 + ΔA/2) / (1 - ΔA/2),  B̄ = Δ / (1 - ΔA/2)

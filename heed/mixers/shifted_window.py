@@ -1,4 +1,4 @@
-"""Attention within the windows of a plane, which every second layer shifts: cost in proportion to the image."""
+"""Shifted-window attention of Swin (Liu et al. 2021): windows of an image, shifted in every second layer."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ Nothing: TypeAlias = "tuple[()]"
 
 
 class ShiftedWindow(Headed[Nothing]):
-    """Every token of a plane asks the tokens of its own window.
+    """Attention of the cells of an image within windows, which may be shifted.
 
         y_i = W_o Σ_j softmax_j( q_i·k_j / √d + B[row_i - row_j, column_i - column_j] ) v_j,   j in the window of i
 
     Liu et al. 2021. The windows tile the plane from its corner; `shift` moves them down and right by so much, and the
     strips that this leaves at the border are windows of their own. A window that does not fit the plane is as large as
     its shorter side, and is not shifted. Cells beyond the lower and right border, which fill the last windows up, are
-    zeros that are seen. The position of a token is its cell, counted row by row; cells without a token are seen by
-    nobody. Costs O(n·w²·d) time over n tokens; looks ahead, so it remembers nothing.
+    zeros that are seen. The position of a token is its cell, counted row by row; cells without a token are
+    masked. Costs O(n·w²·d) time over n tokens; looks ahead, so it remembers nothing.
     """
 
     class Config(HeadedConfig):
@@ -89,7 +89,7 @@ class ShiftedWindow(Headed[Nothing]):
 
 @dataclass(frozen=True)
 class Tiles:
-    """How a plane is cut into windows."""
+    """How an image's plane is cut into windows."""
 
     height: int
     width: int
@@ -134,7 +134,7 @@ class Tiles:
         return plane[:, : self.height, : self.width].flatten(1, 2)
 
     def sight(self, rows: int, present: Tensor | None, device: torch.device) -> Tensor | None:
-        """Who sees whom in a window: those of one part, if they are there. [B·windows, 1, w², w²], None = everybody"""
+        """The mask of a window: cells of one part that are there. [B·windows, 1, w², w²], None: no mask"""
         parts = _parts(self, device).repeat(rows, 1, 1, 1) if self.shift else None
         if present is None:
             return parts

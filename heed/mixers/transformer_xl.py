@@ -1,4 +1,4 @@
-"""Attention with segment-level recurrence: a segment also sees the hidden states of the tokens before it."""
+"""Attention of Transformer-XL (Dai et al. 2019): segment-level recurrence over hidden states, relative positions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Begins: TypeAlias = Literal["empty", "zeros", "learned"]
 
 
 class TransformerXLAttention(Mixer[Log]):
-    """A token looks at its own segment and at `memory` tokens before that segment, by relative positions.
+    """Causal attention to the own segment and to `memory` tokens before it, with relative positions.
 
         y_i = W_o Σ_j softmax_j( ( (q_i + u)·k_j + (q_i + v)·W_r R(i - j) ) / √d ) v_j,   b - memory <= j <= i
         q = W_q x,   k_j, v_j = (W_k, W_v) x_j of the own segment,   (W_k, W_v) SG(x_j) of tokens before its begin b
@@ -202,7 +202,7 @@ class TransformerXLAttention(Mixer[Log]):
 
 
 class Held(NamedTuple):
-    """What a call looks at, by segments."""
+    """What a call attends to, by segments."""
 
     rows: Recalled
     live: Tensor  # [B, N, D] inputs

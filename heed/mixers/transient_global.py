@@ -1,4 +1,4 @@
-"""Transient-global attention: a window that slides along the text, and summaries of its blocks made on the spot."""
+"""Transient-global attention of LongT5 (Guo et al. 2022): a sliding window and a summary token per block."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Distances(Buckets):
 
 
 class TransientGlobal(Headed[Nothing]):
-    """Every token sees its neighbours and, in the same softmax, one summary of every block of tokens.
+    """Sliding-window attention and, in the same softmax, attention to one summary of every block of tokens.
 
         y_i = W_o ( Σ_j a_ij v_j + Σ_b a_ib v_b ),   a_ij ∝ exp(q_i·k_j / √d + B[j - i]),
         a_ib ∝ exp(q_i·k_b / √d + B'[b - block of i]),   all of i together one,   |i - j| <= r

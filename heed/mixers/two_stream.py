@@ -1,4 +1,4 @@
-"""Two-stream attention: one stream knows the tokens, the other asks which token stands at a place (XLNet)."""
+"""Two-stream attention of XLNet (Yang et al. 2019): a content stream, and a query stream blind to its own token."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ ITSELF = Window(back=0)
 
 
 class TwoStream(Headed[Log]):
-    """Tokens are revealed in any order: the content stream x sees what was revealed up to itself, and the query stream
-    g, which does not know its own token, what was revealed before it. Both read the same keys with the same weights.
+    """Attention in any factorisation order: the content stream x sees tokens revealed up to itself, the query stream g
+    those revealed before it, with the same weights.
 
         x_i ← W_o Σ_j softmax_j( s_ij ) v_j, q = W_q x,   j revealed up to i      (a call of the mixer)
         g_i ← W_o Σ_j softmax_j( s_ij ) v_j, q = W_q g,   j revealed before i     (`ask`)
@@ -47,7 +47,7 @@ class TwoStream(Headed[Log]):
         bias: Flag = False
         mask: AnyMask = Causal()
         position: Relative.Config = Relative.Config(both_ways=True)
-        segments: Flag = False  # whether scores tell tokens of the same segment from those of others
+        segments: Flag = False  # whether scores have a term for the same and for other segments
 
         @model_validator(mode="after")
         def _one_scale(self) -> Self:
@@ -93,7 +93,7 @@ class TwoStream(Headed[Log]):
         return self.known(x, where, seen), state
 
     def entries(self, x: Tensor, where: Where) -> tuple[Tensor, ...]:
-        """What both streams look at: the keys, the values and, if they are told apart, the segments of these tokens."""
+        """What both streams look at: the keys, the values and, if they count, the segments of these tokens."""
         x = where.blank(x)
         pair = self.keys(x), self.values(x)
         return pair if self.segment is None else (*pair, where.blank(segments(where)).to(x.dtype))
@@ -148,7 +148,7 @@ class TwoStream(Headed[Log]):
 
 
 def segments(where: Where) -> Tensor:
-    """Which segment each token is of; 0 where nobody says. [B, T]"""
+    """Which segment each token is of; 0 if none is given. [B, T]"""
     given = where.given.segment
     if given is None:
         return torch.zeros_like(where.order)

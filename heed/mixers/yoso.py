@@ -1,9 +1,9 @@
-"""YOSO: attention by chance. How often two vectors fall into the same bucket is how much they attend."""
+"""YOSO attention (Zeng et al. 2021): attention weights are hash collisions, sampled by Bernoulli trials."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 import torch.nn.functional as F
@@ -12,19 +12,15 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..core.config import Seed, Size
-from ..core.contract import MixerConfig, Reach, Where
-from ..core.spec import Spec
-from ..parts.attention.multihead import Headed, HeadedConfig
-from ..parts.convolution.value_convolution import Beside, Kernel
+from ..core.contract import MixerConfig, Where
+from ..parts.convolution.value_convolution import Convolved, ConvolvedConfig
 from ..parts.layers.norms import RMSNorm
-from ..parts.veil import Veil
 
-Nothing: TypeAlias = "tuple[()]"
 LONGEST = 20  # bits of a hash that is drawn: a million buckets
 TOGETHER = 8  # channels of a value whose products are held at once
 
 
-class Yoso(Headed[Nothing]):
+class Yoso(Convolved):
     """Weights are the chance that a query and a key fall on the same side of τ random planes, and are never normed.
 
         y_i = W_o ( u_i / |u_i| + w * v ),   u_i = Σ_j ( 1 - acos(q̂_i·k̂_j) / π )^τ v_j
@@ -36,17 +32,16 @@ class Yoso(Headed[Nothing]):
     expectation, in O(n·hashes·τ·d) time (O(n·hashes·d²) for the gradient) and O(n·(d + hashes) + 2^τ·d) memory. Planes
     are drawn from `seed`, and while training anew for each call.
 
-    The slope of a weight is infinite where q̂ = k̂; like the paper, both forms take its lower bound τ/2 · weight for it.
+    The gradient of a weight is infinite where q̂ = k̂; like the paper, both forms take its lower bound τ/2 · weight.
     The gradient of the estimate is estimated with the same buckets. Looks ahead, so it remembers nothing.
     """
 
-    class Config(HeadedConfig):
+    class Config(ConvolvedConfig):
         paper: ClassVar[str] = "Zeng et al. 2021, You Only Sample (Almost) Once, arXiv 2111.09714"
 
         kind: Literal["yoso"] = "yoso"
         bits: Size = 9  # τ, of a hash
         hashes: Size | None = None  # None: the expectation
-        kernel: Kernel = 0  # of the convolution; 0: there is none
         seed: Seed = 0  # of the planes
 
         @model_validator(mode="after")
@@ -70,30 +65,18 @@ class Yoso(Headed[Nothing]):
     def __init__(self, config: Config, width: int) -> None:
         super().__init__(config, width)
         self.bits, self.hashes = config.bits, config.hashes
-        self.reach, self.veil = Reach(None, None), Veil()  # the veil hides values from the convolution
-        self.convolution = Beside.some(self.heads, config.kernel)
         draw = torch.Generator().manual_seed(config.seed)
         shape = (config.hashes or 0, self.heads, self.head_size, config.bits)
         planes = torch.randn(shape, generator=draw, dtype=torch.float64, device="cpu").to(self.out.weight.dtype)
         self.register_buffer("planes", planes, persistent=False)  # the seed is enough to have them again
         self.planes: Tensor
 
-    def spec(self) -> Spec:
-        return ()
-
-    def forward(self, x: Tensor, where: Where, state: Nothing | None = None) -> tuple[Tensor, Nothing | None]:
-        x = where.blank(x)
-        group = self.heads // self.kv_heads
-        query, key, value = self.queries(x), self.keys(x), where.blank(self.values(x))
-        key, value = (part.repeat_interleave(group, 2) if group > 1 else part for part in (key, value))
+    def attended(self, query: Tensor, key: Tensor, value: Tensor, where: Where) -> Tensor:
+        """u / |u|, as it is written or estimated."""
         query, key = F.normalize(query, dim=-1), F.normalize(key, dim=-1)
         self.weights(lambda: _chances(query, key, self.bits).masked_fill(~where.real[:, None, None], 0.0))
         form = self.expected if self.hashes is None else self.drawn
-        y = F.normalize(form(query, key, value), dim=-1)
-        if self.convolution is not None:
-            shown = self.veil.shown
-            y = y + self.convolution(value if shown is None else value * shown[..., None, None])
-        return self.merge(where.blank(y)), state
+        return F.normalize(form(query, key, value), dim=-1)
 
     def expected(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """u as it is written. Vectors of length one, values that are zero at padding. [B, T, H, d] three times"""
@@ -140,13 +123,13 @@ class _Expected(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         query, key, value, chance = ctx.saved_tensors
-        steep = torch.einsum("bthe,bnhe->bhtn", slope, value) * chance * (ctx.bits / 2)
+        steep = torch.einsum("bthe,bnhe->bhtn", gradient, value) * chance * (ctx.bits / 2)
         return (
             torch.einsum("bhtn,bnhd->bthd", steep, key),
             torch.einsum("bhtn,bthd->bnhd", steep, query),
-            torch.einsum("bhtn,bthe->bnhe", chance, slope),
+            torch.einsum("bhtn,bthe->bnhe", chance, gradient),
             None,
         )
 
@@ -167,17 +150,17 @@ class _Drawn(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, query_codes, key_codes = ctx.saved_tensors
-        slopes = [torch.zeros_like(part) for part in (query, key, value)]
+        gradients = [torch.zeros_like(part) for part in (query, key, value)]
         for asked, told in zip(query_codes, key_codes, strict=True):
-            slopes[2] += _collected(asked, told, slope, ctx.buckets)
-            for up, down in zip(torch.split(slope, TOGETHER, -1), torch.split(value, TOGETHER, -1), strict=True):
-                slopes[0] += _crossed(told, asked, down, key, up, ctx.buckets)
-                slopes[1] += _crossed(asked, told, up, query, down, ctx.buckets)
+            gradients[2] += _collected(asked, told, gradient, ctx.buckets)
+            for up, down in zip(torch.split(gradient, TOGETHER, -1), torch.split(value, TOGETHER, -1), strict=True):
+                gradients[0] += _crossed(told, asked, down, key, up, ctx.buckets)
+                gradients[1] += _crossed(asked, told, up, query, down, ctx.buckets)
         steep = ctx.bits / 2
-        query_slope, key_slope, value_slope = (part / len(query_codes) for part in slopes)
-        return steep * query_slope, steep * key_slope, value_slope, None, None, None
+        query_gradient, key_gradient, value_gradient = (part / len(query_codes) for part in gradients)
+        return steep * query_gradient, steep * key_gradient, value_gradient, None, None, None
 
 
 def _crossed(given: Tensor, taken_from: Tensor, one: Tensor, other: Tensor, asked: Tensor, buckets: int) -> Tensor:

@@ -1,8 +1,8 @@
-"""Blocks, stacks and the three shapes (encoder, decoder, encoder-decoder), and one file per architecture.
+"""Models: blocks, stacks, encoder, decoder and encoder-decoder, and one file per architecture.
 
-`MODELS` is the table of shapes over tokens, `MULTIMODAL` that of models of images and sounds; `ARCHITECTURES` is the table
-of plans that give the configuration of a shape from a few numbers. A shape or a plan may stand in the place of a model
-in a recipe. What is not asked for is not imported.
+`MODELS` is the table of shapes over tokens, `MULTIMODAL` that of models of images and audio; `ARCHITECTURES` is the
+table of plans that give the configuration of a shape from a few numbers. A shape or a plan may stand in the place of a
+model in a recipe. A class is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..core.tables import Table, later
 from .architectures.transformer import transformer as transformer  # not later: a module is called so, too
 from .plan import Plan as Plan
 from .plan import Shape as Shape
-from .variants.unlimiformer import unlimited as unlimited
+from .variants.unlimiformer import unlimiformer as unlimiformer
 
 MODELS: Table[type[Shape]] = Table(
     __name__,
@@ -23,18 +23,19 @@ MODELS: Table[type[Shape]] = Table(
         "encoder": "encoder:Encoder.Config",
         "decoder": "decoder:Decoder.Config",
         "seq2seq": "seq2seq:Seq2seq.Config",
-        "overlapped": "variants.overlapped:Overlapped.Config",
+        "sled_encoder": "variants.sled:SledEncoder.Config",
         "rmt": "variants.rmt:RMT.Config",
         "adaptive_decoder": "variants.adaptive:AdaptiveDecoder.Config",
         "xlnet": "variants.xlnet:XLNet.Config",
-        "xlnet_reader": "variants.xlnet:XLNetReader.Config",
-        "deep": "variants.deep:Deep.Config",
+        "xlnet_encoder": "variants.xlnet:XLNetEncoder.Config",
+        "deep": "variants.deep:DeepDecoder.Config",
         "retro": "variants.retro:Retro.Config",
         "funnel": "variants.funnel:Funnel.Config",
         "elmo": "variants.elmo:Elmo.Config",
-        "elmo_reader": "variants.elmo:ElmoReader.Config",
+        "elmo_encoder": "variants.elmo:ElmoEncoder.Config",
         "yoco": "variants.yoco:Yoco.Config",
     },
+    renamed={"overlapped": "sled_encoder", "xlnet_reader": "xlnet_encoder", "elmo_reader": "elmo_encoder"},
 )
 MULTIMODAL: Table[type[Shape]] = Table(
     __name__,
@@ -52,10 +53,12 @@ ENCODERS_OF_CLIP: Table[type[Shape]] = Table(  # one of two, as some checkpoints
 ARCHITECTURES: Table[type[Plan]] = Table(
     __name__,
     {
-        "transformer_decoder": "architectures.decoder_only:TransformerDecoder",
+        "transformer_decoder": "architectures.transformer_decoder:TransformerDecoder",
         "transformer": "architectures.transformer:Transformer",
         "transformer_xl": "architectures.transformer_xl:TransformerXL",
         "bert": "architectures.bert:Bert",
+        "gpt2": "architectures.gpt2:GPT2",
+        "t5": "architectures.t5:T5",
         "deepnet": "architectures.deepnet:DeepNet",
         "deepnet_decoder": "architectures.deepnet:DeepNetDecoder",
         "residual_transformer": "architectures.deepnet:ResiDualTransformer",
@@ -63,7 +66,7 @@ ARCHITECTURES: Table[type[Plan]] = Table(
         "flash": "architectures.flash:Flash",
         "rwkv": "architectures.rwkv:RWKV",
         "mamba": "architectures.mamba:MambaDecoder",
-        "lite_transformer": "architectures.lite:LiteTransformer",
+        "lite_transformer": "architectures.lite_transformer:LiteTransformer",
         "crate": "architectures.crate:Crate",
     },
 )
@@ -73,16 +76,18 @@ AnyPlan: TypeAlias = Annotated[Plan, OneOf(lambda: MODELS + ARCHITECTURES)]
 if TYPE_CHECKING:
     from .architectures.bert import Bert as Bert
     from .architectures.crate import Crate as Crate
-    from .architectures.decoder_only import TransformerDecoder as TransformerDecoder
     from .architectures.deepnet import DeepNet as DeepNet
     from .architectures.deepnet import DeepNetDecoder as DeepNetDecoder
     from .architectures.deepnet import ResiDualTransformer as ResiDualTransformer
     from .architectures.flash import Flash as Flash
-    from .architectures.lite import LiteTransformer as LiteTransformer
+    from .architectures.gpt2 import GPT2 as GPT2
+    from .architectures.lite_transformer import LiteTransformer as LiteTransformer
     from .architectures.mamba import MambaDecoder as MambaDecoder
     from .architectures.retnet import RetNet as RetNet
     from .architectures.rwkv import RWKV as RWKV
+    from .architectures.t5 import T5 as T5
     from .architectures.transformer import Transformer as Transformer
+    from .architectures.transformer_decoder import TransformerDecoder as TransformerDecoder
     from .architectures.transformer_xl import TransformerXL as TransformerXL
     from .block import Block as Block
     from .decoder import Decoder as Decoder
@@ -98,15 +103,15 @@ if TYPE_CHECKING:
     from .seq2seq import Seq2seq as Seq2seq
     from .stack import Stack as Stack
     from .variants.adaptive import AdaptiveDecoder as AdaptiveDecoder
-    from .variants.deep import Deep as Deep
+    from .variants.deep import DeepDecoder as DeepDecoder
     from .variants.elmo import Elmo as Elmo
-    from .variants.elmo import ElmoReader as ElmoReader
+    from .variants.elmo import ElmoEncoder as ElmoEncoder
     from .variants.funnel import Funnel as Funnel
-    from .variants.overlapped import Overlapped as Overlapped
     from .variants.retro import Retro as Retro
     from .variants.rmt import RMT as RMT
+    from .variants.sled import SledEncoder as SledEncoder
     from .variants.xlnet import XLNet as XLNet
-    from .variants.xlnet import XLNetReader as XLNetReader
+    from .variants.xlnet import XLNetEncoder as XLNetEncoder
     from .variants.yoco import Yoco as Yoco
 else:
     __getattr__, __dir__ = later(
@@ -114,10 +119,15 @@ else:
         {"Block": "block", "Stack": "stack", **dict.fromkeys(("AnyModel", "Embedded", "familiar"), "embedded")},
         *(MODELS, MULTIMODAL, ENCODERS_OF_CLIP, ARCHITECTURES),
         renamed={
+            "Deep": "DeepDecoder",
+            "ElmoReader": "ElmoEncoder",
             "Listener": "AudioEncoder",
+            "Overlapped": "SledEncoder",
             "TextTower": "ClipTextEncoder",
             "Towers": "ClipModel",
             "Viewer": "VisionEncoder",
+            "XLNetReader": "XLNetEncoder",
+            "unlimited": "unlimiformer",
         },
     )
 

@@ -14,12 +14,11 @@ from ..parts.inputs.tokens import Embeddings, Narrow, TokenEmbeddings, embedding
 from ..parts.layers.norms import AnyNorm
 from ..parts.positions import AnyAdded
 from .block import States
-from .drafts import Drafted
 from .plan import Shape, agreed
 from .stack import Stack
 
 
-class Backbone(Drafted, Mixer[States]):
+class Backbone(Mixer[States]):
     """Embeddings and a stack. From bare embeddings on (`mix`) it is a Mixer like any other: the laws are run on that."""
 
     embeddings: Embeddings

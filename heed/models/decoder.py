@@ -1,25 +1,22 @@
-"""Decoder: tokens to scores of the next token; with a cross-attention, the second half of an encoder-decoder."""
+"""Decoder: tokens to logits of the next token; with a cross-attention, the second half of an encoder-decoder."""
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
 from ..core.config import Flag, Positive
 from ..core.contract import Where
 from ..core.errors import ConfigError
-from ..core.interfaces import Stepper, Steps, Writes
-from ..core.state import State
+from ..core.interfaces import LanguageModel
 from ..parts.outputs.heads import LMHead
 from .backbone import TokenBackbone
 from .block import States
-from .stepping import Script, stepper
 
 
-class Decoder(TokenBackbone, Writes, Steps):
-    """A trunk with a head: scores over the vocabulary for the token after each token."""
+class Decoder(TokenBackbone, LanguageModel):
+    """A backbone with a head: logits over the vocabulary for the token after each token."""
 
     class Config(TokenBackbone.Config):
         kind: Literal["decoder"] = "decoder"
@@ -49,25 +46,29 @@ class Decoder(TokenBackbone, Writes, Steps):
                 )
             self.head.weight = self.embeddings.table.weight
 
-    def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Linear]:
-        stream, _ = super().mix(self.embeddings.embed(tokens, where), where)
-        return stream if self.narrow is None else self.narrow(stream), self.head
+    def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
+        hidden, state = self.hidden_states(x, where, state)
+        return self.head(hidden), state
 
-    def after(self, tokens: Tensor, where: Where, state: State, last: Tensor) -> tuple[Tensor, State | None]:
-        rows = torch.arange(len(last), device=last.device)
-        if type(self).mix is not Decoder.mix:  # whose scores are more than a head's
-            scores, kept = self(tokens, where, cast(States, state))
-            return scores[rows, last], kept
-        stream, kept = super().mix(self.embeddings.embed(tokens, where), where, cast(States, state))
-        wanted = stream[rows, last]
-        return self.head(wanted if self.narrow is None else self.narrow(wanted)), kept
+    def hidden_states(self, tokens: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
+        return self.hidden(self.embeddings.embed(tokens, where), where, state)
+
+    def hidden(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
+        """The hidden states that the head reads, from bare embeddings on."""
+        stream, state = super().mix(x, where, state)
+        return self.narrowed(stream), state
+
+    def narrowed(self, stream: Tensor) -> Tensor:
+        """The stream as wide as the head reads it."""
+        return stream if self.narrow is None else self.narrow(stream)
+
+    def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
+        hidden, state = self.hidden(x, where, state)
+        return self.head(hidden), state
 
     @property
-    def practised(self) -> bool:
-        return self.drafts.holds(Script)
-
-    def stepper(self, state: State) -> Stepper | None:
-        return stepper(self, state) if type(self) is Decoder else None
+    def lm_head(self) -> nn.Module:
+        return self.head
 
     @property
     def longest(self) -> int | None:
@@ -76,10 +77,6 @@ class Decoder(TokenBackbone, Writes, Steps):
     @property
     def vocabulary(self) -> int:
         return self.config.tokens
-
-    def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        stream, state = super().mix(x, where, state)
-        return self.head(stream if self.narrow is None else self.narrow(stream)), state
 
 
 def _head(config: Decoder.Config, width: int) -> nn.Linear:

@@ -16,7 +16,7 @@ from .backbone import TokenBackbone
 
 
 class Encoder(TokenBackbone, Encodes, Asked):
-    """A trunk that looks both ways. Its output is the memory that a decoder's cross-attention looks at."""
+    """A backbone that looks both ways. A decoder's cross-attention looks at its output."""
 
     class Config(TokenBackbone.Config):
         kind: Literal["encoder"] = "encoder"

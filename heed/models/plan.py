@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any
+
+from pydantic import model_validator
 
 from ..core.config import Config
 from ..core.contract import Mixer
@@ -31,3 +34,20 @@ def agreed(named: int | None, vocabulary: int) -> int:
     if named not in (None, vocabulary):
         raise ConfigError(f"the model names a vocabulary of {named}, the tokenizer has {vocabulary}; leave it out")
     return vocabulary
+
+
+def published(**sizes: Mapping[str, int]) -> Any:
+    """A validator of a Plan: its `size` names the numbers of a published model, which need not be given, too."""
+
+    def filled(cls: type[Plan], value: Any) -> Any:
+        numbers = sizes.get(str(value.get("size"))) if isinstance(value, dict) else None
+        if numbers is None:
+            return value
+        for name, number in numbers.items():
+            if value.get(name, number) != number:
+                raise ValueError(
+                    f"size {value['size']!r} has {name} = {number}, not {value[name]}; leave size or {name} out"
+                )
+        return {**value, **numbers}
+
+    return model_validator(mode="before")(classmethod(filled))  # type: ignore[arg-type]  # as its decorator is used

@@ -1,4 +1,4 @@
-"""Encoder-decoder: one sequence is read, another one is written."""
+"""Encoder-decoder: one sequence is encoded, another one is generated."""
 
 from __future__ import annotations
 
@@ -9,26 +9,34 @@ from torch import Tensor, nn
 
 from ..core.config import Flag, OneOf
 from ..core.contract import NOTHING, Given, Mixer, Where
-from ..core.interfaces import Encodes, Stepper, Steps, Writes
+from ..core.interfaces import Encodes, LanguageModel
 from ..core.spec import Spec
-from ..core.state import Seen, State
+from ..core.state import Seen
+from ..core.tables import Table
 from .block import States
 from .decoder import Decoder
 from .encoder import Encoder
 from .multimodal.audio import AudioEncoder
 from .plan import Shape
-from .variants.overlapped import Overlapped
 
-ENCODERS: tuple[type[Shape], ...] = (Encoder.Config, Overlapped.Config, AudioEncoder.Config)
+ENCODERS: Table[type[Shape]] = Table(
+    "heed.models",
+    {
+        "encoder": "encoder:Encoder.Config",
+        "sled_encoder": "variants.sled:SledEncoder.Config",
+        "audio": "multimodal.audio:AudioEncoder.Config",
+    },
+    renamed={"overlapped": "sled_encoder", "listener": "audio"},
+)
 AnyEncoder: TypeAlias = Annotated[Encoder.Config | AudioEncoder.Config, OneOf(lambda: ENCODERS)]
 
 
-class Seq2seq(Mixer[States], Encodes, Writes, Steps):
+class Seq2seq(Mixer[States], Encodes, LanguageModel):
     """A Mixer over target tokens that is given the encoded source.
 
-    memory = model.encode(source, where_source)
-    scores, _ = model(target, where.give(encoder_output=memory))                     # training: the whole target
-    state = model.start(rows, Given(encoder_output=memory))                          # decoding: the source is projected once
+    output = model.encode(source, where_source)
+    logits, _ = model(target, where.give(encoder_output=output))                     # training: the whole target
+    state = model.start(rows, Given(encoder_output=output))                          # decoding: the source is projected once
     """
 
     class Config(Shape):
@@ -83,18 +91,12 @@ class Seq2seq(Mixer[States], Encodes, Writes, Steps):
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         return self.decoder(x, where, state)
 
-    def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Module]:
-        return self.decoder.apart(tokens, where)
-
-    def after(self, tokens: Tensor, where: Where, state: State, last: Tensor) -> tuple[Tensor, State | None]:
-        return self.decoder.after(tokens, where, state, last)
+    def hidden_states(self, tokens: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
+        return self.decoder.hidden_states(tokens, where, state)
 
     @property
-    def practised(self) -> bool:
-        return self.decoder.practised
-
-    def stepper(self, state: State) -> Stepper | None:
-        return self.decoder.stepper(state)
+    def lm_head(self) -> nn.Module:
+        return self.decoder.lm_head
 
     @property
     def longest(self) -> int | None:

@@ -20,12 +20,9 @@ from ..parts.positions.base import Relates
 from ..parts.residual.wiring import AnyWiring, PreNorm
 from .block import Block, States, present
 from .convolved import Convolved
-from .drafts import Drafted
-from .packed import packed, packs
-from .passing import passed
 
 
-class Stack(Drafted, Mixer[States]):
+class Stack(Mixer[States]):
     """Blocks in order; its state is the tuple of theirs."""
 
     class Config(Tree):
@@ -67,6 +64,7 @@ class Stack(Drafted, Mixer[States]):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        self.width = config.width
         self.ends = config.wiring.ends(config.width, config.norm)
         self.blocks = nn.ModuleList(_block(config, block) for block in range(config.blocks))
         self.order = config.order or tuple(range(config.depth))
@@ -82,12 +80,6 @@ class Stack(Drafted, Mixer[States]):
         return tuple(block.start(rows, given) for block in self.layers)
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        if type(self) is Stack:
-            done = passed(self, x, where, state)
-            if done is not None:
-                return done
-            if state is None and packs(self, where):
-                return packed(self, x, where), None
         x = self.ends.enter(x)
         after: list[State | None] = []
         for block, before in zip(self.layers, (None,) * len(self.order) if state is None else state, strict=True):

@@ -1,77 +1,59 @@
-"""A model in use: text in, text out. What it can do besides is a matter of its task."""
+"""What every pipeline is: a model in use behind verbs, and the predictions and responses that it gives."""
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from math import exp
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.config import Config, Size, Text
-from ..core.contract import Given
+from ..core.contract import Mixer, Where
 from ..core.errors import InputError
-from ..core.interfaces import Writes
-from ..data.base import Examples
-from ..decode import (
-    AnyStrategy,
-    Beam,
-    Begin,
-    Constraint,
-    Generated,
-    Greedy,
-    Never,
-    Sample,
-    Stop,
-    Token,
-    Why,
-    generate,
-    stream,
-)
-from ..parts.outputs.heads import Pool
-from ..tasks.base import AnyModel, Corpus, Item, Task
-from ..tasks.feed import bucketed
+from ..core.stamps import Span
 
 if TYPE_CHECKING:
-    from ..text import Tokenizer
+    from ..parts.outputs.heads import Pool
+    from .text import GenerationConfig
 
-TOGETHER = 64  # prompts that are answered in one batch
-BUDGET = 4096  # tokens that are scored in one batch
+V = TypeVar("V")
 
-T = TypeVar("T")
-
-Scores: TypeAlias = "dict[str, float | str]"
+AnyModel: TypeAlias = "Mixer[Any]"
+Ids: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"
 Message: TypeAlias = Mapping[str, Any]  # role and content
-Notify: TypeAlias = Callable[[int, int], None]  # so many are done, of so many
-
-
-class GenerationConfig(Config):
-    """How answers are to be written."""
-
-    how: AnyStrategy = Greedy()
-    limit: Size | None = None  # tokens of an answer; None: what the task finds enough
-    stop: tuple[Text, ...] = ()  # an answer ends before the first of these
-    prefix: Text = ""  # every answer begins so
+Problem: TypeAlias = Literal["single_label_classification", "multi_label_classification", "regression"]  # a config's
 
 
 @dataclass(frozen=True)
-class Completion:
-    """One answer: its text, the log-probability of its tokens, how many there are, and why it ended."""
+class Padded:
+    """Sequences side by side, padded at their ends."""
 
-    text: str
-    score: float
-    tokens: int
-    why: Why
+    tokens: Tensor  # [B, T]
+    where: Where
 
+    @classmethod
+    def of(cls, rows: Sequence[Ids], fill: int = 0) -> Self:
+        lengths = [len(row) for row in rows]
+        width = max(lengths)
+        tokens = np.full((len(rows), width), fill, dtype=np.int64)
+        for row, ids in enumerate(rows):
+            tokens[row, : len(ids)] = ids
+        if min(lengths) == width:
+            return cls(torch.from_numpy(tokens), Where.run(len(rows), width))
+        where = Where.ragged(lengths)
+        where.known(Span(0, width - 1, run=True, padded=True))
+        return cls(torch.from_numpy(tokens), where)
 
-def room(model: AnyModel) -> int:
-    """How many tokens a model can place."""
-    return model.longest or sys.maxsize if isinstance(model, Writes) else sys.maxsize
+    def to(self, device: torch.device) -> Self:
+        if self.tokens.device == device:
+            return self
+        where = Where(self.where.order.to(device), self.where.position.to(device))
+        where.known(self.where.span)
+        return type(self)(self.tokens.to(device), where)
 
 
 @dataclass(frozen=True)
@@ -84,10 +66,34 @@ class Response:
 
 @dataclass(frozen=True)
 class Prediction:
-    """One of several answers to choose from, and how likely it is; of a regression, `p` is the number itself."""
+    """One of several labels to choose from, and its probability."""
 
     label: str
-    p: float
+    probability: float
+
+    @property
+    def p(self) -> float:
+        """The probability, for short."""
+        return self.probability
+
+    def told(self) -> str:
+        """For people: in percent."""
+        return f"{self.probability:6.1%}"
+
+    def data(self) -> dict[str, str | float]:
+        """For machines."""
+        return {"label": self.label, "p": self.probability}
+
+
+@dataclass(frozen=True)
+class Regression(Prediction):
+    """What a regression says: `probability` is the value itself, not how likely it is."""
+
+    def told(self) -> str:
+        return f"{self.probability:.4f}"
+
+    def data(self) -> dict[str, str | float]:
+        return {"label": self.label, "value": self.probability}
 
 
 class Pipeline(ABC):
@@ -100,32 +106,32 @@ class Pipeline(ABC):
     def what(self) -> str:
         """What it is, in words."""
 
-    def generate(self, text: str = "", ask: GenerationConfig | None = None) -> str:
-        """What the model writes after this text."""
+    def generate(self, text: str = "", config: GenerationConfig | None = None) -> str:
+        """What the model generates after this prompt."""
         raise self._cannot("generate")
 
-    def chat(self, messages: Sequence[Message], ask: GenerationConfig | None = None) -> str:
+    def chat(self, messages: Sequence[Message], config: GenerationConfig | None = None) -> str:
         """What the model says next in a conversation: [{"role": "user", "content": "..."}, ...]."""
         raise self._cannot("chat")
 
-    def translate(self, texts: Sequence[str], ask: GenerationConfig | None = None) -> list[str]:
+    def translate(self, texts: Sequence[str], config: GenerationConfig | None = None) -> list[str]:
         """The best target for each source."""
         raise self._cannot("translate")
 
     def embed(self, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
-        """One vector per text: [texts, channels]."""
+        """One embedding per text: [texts, channels]."""
         raise self._cannot("embed")
 
     def fill(self, text: str, best: int = 5) -> list[list[Prediction]]:
-        """For each mask in the text: the likeliest tokens."""
+        """For each mask in the text: the most probable tokens."""
         raise self._cannot("fill")
 
     def classify(self, given: Sequence[str | tuple[str, str]], labels: Sequence[str] = ()) -> list[list[Prediction]]:
-        """For each text, pair of texts or path of an image: all classes, the likeliest first."""
+        """For each text, pair of texts or path of an image: all classes, the most probable first."""
         raise self._cannot("classify")
 
     def tag(self, texts: Sequence[str]) -> list[list[tuple[str, Prediction]]]:
-        """For each text: its tokens, each with its likeliest class."""
+        """For each text: its tokens, each with its most probable class."""
         raise self._cannot("tag")
 
     def transcribe(self, sound: Path | str, *, language: str | None = None) -> str:
@@ -140,148 +146,36 @@ class Pipeline(ABC):
         return InputError(f"this model cannot {verb}: it is {self.what}")
 
 
-class TextGeneration(Pipeline):
-    """A model with its tokenizer and its task, which writes answers."""
+def predictions(logits: Tensor, labels: Sequence[str], problem: Problem | None = None) -> list[Prediction]:
+    """Every class with its probability, the most probable first; of a regression every value, as it is. [classes]
 
-    @property
-    def together(self) -> int:
-        """How many texts are answered in one batch."""
-        return TOGETHER
-
-    @property
-    def ends(self) -> Collection[int]:
-        """Tokens that end an answer."""
-        return (self.tokenizer.need("end"),)
-
-    @property
-    def allow(self) -> Constraint | None:
-        """Which tokens may come next; None = all."""
-        return self.spoken()
-
-    def spoken(self, never: Collection[int] = ()) -> Constraint | None:
-        """What may be written: a model may score more tokens than its tokenizer has, for the sake of round sizes."""
-        size = self.tokenizer.size
-        vocabulary = self.model.vocabulary if isinstance(self.model, Writes) else size
-        banned = {*never, *range(size, vocabulary)}
-        return Never(banned, vocabulary) if banned else None
-
-    def __init__(self, task: Task, model: AnyModel, tokenizer: Tokenizer) -> None:
-        self.task, self.model, self.tokenizer = task, model.eval(), tokenizer
-
-    def respond(self, text: str) -> Response:
-        (answer,) = self.answers([text])[0][:1]
-        return Response(self.lead(text) + answer.text, asdict(answer))
-
-    @abstractmethod
-    def prompt(self, text: str) -> list[int]:
-        """The tokens that an answer to this text goes on from."""
-
-    @abstractmethod
-    def given(self, texts: Sequence[str]) -> Given:
-        """What the model is given beside the prompts."""
-
-    @abstractmethod
-    def enough(self, texts: Sequence[str]) -> int:
-        """How many tokens an answer to any of these texts may need."""
-
-    @abstractmethod
-    def score(self, examples: Examples, ask: GenerationConfig | None = None, notify: Notify | None = None) -> Scores:
-        """How good the model is on these examples."""
-
-    @abstractmethod
-    def lead(self, text: str) -> str:
-        """What people want to see before an answer."""
-
-    def answers(
-        self, texts: Sequence[str], ask: GenerationConfig | None = None, *, first: int = 0, notify: Notify | None = None
-    ) -> list[list[Completion]]:
-        """The answers to each text, the best first.
-
-        A text is answered as it would be alone; samples of text i are drawn with seed + `first` + i.
-        """
-        ask = ask or GenerationConfig(how=self.task.decode)
-        order = list(range(len(texts)))
-        if not isinstance(ask.how, Sample):  # texts of similar lengths go together; a sample's seed counts the texts
-            order.sort(key=lambda place: len(texts[place]))
-        found: dict[int, list[Completion]] = {}
-        for begin in range(0, len(texts), self.together):
-            places = order[begin : begin + self.together]
-            written = self._write(generate, [texts[place] for place in places], ask, first + begin)
-            found |= zip(places, ([self._answer(one, ask) for one in best] for best in written), strict=True)
-            if notify is not None:
-                notify(len(found), len(texts))
-        return [found[place] for place in range(len(texts))]
-
-    def stream(self, text: str, ask: GenerationConfig | None = None, *, first: int = 0) -> Iterator[str]:
-        """The best answer piece by piece; joined, the pieces are the text that `answers` gives."""
-        ask = ask or GenerationConfig(how=self.task.decode)
-        if isinstance(ask.how, Beam):
-            yield self.answers([text], ask, first=first)[0][0].text
-            return
-        written = self._write(stream, [text], ask, first)
-        stop = self._stop(ask)
-        yield from filter(None, self._told(written) if stop is None else self._told_until(stop, written))
-
-    def _told(self, written: Iterable[Token]) -> Iterator[str]:
-        """Pieces of text as soon as their characters are whole."""
-        pieces = self.tokenizer.stream()
-        for token in written:
-            if token.why != "end":
-                yield pieces.push(token.token)
-        yield pieces.rest()
-
-    def _told_until(self, stop: Stop, written: Iterable[Token]) -> Iterator[str]:
-        """Pieces of text as soon as they cannot become a stop string any more."""
-        tokens, shown = list[int](), ""
-        for token in written:
-            if token.why != "end":
-                tokens.append(token.token)
-            whole = self.tokenizer.decode(tokens)
-            ready = stop.cut(whole) if token.why else stop.safe(whole)
-            yield ready.removeprefix(shown)
-            shown = ready
-
-    def nats(self, corpus: Corpus) -> tuple[float, int]:
-        """The cross-entropy of all labels of a corpus, and how many there are."""
-        return cross_entropy_of(self.task, self.model, bucketed(corpus.once(), self.task.cost, BUDGET))
-
-    def _write(self, way: Callable[..., T], texts: Sequence[str], ask: GenerationConfig, first: int = 0) -> T:
-        """`generate` or `stream`, told all that follows from the texts and the wish."""
-        how = ask.how
-        if isinstance(how, Sample):
-            how = how.model_copy(update={"seed": how.seed + first})
-        prefix = self.tokenizer.encode(ask.prefix)
-        return way(
-            self.model,
-            [self.prompt(text) for text in texts],
-            how=how,
-            limit=ask.limit or self.enough(texts) + len(prefix),
-            end=self.ends,
-            given=self.given(texts),
-            stop=self._stop(ask),
-            allow=Begin([prefix] * len(texts), self.allow) if prefix else self.allow,
-        )
-
-    def _stop(self, ask: GenerationConfig) -> Stop | None:
-        return Stop(ask.stop, self.tokenizer.decode) if ask.stop else None
-
-    def _answer(self, written: Generated, ask: GenerationConfig) -> Completion:
-        stop = self._stop(ask)
-        text = self.tokenizer.decode(written.tokens) if stop is None else stop.text(written)
-        return Completion(text, written.score, len(written.tokens), written.why)
+    One class alone is a regression, if nothing else is said. Classes without names have numbers.
+    """
+    names = labels if len(labels) == len(logits) else [f"LABEL_{number}" for number in range(len(logits))]
+    logits = logits.double()
+    if problem == "regression" or (problem is None and len(logits) == 1):
+        return [Regression(name, one) for name, one in zip(names, logits.tolist(), strict=True)]
+    p = logits.sigmoid() if problem == "multi_label_classification" else logits.softmax(-1)
+    found = (Prediction(name, one) for name, one in zip(names, p.tolist(), strict=True))
+    return sorted(found, key=lambda one: -one.probability)
 
 
-def perplexity(nats: float, tokens: int) -> float:
-    """exp(nats / tokens), as large as a float can be."""
-    return exp(min(nats / tokens, 700.0))
+def classes_told(found: Sequence[Prediction], most: int | None = None) -> Response:
+    """The classes of one text or image; people are told so many."""
+    told = "\n".join(f"{one.told()}  {one.label}" for one in found[:most])
+    return Response(told, {"classes": [one.data() for one in found]})
 
 
-def cross_entropy_of(task: Task, model: AnyModel, batches: Iterable[Sequence[Item]]) -> tuple[float, int]:
-    """Without smoothing and without dropout, summed; and the number of labels."""
-    device, nats, tokens = model.device or torch.device("cpu"), 0.0, 0
-    with torch.no_grad():
-        for items in batches:
-            batch = task.batch(items).to(device)
-            nats += float(task.loss(model, batch).nats)
-            tokens += batch.tokens
-    return nats, tokens
+def vector_told(vector: Tensor) -> Response:
+    """An embedding, number by number."""
+    numbers = vector.tolist()
+    return Response(" ".join(f"{number:.4f}" for number in numbers), {"vector": numbers})
+
+
+def several(given: Iterable[V], what: str) -> list[V]:
+    """What was given, which must be a list of things, not one of them."""
+    if isinstance(given, str | bytes | Path):
+        raise InputError(f"a list of {what}s is needed, and this is one {what}; write [{what}]")
+    if not isinstance(given, Iterable):
+        raise InputError(f"a list of {what}s is needed, not {type(given).__name__}")
+    return list(given)

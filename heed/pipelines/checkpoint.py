@@ -1,6 +1,6 @@
-"""Other people's checkpoints, ready for use: the model, its tokenizer, and what its files say about how it is used.
+"""Which pipeline a checkpoint gets: by its model, its heads, its tokenizer and the files beside it.
 
-A use is imported when a model is found that has it: what writes needs nothing of what looks or hears.
+A pipeline is imported when a model is found that has it: text needs nothing of vision or speech.
 """
 
 from __future__ import annotations
@@ -14,23 +14,22 @@ from torch import nn
 from ..core.config import Data, read_data
 from ..core.contract import Mixer
 from ..core.errors import ConfigError, InputError, WeightsError
-from ..core.interfaces import Asked, Encodes, Matches, Sees, Writes
+from ..core.interfaces import Asked, Encodes, LanguageModel, Matches, Sees
 from ..text import holds
 from ..weights import AUTHORS, Folder, Opened, open_
 from ..weights.formats.folder import CONFIG
-from .base import Pipeline, Response
+from .base import Pipeline, Problem, Response
 
 if TYPE_CHECKING:
     from ..models import AudioEncoder
     from ..text import Tokenizer
-    from .vision import Problem
 
 GENERATION, PREPROCESSOR, PROCESSOR = "generation_config.json", "preprocessor_config.json", "processor_config.json"
 SETTINGS, VOCABULARY = "tokenizer_config.json", "vocab.json"
 
 
 class Bare(Pipeline):
-    """A model without a file or a head that its use needs: whoever uses it calls `.model` with numbers and stamps."""
+    """A model without a file or a head that a pipeline needs: its `.model` is called with tensors and stamps."""
 
     def __init__(self, model: Mixer[Any], lack: str = "a tokenizer") -> None:
         self.model, self.lack = model.eval(), lack
@@ -48,13 +47,13 @@ class Bare(Pipeline):
             case Matches():
                 return "images and ids: match(images, tokens, Where.run(rows, length))"
             case AudioEncoder():
-                return "sounds: read(sound, Where.run(rows, length))"
+                return "sounds: encode(sound, Where.run(rows, length))"
             case Seq2seq(encoder=AudioEncoder()):
-                return "sounds and then ids: read(sound, Where.run(rows, length))"
+                return "sounds and then ids: encode(sound, Where.run(rows, length))"
         return "ids (tokens, Where.run(rows, length))"
 
     def respond(self, text: str) -> Response:
-        raise self._cannot("answer")
+        raise self._cannot("respond")
 
 
 def _gguf(path: Path) -> Opened:
@@ -64,7 +63,7 @@ def _gguf(path: Path) -> Opened:
 
 
 def load(path: Path, read: Callable[[Path], Opened] = _gguf) -> Pipeline:
-    """The checkpoint of a folder or of a GGUF file, ready for use; `read` reads the latter."""
+    """The pipeline of a checkpoint folder or of a GGUF file; `read` reads the latter."""
     if path.is_file():
         return _file(path, read)
     inside = sorted(path.glob("*.gguf"))
@@ -73,7 +72,7 @@ def load(path: Path, read: Callable[[Path], Opened] = _gguf) -> Pipeline:
     folder = Folder.open(path)
     if folder.family in AUTHORS:
         return Bare(AUTHORS[folder.family](folder))
-    return ready(open_(folder.checkpoint), path, _tokenizer(path))
+    return pipeline_for(open_(folder.checkpoint), path, _tokenizer(path))
 
 
 def _file(path: Path, read: Callable[[Path], Opened]) -> Pipeline:
@@ -82,103 +81,106 @@ def _file(path: Path, read: Callable[[Path], Opened]) -> Pipeline:
             f"{path} is not a checkpoint that heed opens; it opens folders with a config.json, and .gguf files. "
             f"Others may be converted first: heed convert {path} OUT"
         )
-    from ..text import foreign
+    from ..text import pretrained
     from ..weights.formats import gguf
 
     metadata = gguf.metadata(path)
     named = any(key.startswith("tokenizer.ggml.") for key in metadata)
-    return ready(read(path), path, foreign.from_gguf(metadata) if named else None)
+    return pipeline_for(read(path), path, pretrained.from_gguf(metadata) if named else None)
 
 
 def _tokenizer(folder: Path) -> Tokenizer | None:
     if not holds(folder):
         return None
-    from ..text import foreign
+    from ..text import pretrained
 
-    return foreign.read(folder)
+    return pretrained.read(folder)
 
 
-def ready(opened: Opened, path: Path, tokenizer: Tokenizer | None) -> Pipeline:
-    """The model in the form that its shape, its heads and the files beside it allow."""
+def pipeline_for(opened: Opened, path: Path, tokenizer: Tokenizer | None) -> Pipeline:
+    """The pipeline that a model, its heads and the files beside it allow."""
     model = opened.model
     if isinstance(model, Sees):
-        return _looking(opened, path)
-    if isinstance(model, Writes):
-        return Bare(model) if tokenizer is None else _writing(opened, path, tokenizer)
+        return _vision(opened, path)
+    if isinstance(model, LanguageModel):
+        return Bare(model) if tokenizer is None else _text(opened, path, tokenizer)
     from ..models import AudioEncoder
 
     if isinstance(model, AudioEncoder):
-        return _spelling(model, path)
-    return Bare(model) if tokenizer is None else _reading(opened, path, tokenizer)
+        return _ctc(model, path)
+    return Bare(model) if tokenizer is None else _encoder(opened, path, tokenizer)
 
 
-def _writing(opened: Opened, path: Path, tokenizer: Tokenizer) -> Pipeline:
-    from .loaded import Continuer, Rewriter, target_of
+def _text(opened: Opened, path: Path, tokenizer: Tokenizer) -> Pipeline:
+    from .text import Text2TextGeneration, TextGeneration, target_of
 
     model, generation = opened.model, _side(path, GENERATION)
-    reads = isinstance(model, Encodes)  # what only writes needs no encoder
-    if not reads:
-        return Continuer(model, tokenizer)
+    encodes = isinstance(model, Encodes)
+    if not encodes:  # a decoder alone needs no class of an encoder
+        return TextGeneration(model, tokenizer)
     from ..models import AudioEncoder, Seq2seq
 
     if isinstance(model, Seq2seq) and isinstance(model.encoder, AudioEncoder):
-        from .transcribe import Dictation, Transcriber
+        from .speech import SpeechRecognition, SpeechSettings
 
         features = {"feature_size": opened.config.get("num_mel_bins"), **_features(path)}
         told = {name: value for name, value in features.items() if value is not None}
-        return Transcriber(model, tokenizer, Dictation.of(told, generation or opened.config, tokenizer))
+        return SpeechRecognition(model, tokenizer, SpeechSettings.of(told, generation or opened.config, tokenizer))
     if isinstance(model, Seq2seq):
-        return Rewriter(model, tokenizer, target_of(opened.config, generation), _longest(model.encoder))
-    return Continuer(model, tokenizer)
+        target = target_of(opened.config, generation)
+        return Text2TextGeneration(model, tokenizer, longest=_longest(model.encoder), target=target)
+    return TextGeneration(model, tokenizer)
 
 
-def _reading(opened: Opened, path: Path, tokenizer: Tokenizer) -> Pipeline:
+def _encoder(opened: Opened, path: Path, tokenizer: Tokenizer) -> Pipeline:
     from ..models import ClipTextEncoder
-    from .encoder import Reader
+    from .encoder import EncoderPipeline
     from .sentences import Sentences
-    from .vision import Matcher, TextEmbedder
+    from .vision import TextEmbedding, ZeroShotImageClassification
 
     model, config = opened.model, opened.config
     if isinstance(model, ClipTextEncoder):
-        return TextEmbedder(model, tokenizer, model.embed, _longest(model))
+        return TextEmbedding(model, tokenizer, type(model).embed, _longest(model))
     if isinstance(model, Matches):
         from ..media.images import Preparation
 
         prepare, longest = Preparation.find(path), _longest(model.get_submodule("text"))
-        return Bare(model, f"a {PREPROCESSOR}") if prepare is None else Matcher(model, tokenizer, prepare, longest)
+        if prepare is None:
+            return Bare(model, f"a {PREPROCESSOR}")
+        return ZeroShotImageClassification(model, tokenizer, prepare, longest)
     _side(path, GENERATION)  # which must be whole if it is there
     if isinstance(model, Encodes):
         said = Sentences.of(path)
         longest = min((limit for limit in (_longest(model), said.longest) if limit), default=None)
-        return Reader(model, tokenizer, _labels(config), said.pooling, longest, _problem(config))
+        return EncoderPipeline(model, tokenizer, _labels(config), said.pooling, longest, _problem(config))
     return Bare(model, "anything that heed can ask it")
 
 
-def _looking(opened: Opened, path: Path) -> Pipeline:
+def _vision(opened: Opened, path: Path) -> Pipeline:
     from ..media.images import Preparation
     from ..parts.outputs.heads import Pooled
     from ..weights.families.clip import ClipVision
-    from .vision import Looker, Viewing
+    from .vision import ImageClassification, ImageEmbedding
 
     prepare, model = Preparation.find(path), opened.model
     if prepare is None:
         return Bare(model, f"a {PREPROCESSOR}")
     heads = dict(model.heads.items()) if isinstance(model, Asked) else {}
     head = heads.get("pooled")
-    scored = isinstance(head, Pooled) and head.scores is not None
-    if "distilled" in heads or (scored and not isinstance(opened.family, ClipVision)):  # CLIP's are no classes
-        return Looker(model, prepare, _labels(opened.config), _problem(opened.config))
-    return Viewing(model, prepare)
+    classes = isinstance(head, Pooled) and head.scores is not None
+    if "distilled" in heads or (classes and not isinstance(opened.family, ClipVision)):  # CLIP's are no classes
+        return ImageClassification(model, prepare, _labels(opened.config), _problem(opened.config))
+    return ImageEmbedding(model, prepare)
 
 
-def _spelling(model: AudioEncoder, path: Path) -> Pipeline:
+def _ctc(model: AudioEncoder, path: Path) -> Pipeline:
     if "tagged" not in model.heads:
         return Bare(model, "a head that labels frames (CTC)")
     if not (path / VOCABULARY).is_file():
         return Bare(model, f"a {VOCABULARY}")
-    from .ctc import Speller, Spelling
+    from .ctc import CTCRecognition, CTCSettings
 
-    return Speller(model, Spelling.of(_features(path), _side(path, VOCABULARY), _side(path, SETTINGS)))
+    return CTCRecognition(model, CTCSettings.of(_features(path), _side(path, VOCABULARY), _side(path, SETTINGS)))
 
 
 def _features(path: Path) -> Data:
@@ -210,9 +212,7 @@ def _labels(config: Data) -> list[str]:
 
 
 def _problem(config: Data) -> Problem | None:
-    """What the scores of classes mean, if it is told."""
-    from .vision import Problem
-
+    """What the logits of classes mean, if it is told."""
     named = config.get("problem_type")
     return next((known for known in get_args(Problem) if known == named), None)
 

@@ -1,4 +1,4 @@
-"""A listener in use that labels every frame with a character: connectionist temporal classification, best path."""
+"""Speech recognition by CTC (wav2vec 2.0): every frame is labelled with a character, decoded along the best path."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from .. import engine
 from ..core.config import Config, Flag, Size, Text
 from ..core.contract import Where
 from ..core.errors import InputError
 from ..core.interfaces import Asked, Encodes
 from ..decode import AnyStrategy
 from ..media.sounds import RATE, standardised
-from ..tasks.base import AnyModel
-from .speech import GREEDY, TOGETHER, Features, Hearer, Wish
+from .base import AnyModel
+from .speech import BATCH, GREEDY, Features, SpeechPipeline, SpeechTask
 
 LABELS = 1 << 20  # at most
 TOKENS = {"pad": "<pad>", "bos": "<s>", "eos": "</s>", "unk": "<unk>", "word_delimiter": "|"}  # by role, if not named
 
 
-class Spelling(Config):
+class CTCSettings(Config):
     """How the labels of frames become a text: their characters, the blank, what stands between two words."""
 
     rate: Size = RATE
-    seconds: Size = 30  # that are heard at once
+    seconds: Size = 30  # of a window
     standard: Flag = True  # samples are brought to mean 0 and variance 1
     labels: tuple[Text, ...]
     blank: Text = "<pad>"
     space: Text = "|"
-    silent: tuple[Text, ...] = ("<s>", "</s>", "<unk>")  # labels that are not written
-    lower: Flag = False  # texts are written in lower case, whatever the labels are
+    silent: tuple[Text, ...] = ("<s>", "</s>", "<unk>")  # labels that are left out
+    lower: Flag = False  # texts are in lower case, whatever the labels are
 
     @classmethod
     def of(cls, preprocessor: Mapping[str, Any], vocabulary: Mapping[str, Any], tokens: Mapping[str, Any]) -> Self:
@@ -55,31 +56,35 @@ class Spelling(Config):
         )
 
 
-class Speller(Hearer):
-    """The likeliest label of each frame; of a run of equal ones one stays, then blanks go (Graves et al. 2006)."""
+class CTCRecognition(SpeechPipeline):
+    """The most probable label of each frame; of a run of equal ones one stays, then blanks go (Graves et al. 2006)."""
 
-    what = "a listener that spells what it hears"
+    what = "an audio encoder that labels frames with characters (CTC)"
 
-    def __init__(self, model: AnyModel, settings: Spelling) -> None:
+    def __init__(self, model: AnyModel, settings: CTCSettings) -> None:
         if not (isinstance(model, Encodes) and isinstance(model, Asked) and "tagged" in model.heads):
-            raise InputError("to spell what it hears, a model must label its frames; this one has no head for that")
+            raise InputError("for CTC a model must label its frames; this one has no head for that")
         self.model, self.settings = model.eval(), settings
         self.rate, self.window = settings.rate, settings.seconds * settings.rate
-        self._reads, self._head = model, model.heads["tagged"]
+        self._encoder, self._head = model, model.heads["tagged"]
 
-    def _texts(self, parts: Sequence[Tensor], language: str | None, task: Wish, how: AnyStrategy) -> Iterator[str]:
-        if language is not None or task != "transcribe" or how != GREEDY:
-            raise InputError("this model spells what it hears; leave language, task and how out")
-        for begin in range(0, len(parts), TOGETHER):
-            some = parts[begin : begin + TOGETHER]
+    def _texts(
+        self, parts: Sequence[Tensor], language: str | None, task: SpeechTask, strategy: AnyStrategy
+    ) -> Iterator[str]:
+        if language is not None or task != "transcribe" or strategy != GREEDY:
+            raise InputError("this model labels frames with characters (CTC); leave language, task and strategy out")
+        for begin in range(0, len(parts), BATCH):
+            some = parts[begin : begin + BATCH]
             fed = [self._fed(standardised(part) if self.settings.standard else part) for part in some]
             lengths = torch.tensor([len(part) for part in some], device=fed[0].device)
-            heard = self._reads.encode(torch.nn.utils.rnn.pad_sequence(fed, batch_first=True), Where.ragged(lengths))
+            heard = engine.compile(self._encoder).encode(
+                torch.nn.utils.rnn.pad_sequence(fed, batch_first=True), Where.ragged(lengths)
+            )
             best = self._head(heard.parts[0], heard).argmax(-1)
             for row, real in zip(best, heard.real, strict=True):
-                yield self._spelt(row[real].tolist()) + " "
+                yield self._decoded(row[real].tolist()) + " "
 
-    def _spelt(self, best: Sequence[int]) -> str:
+    def _decoded(self, best: Sequence[int]) -> str:
         settings = self.settings
         once = (settings.labels[index] for index, _ in groupby(best) if index < len(settings.labels))
         told = (label for label in once if label != settings.blank and label not in settings.silent)

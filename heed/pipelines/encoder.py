@@ -1,4 +1,4 @@
-"""An encoder in use: vectors of texts, words for a mask, classes of texts and of tokens."""
+"""Encoder pipelines (BERT and its kin): embeddings, masks filled in, classes of texts and of tokens."""
 
 from __future__ import annotations
 
@@ -10,31 +10,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .. import engine
 from ..core.contract import Where
 from ..core.errors import InputError
 from ..core.interfaces import Asked, Encodes
 from ..core.state import Seen
 from ..parts.outputs.heads import Pool, Pooled, pooled
-from ..tasks.base import AnyModel
 from ..text import Framed, Tokenizer
-from .base import Pipeline, Prediction, Response
-from .vision import Problem, chance_told, classes_told, guess_data, guesses, several, vector_told
+from .base import AnyModel, Pipeline, Prediction, Problem, Response, classes_told, predictions, several, vector_told
 
 V = TypeVar("V")
 Make: TypeAlias = "Callable[[Seen, Sequence[Framed]], Sequence[V]]"
-BUDGET = 8192  # tokens that are read at once, padding counted
+BUDGET = 8192  # tokens that are encoded in one batch, padding counted
 
 
 @dataclass(frozen=True)
 class Pooling:
-    """How the vector of a text is made of those of its tokens."""
+    """How the embedding of a text is made of the hidden states of its tokens."""
 
     pool: Pool = "mean"
-    unit: bool = True  # vectors have length one: their product is the cosine
+    unit: bool = True  # embeddings have length one: their product is the cosine
 
 
-class Reader(Pipeline):
-    """An encoder that somebody else trained."""
+class EncoderPipeline(Pipeline):
+    """An encoder with the heads that its checkpoint has."""
 
     what = "an encoder without such a head"
 
@@ -70,11 +69,11 @@ class Reader(Pipeline):
         if not places:
             raise InputError(f"the text holds no {self.tokenizer.tokens([mask])[0]}; write it where a word is missing")
 
-        def guess(seen: Seen, rows: Sequence[Framed]) -> list[list[list[Prediction]]]:
+        def predicted(seen: Seen, rows: Sequence[Framed]) -> list[list[list[Prediction]]]:
             p = head(seen.parts[0][:, places], seen).double().softmax(-1)[0]
             return [[self._tokens(one, best) for one in p]]
 
-        return self._each([framed], guess)[0]
+        return self._each([framed], predicted)[0]
 
     def classify(self, given: Sequence[str | tuple[str, str]], labels: Sequence[str] = ()) -> list[list[Prediction]]:
         if not self._classifies():
@@ -83,50 +82,50 @@ class Reader(Pipeline):
         if labels:
             raise InputError("the classes of this checkpoint are fixed; leave labels out")
 
-        def guess(seen: Seen, rows: Sequence[Framed]) -> list[list[Prediction]]:
-            return [guesses(one, self.labels, self.problem) for one in head(seen.parts[0], seen)]
+        def predicted(seen: Seen, rows: Sequence[Framed]) -> list[list[Prediction]]:
+            return [predictions(one, self.labels, self.problem) for one in head(seen.parts[0], seen)]
 
-        return self._each(given, guess, truncate=True)
+        return self._each(given, predicted, truncate=True)
 
     def tag(self, texts: Sequence[str]) -> list[list[tuple[str, Prediction]]]:
         head = self._head("tagged", "tag")
 
-        def guess(seen: Seen, rows: Sequence[Framed]) -> list[list[tuple[str, Prediction]]]:
-            scores = head(seen.parts[0], seen)
+        def predicted(seen: Seen, rows: Sequence[Framed]) -> list[list[tuple[str, Prediction]]]:
+            logits = head(seen.parts[0], seen)
             named = [self.tokenizer.tokens(row.ids) for row in rows]
             return [
                 [(token, self._tagged(one)) for token, one in zip(tokens, some, strict=False)]
-                for tokens, some in zip(named, scores, strict=True)
+                for tokens, some in zip(named, logits, strict=True)
             ]
 
-        return self._each(texts, guess)
+        return self._each(texts, predicted)
 
     def respond(self, text: str) -> Response:
-        """A text with a mask is filled in; otherwise classes if there is a head for them, else the vector."""
+        """A text with a mask is filled in; otherwise classes if there is a head for them, else the embedding."""
         heads = self._heads()
         mask = None if self.tokenizer.mask is None else self.tokenizer.tokens([self.tokenizer.mask])[0]
         if "masked" in heads and mask is not None and mask in text:
             filled = self.fill(text)
-            told = "\n\n".join("\n".join(f"{one.p:6.1%}  {one.label}" for one in some) for some in filled)
-            return Response(told, {"masks": [[guess_data(one) for one in some] for some in filled]})
+            told = "\n\n".join("\n".join(f"{one.told()}  {one.label}" for one in some) for some in filled)
+            return Response(told, {"masks": [[one.data() for one in some] for some in filled]})
         if self._classifies() and "masked" not in heads:  # beside that, it tells whether one text follows another
             return classes_told(self.classify([text])[0])
         if "tagged" in heads:
             (tagged,) = self.tag([text])
-            told = "\n".join(f"{token}\t{one.label}\t{chance_told(one).strip()}" for token, one in tagged)
-            return Response(told, {"tokens": [{"token": token, **guess_data(one)} for token, one in tagged]})
+            told = "\n".join(f"{token}\t{one.label}\t{one.told().strip()}" for token, one in tagged)
+            return Response(told, {"tokens": [{"token": token, **one.data()} for token, one in tagged]})
         if "spans" in heads:
             raise InputError(
-                "this model looks for the answer to a question in a text, which heed does not do by itself; "
-                'model.heads["spans"] scores where it begins and ends, and embed gives vectors'
+                "this model answers questions by spans of a text, which heed does not do by itself; "
+                'model.heads["spans"] gives logits of where it begins and ends, and embed gives embeddings'
             )
         return vector_told(self.embed([text])[0])
 
-    # --- reading ---
+    # --- encoding ---
 
     @torch.no_grad()
     def _each(self, given: Sequence[object], make: Make[V], *, truncate: bool = False) -> list[V]:
-        """`make` of everything that was read, in batches of similar lengths, in the order given."""
+        """`make` of everything that was encoded, in batches of similar lengths, in the order given."""
         framed = [self._framed(one, truncate) for one in several(given, "text")]
         order = sorted(range(len(framed)), key=lambda place: len(framed[place].ids))
         found: dict[int, V] = {}
@@ -137,7 +136,7 @@ class Reader(Pipeline):
                 end += 1
             places = order[begin:end]
             rows = [framed[place] for place in places]
-            found |= zip(places, make(self._read(rows), rows), strict=True)
+            found |= zip(places, make(self._encoded(rows), rows), strict=True)
             begin = end
         return [found[place] for place in range(len(framed))]
 
@@ -160,9 +159,9 @@ class Reader(Pipeline):
             )
         return shortened(framed, self.tokenizer.encode_all(texts), self.longest)
 
-    def _read(self, rows: Sequence[Framed]) -> Seen:
+    def _encoded(self, rows: Sequence[Framed]) -> Seen:
         if not isinstance(self.model, Encodes):
-            raise self._cannot("read")
+            raise self._cannot("encode")
         width = max(len(row.ids) for row in rows)
         tokens = np.zeros((len(rows), width, 2), np.int64)
         for place, row in enumerate(rows):
@@ -171,7 +170,7 @@ class Reader(Pipeline):
         fields = min(2, self._fields())
         device = self.model.device
         where = Where.ragged(torch.tensor([len(row.ids) for row in rows], device=device))
-        return self.model.encode(torch.from_numpy(tokens[..., :fields]).to(device), where)
+        return engine.compile(self.model).encode(torch.from_numpy(tokens[..., :fields]).to(device), where)
 
     def _fields(self) -> int:
         return int(getattr(self.model.get_submodule("embeddings"), "fields", 1))
@@ -188,7 +187,7 @@ class Reader(Pipeline):
         return heads[kind]
 
     def _classifies(self) -> bool:
-        """A pooled head without scores gives a vector."""
+        """A pooled head without classes gives a vector."""
         head = self._heads().get("pooled")
         return isinstance(head, Pooled) and head.scores is not None
 
@@ -196,15 +195,15 @@ class Reader(Pipeline):
         return self.pooling.unit if unit is None else unit
 
     def _tokens(self, p: Tensor, best: int) -> list[Prediction]:
-        named = p[: self.tokenizer.size]  # a model may score more tokens than there are, for the sake of round sizes
+        named = p[: self.tokenizer.size]  # a model may have logits of more tokens than there are, for round sizes
         top = named.topk(min(best, named.numel()))
         return [
             Prediction(self.tokenizer.decode([token]) or self.tokenizer.tokens([token])[0], chance)
             for token, chance in zip(top.indices.tolist(), top.values.tolist(), strict=True)
         ]
 
-    def _tagged(self, scores: Tensor) -> Prediction:
-        return guesses(scores, self.labels, "single_label_classification")[0]
+    def _tagged(self, logits: Tensor) -> Prediction:
+        return predictions(logits, self.labels, "single_label_classification")[0]
 
 
 def shortened(framed: Framed, texts: Sequence[Sequence[int]], longest: int) -> Framed:

@@ -1,4 +1,4 @@
-"""What sentence-transformers writes beside an encoder: how the vector of a text is made, and how long a text may be."""
+"""The files of sentence-transformers beside an encoder: how an embedding is pooled, and how long a text may be."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POOLS: dict[str, Pool] = {
 
 @dataclass(frozen=True)
 class Sentences:
-    """How vectors are made, and how many tokens of a text are read, if that is said."""
+    """How embeddings are pooled, and how many tokens of a text are encoded, if that is said."""
 
     pooling: Pooling
     longest: int | None

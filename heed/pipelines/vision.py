@@ -1,15 +1,15 @@
-"""Models that look at images, in use: vectors and classes of images, and which of some texts says what is on one."""
+"""Vision pipelines: embeddings and classes of images (ViT, Swin, DINO), zero-shot classification (CLIP)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from .. import engine
 from ..core.contract import Where
 from ..core.errors import InputError
 from ..core.interfaces import Asked, Matches, Sees
@@ -17,29 +17,21 @@ from ..core.state import Seen
 from ..media.images import Preparation
 from ..parts.inputs.patches import PatchEmbeddings
 from ..parts.outputs.heads import Pool, Pooled, pooled
-from ..tasks.base import AnyModel
 from ..text import Tokenizer
-from .base import Pipeline, Prediction, Response
+from .base import AnyModel, Pipeline, Prediction, Problem, Response, classes_told, predictions, several, vector_told
 
 if TYPE_CHECKING:
     from ..media.images import Source
 
-V = TypeVar("V")
-Problem: TypeAlias = Literal["single_label_classification", "multi_label_classification", "regression"]  # a config's
 
-BATCH = 16  # images that are looked at together
+BATCH = 16  # images that are encoded together
 SIDE = 224  # of an image whose size nothing tells
 
 
-@dataclass(frozen=True)
-class Value(Prediction):
-    """What a regression says: `p` is the number itself, not how likely it is."""
+class ImageEmbedding(Pipeline):
+    """An image encoder without classes: it gives embeddings."""
 
-
-class Viewing(Pipeline):
-    """A model that looks at images and has no classes for them: it gives vectors."""
-
-    what = "a model that looks at images, without such a head"
+    what = "an image encoder without such a head"
 
     def __init__(self, model: AnyModel, prepare: Preparation) -> None:
         self.model: AnyModel = model.eval()
@@ -48,7 +40,7 @@ class Viewing(Pipeline):
 
     @torch.no_grad()
     def embed_images(self, images: Sequence[Source], *, unit: bool = True) -> Tensor:
-        """One vector per image: what is pooled of its stream, or the mean of it. [images, channels]"""
+        """One embedding per image: its hidden states pooled by the head, or their mean. [images, channels]"""
         given = several(images, "path")
         vectors = torch.cat([self._vectors(seen) for seen in self._seen(given or [_blank(self.prepare)])])
         vectors = vectors[: len(given)]
@@ -59,8 +51,8 @@ class Viewing(Pipeline):
 
     def _seen(self, images: Sequence[Source]) -> Iterable[Seen]:
         if not isinstance(self.model, Sees):
-            raise self._cannot("look")
-        return map(self.model.see, _batches(self.model, self.prepare, images))
+            raise self._cannot("encode images")
+        return map(engine.compile(self.model).see, _batches(self.model, self.prepare, images))
 
     def _heads(self) -> dict[str, nn.Module]:
         return dict(self.model.heads.items()) if isinstance(self.model, Asked) else {}
@@ -70,10 +62,10 @@ class Viewing(Pipeline):
         return pooled("mean", seen.parts[0], seen) if head is None else head(seen.parts[0], seen)
 
 
-class Looker(Viewing):
-    """A classifier of images that somebody else trained."""
+class ImageClassification(ImageEmbedding):
+    """An image classifier, as a checkpoint has it."""
 
-    what = "a classifier of images"
+    what = "an image classifier"
 
     def __init__(
         self, model: AnyModel, prepare: Preparation, labels: Sequence[str] = (), problem: Problem | None = None
@@ -90,27 +82,27 @@ class Looker(Viewing):
         if labels:
             raise InputError("the classes of this checkpoint are fixed; leave labels out")
         found = (head(seen.parts[0], seen) for seen in self._seen(_alone(given)))
-        return [guesses(one, self.labels, self.problem) for scores in found for one in scores]
+        return [predictions(one, self.labels, self.problem) for logits in found for one in logits]
 
     def respond(self, text: str) -> Response:
         return classes_told(self.classify([text])[0], most=5)
 
     def _vectors(self, seen: Seen) -> Tensor:
-        """What the scores are made of."""
+        """What the logits are made of."""
         head = self._heads().get("pooled")
         return head.vector(seen.parts[0], seen) if isinstance(head, Pooled) else pooled("mean", seen.parts[0], seen)
 
 
-class TextEmbedder(Pipeline):
-    """CLIP's text tower in use: texts as vectors of length one. `vectors` makes them of ids, of any length."""
+class TextEmbedding(Pipeline):
+    """CLIP's text encoder: texts as embeddings of length one. `vectors` makes them of ids, of any length."""
 
-    what = "a text tower, which makes vectors of texts"
+    what = "a text encoder, which makes embeddings of texts"
 
     def __init__(
         self,
         model: AnyModel,
         tokenizer: Tokenizer,
-        vectors: Callable[[Tensor, Where], Tensor],
+        vectors: Callable[[Any, Tensor, Where], Tensor],
         longest: int | None = None,
     ) -> None:
         self.model: AnyModel = model.eval()
@@ -119,100 +111,54 @@ class TextEmbedder(Pipeline):
     @torch.no_grad()
     def embed(self, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
         if pool is not None or unit is False:
-            raise InputError("the vectors of this model have one form, of length one; leave pool and unit out")
+            raise InputError("the embeddings of this model have one form, of length one; leave pool and unit out")
         rows = [one.ids for one in self.tokenizer.framed_all(several(texts, "text"))]
         if self.longest is not None:
             rows = [[*row[: self.longest - 1], row[-1]] if len(row) > self.longest else row for row in rows]
         tokens = torch.zeros(len(rows), max(map(len, rows), default=1), dtype=torch.long)
         for place, row in enumerate(rows):
             tokens[place, : len(row)] = torch.tensor(row)
-        lengths = torch.tensor([len(row) for row in rows], dtype=torch.long, device=self.model.device)
-        return nn.functional.normalize(self.vectors(tokens.to(self.model.device), Where.ragged(lengths)), dim=-1)
+        model = engine.compile(self.model)
+        lengths = torch.tensor([len(row) for row in rows], dtype=torch.long, device=model.device)
+        return nn.functional.normalize(self.vectors(model, tokens.to(model.device), Where.ragged(lengths)), dim=-1)
 
     def respond(self, text: str) -> Response:
         return vector_told(self.embed([text])[0])
 
 
-class Matcher(TextEmbedder):
-    """CLIP in use: texts and images as vectors of one room, and classes that are named when they are needed."""
+class ZeroShotImageClassification(TextEmbedding):
+    """CLIP: texts and images as embeddings of one space, and classes that are named when they are needed."""
 
     what = "a model of images and texts"
 
     def __init__(self, model: AnyModel, tokenizer: Tokenizer, prepare: Preparation, longest: int | None = None) -> None:
         if not isinstance(model, Matches):
             raise InputError(f"a model of images and texts is needed; {type(model).__name__} is none")
-        super().__init__(model, tokenizer, model.texts, longest)
+        super().__init__(model, tokenizer, type(model).texts, longest)
         self.prepare, self._matches = prepare, model
         _must_fit(model.get_submodule("image.embeddings"), prepare)
 
     @torch.no_grad()
     def embed_images(self, images: Sequence[Source]) -> Tensor:
-        """One vector of length one per image: [images, channels]."""
+        """One embedding of length one per image: [images, channels]."""
         given = several(images, "path")
         batches = _batches(self.model, self.prepare, given or [_blank(self.prepare)])
-        return torch.cat(list(map(self._matches.images, batches)))[: len(given)]
+        return torch.cat(list(map(engine.compile(self._matches).images, batches)))[: len(given)]
 
     @torch.no_grad()
     def classify(self, given: Sequence[Source | tuple[str, str]], labels: Sequence[str] = ()) -> list[list[Prediction]]:
         named = several(labels, "text")
         if not named:
             raise InputError('name the classes: classify(["photo.jpg"], ["a photo of a cat", "a photo of a dog"])')
-        scores = self._matches.scores(self.embed_images(_alone(given)), self.embed(named))
-        return [guesses(one, named, "single_label_classification") for one in scores]
+        logits = self._matches.scores(self.embed_images(_alone(given)), self.embed(named))
+        return [predictions(one, named, "single_label_classification") for one in logits]
 
     def respond(self, text: str) -> Response:
-        """The vector of the image of that name, if there is one, otherwise of the text."""
+        """The embedding of the image of that name, if there is one, otherwise of the text."""
         return vector_told(self.embed_images([text])[0]) if _is_file(text) else super().respond(text)
 
 
-# --- what is found ---
-
-
-def guesses(scores: Tensor, labels: Sequence[str], problem: Problem | None = None) -> list[Prediction]:
-    """Every class with its chance, the likeliest first; of a regression every value, as it is. [classes]
-
-    One class alone is a regression, if nothing else is said. Classes that nobody named have numbers.
-    """
-    names = labels if len(labels) == len(scores) else [f"LABEL_{number}" for number in range(len(scores))]
-    scores = scores.double()
-    if problem == "regression" or (problem is None and len(scores) == 1):
-        return [Value(name, one) for name, one in zip(names, scores.tolist(), strict=True)]
-    p = scores.sigmoid() if problem == "multi_label_classification" else scores.softmax(-1)
-    return sorted((Prediction(name, one) for name, one in zip(names, p.tolist(), strict=True)), key=lambda one: -one.p)
-
-
-def chance_told(guess: Prediction) -> str:
-    """For people: a chance in percent, a value as a number."""
-    return f"{guess.p:.4f}" if isinstance(guess, Value) else f"{guess.p:6.1%}"
-
-
-def guess_data(guess: Prediction) -> dict[str, str | float]:
-    """For machines: a value is not called p."""
-    return {"label": guess.label, "value" if isinstance(guess, Value) else "p": guess.p}
-
-
-def classes_told(found: Sequence[Prediction], most: int | None = None) -> Response:
-    """The classes of one text or image; people are told so many."""
-    told = "\n".join(f"{chance_told(one)}  {one.label}" for one in found[:most])
-    return Response(told, {"classes": [guess_data(one) for one in found]})
-
-
-def vector_told(vector: Tensor) -> Response:
-    """A vector, number by number."""
-    numbers = vector.tolist()
-    return Response(" ".join(f"{number:.4f}" for number in numbers), {"vector": numbers})
-
-
 # --- what is given ---
-
-
-def several(given: Iterable[V], what: str) -> list[V]:
-    """What was given, which must be a list of things, not one of them."""
-    if isinstance(given, str | bytes | Path):
-        raise InputError(f"a list of {what}s is needed, and this is one {what}; write [{what}]")
-    if not isinstance(given, Iterable):
-        raise InputError(f"a list of {what}s is needed, not {type(given).__name__}")
-    return list(given)
 
 
 def _alone(given: Sequence[Source | tuple[str, str]]) -> list[Source]:
@@ -230,17 +176,17 @@ def _batches(model: AnyModel, prepare: Preparation, images: Sequence[Source]) ->
 
 
 def _blank(prepare: Preparation) -> Tensor:
-    """What is looked at when there is nothing to look at: of no images, too, the vectors have a width."""
+    """A stand-in where there is nothing to encode: of no images, too, the embeddings have a width."""
     height, width = prepare.crop or prepare.size or (prepare.shortest or SIDE,) * 2
     return torch.zeros(height, width, prepare.channels, dtype=torch.uint8)
 
 
 def _must_fit(embeddings: nn.Module, prepare: Preparation) -> None:
-    """Raise unless images are prepared with the channels that the model sees."""
+    """Raise unless images are prepared with the channels that the model takes."""
     if isinstance(embeddings, PatchEmbeddings) and embeddings.config.channels != prepare.channels:
         raise InputError(
-            f"the model sees images of {embeddings.config.channels} channels (num_channels), preprocessor_config.json makes "
-            f"them of {prepare.channels}; give image_mean and image_std one number for each channel of the model"
+            f"the model takes images of {embeddings.config.channels} channels (num_channels), preprocessor_config.json "
+            f"makes them of {prepare.channels}; give image_mean and image_std one number for each channel of the model"
         )
 
 

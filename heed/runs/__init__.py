@@ -27,27 +27,27 @@ else:
 def load(
     path: Path | str, device: torch.device | str | None = None, *, quantise: Bits | Literal["keep"] | None = None
 ) -> Pipeline:
-    """A model, ready for use: of a run folder, of a checkpoint folder (Hugging Face's or authors'), of a GGUF file.
+    """The pipeline of a model: of a run folder, of a checkpoint folder (Hugging Face's or authors'), of a GGUF file.
 
-    What it can do depends on it: generate, chat, translate, embed, fill, classify, tag, transcribe. `quantise` rounds
-    its matrices to 8 or 4 bits, which makes it smaller and quicker on a CPU, and a little less exact; "keep" leaves
-    those of a GGUF file as they are stored (q8_0, q4_0). A folder in few bits (`heed convert --quantise`) stays so.
+    What it can do depends on it: generate, chat, translate, embed, fill, classify, tag, transcribe. `quantise` makes
+    int8 or int4 codes and scales of its weights: smaller, quicker on a CPU, a little less exact; "keep" leaves those
+    of a GGUF file as they are stored (q8_0, q4_0). A quantised folder (`heed convert --quantise`) stays quantised.
     """
     if quantise == "keep":
         return _kept(Path(path), device)
-    return _loaded(path, device) if quantise is None else _rounded(path, device, quantise)
+    return _loaded(path, device) if quantise is None else _quantised(path, device, quantise)
 
 
-def _rounded(path: Path | str, device: torch.device | str | None, bits: Bits) -> Pipeline:
+def _quantised(path: Path | str, device: torch.device | str | None, bits: Bits) -> Pipeline:
     from ..weights.edits import Quantised, edit
-    from ..weights.edits.quantised import bits_of, is_rounded
+    from ..weights.edits.quantised import bits_of, is_quantised
 
     change = Quantised(bits=bits_of(bits))
-    ready = _loaded(path, device)
-    if any(map(is_rounded, ready.model.modules())):
-        raise WeightsError(f"{path} is in few bits already; load it without quantise, or quantise what it is of")
-    edit(ready.model, change)
-    return ready
+    pipeline = _loaded(path, device)
+    if any(map(is_quantised, pipeline.model.modules())):
+        raise WeightsError(f"{path} is quantised already; load it without quantise, or quantise what it was made of")
+    edit(pipeline.model, change)
+    return pipeline
 
 
 def _kept(place: Path, device: torch.device | str | None) -> Pipeline:
@@ -72,13 +72,13 @@ def _loaded(path: Path | str, device: torch.device | str | None) -> Pipeline:
     from .folder import Run
 
     run = Run.open(place)
-    return run.recipe.task.ready(run.model().to(device), run.tokenizer)
+    return run.recipe.task.pipeline(run.model().to(device), run.tokenizer)
 
 
-def _moved(ready: Pipeline, device: torch.device | str | None) -> Pipeline:
+def _moved(pipeline: Pipeline, device: torch.device | str | None) -> Pipeline:
     if device is not None:
-        ready.model.to(device)
-    return ready
+        pipeline.model.to(device)
+    return pipeline
 
 
 def _is_checkpoint(folder: Path) -> bool:

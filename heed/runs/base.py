@@ -1,4 +1,4 @@
-"""What a training may begin from instead of random weights: a run of heed's, or a checkpoint of other people's."""
+"""Fine-tuning: a training may begin from a run or a pretrained checkpoint instead of random weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..core.config import read_data
 from ..core.contract import Mixer
 from ..core.errors import HeedError, RunError
 from ..models import Shape
-from ..text import AnyTokenizer, File, Tokenizer, foreign
+from ..text import AnyTokenizer, File, Tokenizer, pretrained
 from ..weights import load
 from ..weights.edits import Edit, LoRA, edit, merge
 from ..weights.formats import native as own
@@ -52,7 +52,7 @@ class Base:
     def _checkpoint(cls, place: Path) -> Base:
         opened = load(place)
         named = File(path=str((place / TOKENIZER).resolve()))
-        return cls(opened.shape, opened.edits, own.tensors(opened.model), foreign.read(place), named)
+        return cls(opened.shape, opened.edits, own.tensors(opened.model), pretrained.read(place), named)
 
     def below(self, recipe: Recipe) -> Recipe:
         """The recipe with this model and this tokenizer in the place of those it names, its edits after the base's."""

@@ -27,9 +27,9 @@ def laws(model: Mixer[Any]) -> list[Finding]:
     return [law(Embedded(model), case) for law in LAWS]
 
 
-def add_scores(run: Run, name: str, scores: Mapping[str, float | str]) -> None:
-    """Remember how the run scored on some data, and write it on the card."""
-    path, every = run.path / SCORES, {**run.scores, name: dict(scores)}
+def add_metrics(run: Run, name: str, metrics: Mapping[str, float | str]) -> None:
+    """Remember the metrics of a run on some data, and write them on the card."""
+    path, every = run.path / SCORES, {**run.evaluated, name: dict(metrics)}
     with writing(path), replacing(path) as fresh:
         fresh.write_text(json.dumps(every, indent=1) + "\n", encoding="utf-8")
     write_card(run)
@@ -70,19 +70,19 @@ def _card(run: Run, contract: str) -> str:
     parts = [
         f"{title}\n\nTrained with heed. {weights:,} weights, a vocabulary of {run.tokenizer.size:,} tokens.",
         f"## Use\n\n```sh\n{use}\n```",
-        f"## Scores\n\n{_scores(run.scores)}",
+        f"## Metrics\n\n{_metrics(run.evaluated)}",
         f"## Data\n\n```toml\n{tomli_w.dumps(recipe.data.dump())}```",
         f"{CONTRACT}\n\n{contract or 'Not tried yet: heed verify tries it.'}",
         f"## Task and training\n\n```toml\n{settings}```",
-        "## Limits\n\nIt knows what its data taught it and nothing else; its answers may be wrong.",
+        "## Limits\n\nIt knows what its data taught it and nothing else; what it generates may be wrong.",
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _scores(table: Table) -> str:
+def _metrics(table: Table) -> str:
     if not table:
         return "None yet: `heed eval` measures them and writes them here."
-    rows = [f"| {name} | {key} | {_cell(value)} |" for name, scores in table.items() for key, value in scores.items()]
+    rows = [f"| {name} | {key} | {_cell(value)} |" for name, found in table.items() for key, value in found.items()]
     return "\n".join(["| on | what | value |", "|---|---|---|", *rows])
 
 

@@ -1,30 +1,31 @@
-"""Checkpoints of any kind to a folder of safetensors that heed and others load, or in few bits, which heed loads."""
+"""Checkpoints of any kind to a folder of safetensors that heed and others load, or of heed's quantised weights."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ..core.config import Config, nearest, override, read_data
-from ..core.errors import ConfigError, WeightsError
-from ..text import foreign
+from ..core.contract import Mixer
+from ..core.errors import ConfigError, InputError, WeightsError
+from ..text import pretrained
 from ..weights import AUTHORS, Folder, Opened, open_, write
-from ..weights.edits import Edit, LoRA, Quantised, SomeEdits
+from ..weights.edits import Edit, LoRA, Quantised, SomeEdits, edit, merge
 from ..weights.edits.quantised import BITS, Bits, bits_of
 from ..weights.formats import gguf, llama2c
 from ..weights.formats import gguf_quantised as ggufkept
-from ..weights.formats import quantised as rounded
+from ..weights.formats import quantised as quantised_format
 from ..weights.formats.checkpoint import OWN
 from ..weights.formats.folder import CONFIG
 from ..weights.formats.pickles import is_pickled, read_to
 from ..weights.formats.safetensors import INDEX, WEIGHTS, Stored
 from ..weights.formats.sidecars import bring
 from . import load
-from .edited import edited, merged
+from .card import laws, write_card
 from .folder import Run
-from .quality import Cost, cost, read_text, writer
+from .quantisation import Cost, cost, language_model, read_text
 
 KEEP: Literal["keep"] = "keep"
 
@@ -56,7 +57,7 @@ def convert(
     """The checkpoint at `source` as a new folder: its weights as safetensors, its config, its tokenizer.
 
     A run of heed's becomes a run: with the edits that `settings` name, or else with its adapters worked in. With
-    `quantise` matrices are stored in few bits, and only heed reads the folder; "keep" takes those of a GGUF file as
+    `quantise` weights are stored quantised, and only heed reads the folder; "keep" takes those of a GGUF file as
     they are.
     """
     bits = None if quantise is None else _precision(quantise)
@@ -72,17 +73,39 @@ def convert(
         _pickled(source, target, bits)
     else:
         opened, beside = _opened(source, tokenizer, bits)
-        write(_rounded(opened, bits), target, shard, beside)
+        write(_quantised(opened, bits), target, shard, beside)
     stored = Stored.of(target)
     config = Folder(target).config if (target / CONFIG).is_file() else {}
     total = sum(stored.like(name).nbytes for name in stored)
     return Converted(str(config.get("model_type", "heed" if _is_run(target) else "unknown")), len(stored), total)
 
 
+def edited(source: Path | str, target: Path | str, *edits: Edit) -> Run:
+    """A new run folder: the same model, edited. Its recipe tells so, and it rebuilds itself."""
+    run = Run.open(source)
+    return _written(run, target, edit(run.model(), *edits), (*run.recipe.edits, *edits))
+
+
+def merged(source: Path | str, target: Path | str) -> Run:
+    """A new run folder without adapters (LoRA): what they learnt is in the weights."""
+    run = Run.open(source)
+    model = run.model()
+    if not merge(model):
+        raise InputError(f"{source} has no adapters to work in; its edits are {list(run.recipe.edits)}")
+    return _written(run, target, model, tuple(change for change in run.recipe.edits if not isinstance(change, LoRA)))
+
+
+def _written(run: Run, target: Path | str, model: Mixer[Any], edits: tuple[Edit, ...]) -> Run:
+    made = Run.create(target, run.recipe.model_copy(update={"edits": edits}), run.tokenizer)
+    made.keep(model)
+    write_card(made, laws(made.model()))
+    return made
+
+
 def measured(source: Path, text: Path) -> Callable[[Path], Cost]:
-    """What measures the cost of few bits: it is asked before anything is written whether it can be measured."""
+    """What measures the cost of quantisation; whether it can be measured is found out before anything is written."""
     words, exact = read_text(text), load(source)
-    writer(exact)
+    language_model(exact)
     return lambda target: cost(exact, load(target), words)
 
 
@@ -120,7 +143,7 @@ def _run(source: Path, target: Path, edits: tuple[Edit, ...], bits: Bits | Liter
         raise WeightsError(f"{source} is a run, which has nothing to keep; only GGUF files have (q8_0, q4_0)")
     before = (*Run.open(source).recipe.edits, *edits)
     if any(isinstance(change, Quantised) for change in before):
-        raise WeightsError(f"{source} is in few bits already; quantise the run that it was made of")
+        raise WeightsError(f"{source} is quantised already; quantise the run that it was made of")
     if any(isinstance(change, LoRA) for change in before):
         raise WeightsError(f"{source} has adapters (LoRA), which stay as they are; work them in first: heed convert")
     edited(source, target, *edits, Quantised(bits=bits))
@@ -139,26 +162,28 @@ def _opened(
 ) -> tuple[Opened, Callable[[Path], None]]:
     """A checkpoint, and what writes its tokenizer and settings into the new folder."""
     if bits == KEEP and source.suffix != ".gguf":
-        raise WeightsError(f"{source} has nothing to keep; only GGUF files have (q8_0, q4_0). Round it: int8, int4")
+        raise WeightsError(f"{source} has nothing to keep; only GGUF files have (q8_0, q4_0). Quantise it: int8, int4")
     if source.is_dir():
         folder = Folder.open(source)
         if folder.family == OWN:
-            raise WeightsError(f"{source} is in few bits already, and only heed reads it; convert what it was made of")
+            raise WeightsError(f"{source} is quantised already, and only heed reads it; convert what it was made of")
         if bits is not None and folder.family in AUTHORS:
             raise WeightsError(f"{source} is in its authors' own layout; load it with quantise={bits!r} instead")
         return open_(folder.checkpoint), lambda fresh: bring(source, fresh)
     if source.suffix == ".gguf":
         metadata = gguf.metadata(source)
         opened = ggufkept.read(source) if bits == KEEP else open_(gguf.read(source))
-        return opened, foreign.from_gguf(metadata).save_all
+        return opened, pretrained.from_gguf(metadata).save_all
     opened = open_(llama2c.read(source))
     if tokenizer is None:
         return opened, lambda fresh: None
-    return opened, foreign.from_llama2c(tokenizer, int(opened.config["vocab_size"])).save_all
+    return opened, pretrained.from_llama2c(tokenizer, int(opened.config["vocab_size"])).save_all
 
 
-def _rounded(opened: Opened, bits: Bits | Literal["keep"] | None) -> Opened:
+def _quantised(opened: Opened, bits: Bits | Literal["keep"] | None) -> Opened:
     """As it is to be written."""
     if bits is None:
         return opened
-    return rounded.laid_out(opened) if bits == KEEP else rounded.quantised(opened, Quantised(bits=bits))
+    return (
+        quantised_format.laid_out(opened) if bits == KEEP else quantised_format.quantised(opened, Quantised(bits=bits))
+    )

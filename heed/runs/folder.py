@@ -4,7 +4,7 @@ config.json         the whole typed tree: data, tokenizer, task, model, edits, t
 tokenizer.json      the tokenizer, as the `tokenizers` library writes it
 model.safetensors   the weights to use
 metrics.jsonl       one line per report of the training
-scores.json         what `heed eval` found, by the name of the data
+scores.json         metrics of `heed eval`, by the name of the data
 README.md           a model card
 state/STEP/         what is needed to go on, of the newest checkpoint
 """
@@ -107,8 +107,8 @@ class Run:
         return own.read(self.build, self.path)
 
     @property
-    def scores(self) -> Data:
-        """What was measured so far, by the name of the data."""
+    def evaluated(self) -> Data:
+        """Metrics that `heed eval` found so far, by the name of the data."""
         return self._read(read_data, SCORES) if (self.path / SCORES).exists() else {}
 
     def keep(self, model: nn.Module) -> None:

@@ -75,14 +75,14 @@ class InverseSqrt(Schedule):
 
 
 class Ema(Config):
-    """The weights that are scored and kept are an exponential mean: w̄ ← d · w̄ + (1-d) · w."""
+    """The weights that are evaluated and kept are an exponential moving average: w̄ ← d · w̄ + (1-d) · w."""
 
     kind: Literal["ema"] = "ema"
     decay: Share = 0.999
 
 
 class Tail(Config):
-    """The weights that are scored and kept are the mean of those of the last steps, as if checkpoints were averaged."""
+    """The weights that are evaluated and kept are the mean of the last steps', as if checkpoints were averaged."""
 
     kind: Literal["tail"] = "tail"
     share: Fraction = 0.2  # of all steps
@@ -105,7 +105,7 @@ class Training(Config):
     schedule: AnySchedule = Cosine()
     clip: Positive = 1.0  # largest norm of the gradient
     average: AnyAverage | None = None
-    evaluate: Size = 500  # steps between two looks at the validation data
+    evaluate: Size = 500  # steps between two evaluations on the validation data
     save: Size = 500  # steps between two checkpoints
     log: Size = 50  # steps between two lines of metrics
     patience: Size | None = None  # stop after so many evaluations without a better loss
@@ -113,6 +113,6 @@ class Training(Config):
     seed: Seed = 0
     device: Text | None = None  # None: an accelerator if there is one
     precision: Literal["float32", "bfloat16"] = "float32"  # of what is multiplied, not of the weights
-    recompute: Flag = False  # blocks are computed again backwards: less memory, more time, the same bits
+    recompute: Flag = False  # gradient checkpointing: blocks are computed again backwards, the same bits in less memory
     compile: Flag = False
     tensorboard: Flag = False

@@ -25,7 +25,7 @@ Matrix: TypeAlias = "Sequence[Sequence[float]]"  # row by row
 # From nothing to the largest weight. The characters alone tell the five steps apart, the colours only help.
 SHADES = ((" ", ""), ("░", "blue"), ("▒", "cyan"), ("▓", "green"), ("█", "yellow"))
 LEAST = 2  # terminal cells of a column: as broad as a line is high, and room for a Chinese character
-WIDTH = 100  # terminal cells of a text map, if nobody says otherwise
+WIDTH = 100  # terminal cells of a text map, if nothing else is said
 
 CELL, GAP, LETTER = 22, 6, 8  # pixels: a square, between labels and squares, a letter
 

@@ -1,4 +1,4 @@
-"""What is learnt from what: data to batches, loss, scores, and a model in use. `TASKS` is the table."""
+"""What is learnt from what: data to batches, loss, metrics, and which pipeline a model gets. `TASKS` is the table."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .feed import Feed as Feed
     from .feed import Place as Place
     from .feed import bucketed as bucketed
+    from .metrics import Metrics as Metrics
+    from .metrics import cross_entropy_of as cross_entropy_of
     from .permute import Permute as Permute
     from .translate import Translate as Translate
 
@@ -31,14 +33,16 @@ else:
         {
             **dict.fromkeys(("Batch", "Corpus", "Item", "Task"), "base"),
             **dict.fromkeys(("Feed", "Place", "bucketed"), "feed"),
+            **dict.fromkeys(("Metrics", "cross_entropy_of"), "metrics"),
         },
         TASKS,
         renamed={
             "Answer": "heed.pipelines:Completion",
-            "Answers": "heed.pipelines:TextGeneration",
+            "Answers": "heed.pipelines:GenerationPipeline",
             "Ask": "heed.pipelines:GenerationConfig",
             "Guess": "heed.pipelines:Prediction",
             "Ready": "heed.pipelines:Pipeline",
             "Response": "heed.pipelines:Response",
+            "Scores": "Metrics",
         },
     )

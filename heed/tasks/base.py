@@ -1,60 +1,31 @@
-"""What a task is: how examples become batches, what is minimised, how answers are scored, how the model is used."""
+"""What a task is: how examples become batches, what is minimised, how a model is evaluated, which pipeline it gets."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..core.config import Config
-from ..core.contract import Mixer, Where
+from ..core.contract import Where
 from ..core.errors import InputError
-from ..core.interfaces import Rehearses, Writes
-from ..core.stamps import Span
+from ..core.interfaces import LanguageModel, Rehearses
 from ..data.base import Examples
 from ..decode import AnyStrategy, Greedy
 from ..parts.outputs.loss import NO_LABEL, Loss, cross_entropy, headed_cross_entropy
+from ..pipelines.base import AnyModel, Ids, Padded
 
 if TYPE_CHECKING:
-    from ..pipelines.base import TextGeneration
+    from ..pipelines import GenerationConfig, GenerationPipeline
     from ..text import Tokenizer
+    from .metrics import Metrics
 
-AnyModel: TypeAlias = "Mixer[Any]"
-Ids: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"
 Item: TypeAlias = "tuple[Ids, ...]"  # an encoded example: token ids, special ones included
-
-
-@dataclass(frozen=True)
-class Padded:
-    """Sequences side by side, padded at their ends."""
-
-    tokens: Tensor  # [B, T]
-    where: Where
-
-    @classmethod
-    def of(cls, rows: Sequence[Ids], fill: int = 0) -> Self:
-        lengths = [len(row) for row in rows]
-        width = max(lengths)
-        tokens = np.full((len(rows), width), fill, dtype=np.int64)
-        for row, ids in enumerate(rows):
-            tokens[row, : len(ids)] = ids
-        if min(lengths) == width:
-            return cls(torch.from_numpy(tokens), Where.run(len(rows), width))
-        where = Where.ragged(lengths)
-        where.known(Span(0, width - 1, run=True, padded=True))
-        return cls(torch.from_numpy(tokens), where)
-
-    def to(self, device: torch.device) -> Self:
-        if self.tokens.device == device:
-            return self
-        where = Where(self.where.order.to(device), self.where.position.to(device))
-        where.known(self.where.span)
-        return type(self)(self.tokens.to(device), where)
+Notify: TypeAlias = Callable[[int, int], None]  # so many are done, of so many
 
 
 @dataclass(frozen=True)
@@ -63,7 +34,7 @@ class Batch:
 
     inputs: Padded
     labels: Tensor  # [B, T], NO_LABEL where nothing is predicted
-    source: Padded | None = None  # what is read first, by an encoder
+    source: Padded | None = None  # what the encoder takes
     tokens: int = 0  # labels to predict: what losses are divided by
     progress: float = 1.0  # how much of the training is done
 
@@ -87,8 +58,8 @@ def next_token_loss(model: AnyModel, batch: Batch, where: Where, smoothing: floa
     tokens = batch.inputs.tokens
     if isinstance(model, Rehearses) and model.training:
         return _rehearsed(model, batch, where, smoothing)
-    if isinstance(model, Writes):
-        return headed_cross_entropy(*model.apart(tokens, where), batch.labels, smoothing)
+    if isinstance(model, LanguageModel):
+        return headed_cross_entropy(model.hidden_states(tokens, where)[0], model.lm_head, batch.labels, smoothing)
     return cross_entropy(model(tokens, where)[0], batch.labels, smoothing)
 
 
@@ -119,7 +90,7 @@ class Corpus(ABC):
 
     @abstractmethod
     def once(self) -> list[Item]:
-        """Every item once, in the order of the data: what is scored."""
+        """Every item once, in the order of the data: what is evaluated."""
 
     @abstractmethod
     def report(self) -> str:
@@ -130,7 +101,7 @@ class Task(Config):
     """What is learnt from what."""
 
     columns: ClassVar[tuple[str, ...]]  # what it needs of every example
-    decode: AnyStrategy = Greedy()  # how answers are written, unless somebody asks otherwise
+    decode: AnyStrategy = Greedy()  # how texts are generated, unless a call names another strategy
 
     @abstractmethod
     def corpus(self, examples: Examples, tokenizer: Tokenizer) -> Corpus:
@@ -153,8 +124,18 @@ class Task(Config):
         """Tokens that an item takes in a batch."""
 
     @abstractmethod
-    def ready(self, model: AnyModel, tokenizer: Tokenizer) -> TextGeneration:
+    def pipeline(self, model: AnyModel, tokenizer: Tokenizer) -> GenerationPipeline:
         """The model in use."""
+
+    @abstractmethod
+    def evaluate(
+        self,
+        pipeline: GenerationPipeline,
+        examples: Examples,
+        config: GenerationConfig | None = None,
+        notify: Notify | None = None,
+    ) -> Metrics:
+        """How good a model is on these examples; what it has to generate for that, it generates by `config`."""
 
 
 def some(items: list[Item], report: str) -> list[Item]:

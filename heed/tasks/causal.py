@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from math import log
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -10,13 +9,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from ..core.config import Size
-from ..core.contract import NOTHING, Given
 from ..core.errors import ConfigError, InputError
-from ..core.interfaces import Encodes, Writes
+from ..core.interfaces import Encodes, LanguageModel
 from ..data.base import Examples
 from ..parts.outputs.loss import Loss
-from ..pipelines.base import GenerationConfig, Notify, Scores, TextGeneration, perplexity, room
-from .base import AnyModel, Batch, Corpus, Ids, Item, Task, next_token_loss, some
+from ..pipelines.base import AnyModel, Ids
+from ..pipelines.text import GenerationConfig, GenerationPipeline, TextGeneration
+from .base import Batch, Corpus, Item, Notify, Task, next_token_loss, some
+from .metrics import Metrics, corpus_cross_entropy, perplexity
 
 if TYPE_CHECKING:
     from ..text import Tokenizer
@@ -41,56 +41,31 @@ class Causal(Task):
         return next_token_loss(model, batch, batch.inputs.where)
 
     def must_fit(self, model: AnyModel) -> None:
-        if isinstance(model, Encodes) or not (isinstance(model, Writes) and model.streams):
+        if isinstance(model, Encodes) or not (isinstance(model, LanguageModel) and model.streams):
             raise ConfigError(
-                f"a language model must score the next token from those before it, {type(model).__name__} does not; "
+                f"a language model must predict the next token from those before it, {type(model).__name__} does not; "
                 "use model.kind=decoder with a mask that looks back only"
             )
 
     def cost(self, item: Item) -> int:
         return len(item[0]) - 1
 
-    def ready(self, model: AnyModel, tokenizer: Tokenizer) -> Writer:
-        return Writer(self, model, tokenizer)
+    def pipeline(self, model: AnyModel, tokenizer: Tokenizer) -> TextGeneration:
+        return TextGeneration(model, tokenizer, self.decode, context=self.context, framed=False)
 
-
-class Writer(TextGeneration):
-    """A language model in use: it goes on from a text."""
-
-    what = "a language model"
-    task: Causal
-
-    def generate(self, text: str = "", ask: GenerationConfig | None = None) -> str:
-        """What the model writes after this text."""
-        return self.answers([text], ask)[0][0].text
-
-    def lead(self, text: str) -> str:
-        return text
-
-    def prompt(self, text: str) -> list[int]:
-        return self.tokenizer.encode(text) or [self.tokenizer.need("end")]  # which stands before every text
-
-    def given(self, texts: Sequence[str]) -> Given:
-        return NOTHING
-
-    @property
-    def together(self) -> int:
-        """One by one if the model has a last position: then how much can be written depends on the prompt."""
-        return super().together if room(self.model) == sys.maxsize else 1
-
-    def enough(self, texts: Sequence[str]) -> int:
-        longest = max(len(self.prompt(text)) for text in texts)
-        if longest >= room(self.model):
+    def evaluate(
+        self,
+        pipeline: GenerationPipeline,
+        examples: Examples,
+        config: GenerationConfig | None = None,
+        notify: Notify | None = None,
+    ) -> Metrics:
+        if config not in (None, GenerationConfig(strategy=self.decode)):
             raise InputError(
-                f"the text has {longest} tokens, the model has places for {room(self.model)}; give a shorter one"
+                "a language model is evaluated without generating text: leave --beam, --temperature ... out"
             )
-        return min(self.task.context, room(self.model) - longest)
-
-    def score(self, examples: Examples, ask: GenerationConfig | None = None, notify: Notify | None = None) -> Scores:
-        if ask not in (None, GenerationConfig(how=self.task.decode)):
-            raise InputError("the scores of a language model need no answers: leave --beam, --temperature ... out")
-        corpus = self.task.corpus(examples, self.tokenizer)
-        nats, tokens = self.nats(corpus)
+        corpus = Windows(examples, pipeline.tokenizer, self.context)
+        nats, tokens = corpus_cross_entropy(self, pipeline.model, corpus)
         return {
             "loss": nats / tokens,
             "perplexity": perplexity(nats, tokens),

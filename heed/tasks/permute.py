@@ -12,13 +12,15 @@ from torch import Tensor
 from ..core.config import Flag, Size
 from ..core.contract import Where
 from ..core.errors import ConfigError
-from ..core.interfaces import Permutes, Writes
+from ..core.interfaces import LanguageModel, Permutes
 from ..data.base import Examples
 from ..parts.outputs.loss import NO_LABEL, Loss, headed_cross_entropy
-from ..pipelines.base import GenerationConfig, Notify, Scores, perplexity
+from ..pipelines.base import AnyModel, Ids, Padded
+from ..pipelines.text import GenerationConfig, GenerationPipeline
 from ..text import Tokenizer
-from .base import AnyModel, Batch, Ids, Item, Padded
-from .causal import Causal, Windows, Writer
+from .base import Batch, Item, Notify
+from .causal import Causal, Windows
+from .metrics import Metrics, corpus_cross_entropy, perplexity
 
 
 class Permute(Causal):
@@ -26,7 +28,7 @@ class Permute(Causal):
 
     Yang et al. 2019, sec. 2.3. Every window of every round has an order z of its own; one of `share` tokens is
     predicted (the paper's K), so that enough is known of each. A token sees what is earlier in that order, wherever it
-    stands in the text. A model that has learnt this can be asked in any order; it writes in that of reading.
+    stands in the text. A model that has learnt this can be asked in any order; it generates from left to right.
     """
 
     kind: Literal["permute"] = "permute"  # type: ignore[assignment]  # a task of its own
@@ -57,14 +59,25 @@ class Permute(Causal):
         return headed_cross_entropy(stream, head, labels)
 
     def must_fit(self, model: AnyModel) -> None:
-        if not (isinstance(model, Permutes) and isinstance(model, Writes) and model.streams):
+        if not (isinstance(model, Permutes) and isinstance(model, LanguageModel) and model.streams):
             raise self._misfit(model)
 
     def cost(self, item: Item) -> int:
         return len(item[0])
 
-    def ready(self, model: AnyModel, tokenizer: Tokenizer) -> PermutedWriter:
-        return PermutedWriter(self, model, tokenizer)
+    def evaluate(
+        self,
+        pipeline: GenerationPipeline,
+        examples: Examples,
+        config: GenerationConfig | None = None,
+        notify: Notify | None = None,
+    ) -> Metrics:
+        """`loss` and `perplexity` of what is predicted in random orders; `bits_per_byte` of reading, token by token."""
+        nats, tokens = corpus_cross_entropy(self, pipeline.model, self.corpus(examples, pipeline.tokenizer))
+        reading = Causal(context=self.context, decode=self.decode)
+        read = reading.evaluate(pipeline, examples, config, notify)
+        mean = {"loss": nats / tokens, "perplexity": perplexity(nats, tokens), "tokens": tokens}
+        return {**mean, **{name: read[name] for name in ("bits_per_byte", "bytes")}, "reading_loss": read["loss"]}
 
     def known(self, length: int) -> int:
         """How many of so many tokens are given rather than predicted: all but one in `share`, one at least."""
@@ -100,21 +113,6 @@ class Orders(Windows):
 
     def once(self) -> list[Item]:
         return _ordered(super().once(), np.random.default_rng(0))
-
-
-class PermutedWriter(Writer):
-    """A model of permuted texts in use: it goes on from a text, in the order of reading."""
-
-    what = "a language model of any order"
-    task: Permute
-
-    def score(self, examples: Examples, ask: GenerationConfig | None = None, notify: Notify | None = None) -> Scores:
-        """`loss` and `perplexity` of what is predicted in random orders; `bits_per_byte` of reading, token by token."""
-        nats, tokens = self.nats(self.task.corpus(examples, self.tokenizer))
-        reading = Causal(context=self.task.context, decode=self.task.decode)
-        read = Writer(reading, self.model, self.tokenizer).score(examples, ask, notify)
-        mean = {"loss": nats / tokens, "perplexity": perplexity(nats, tokens), "tokens": tokens}
-        return {**mean, **{name: read[name] for name in ("bits_per_byte", "bytes")}, "reading_loss": read["loss"]}
 
 
 def _ordered(items: list[Item], draw: np.random.Generator) -> list[Item]:

@@ -1,23 +1,21 @@
-"""Sequence to sequence: a target is written after a source was read."""
+"""Sequence to sequence (translation): a target is generated from a source."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
-from unicodedata import normalize
 
 import numpy as np
-import torch
 
 from ..core.config import Share, Size
-from ..core.contract import Given
-from ..core.errors import ConfigError, InputError, MissingExtra
-from ..core.interfaces import Encodes, Writes
-from ..core.state import Seen
+from ..core.errors import ConfigError
+from ..core.interfaces import Encodes, LanguageModel
 from ..data.base import Example, Examples
 from ..parts.outputs.loss import Loss
-from ..pipelines.base import GenerationConfig, Notify, Scores, TextGeneration, perplexity, room
-from .base import AnyModel, Batch, Corpus, Item, Padded, Task, next_token_loss, some
+from ..pipelines.base import AnyModel, Padded
+from ..pipelines.text import GenerationConfig, GenerationPipeline, Text2TextGeneration, encoded
+from .base import Batch, Corpus, Item, Notify, Task, next_token_loss, some
+from .metrics import Metrics, agreement, corpus_cross_entropy, perplexity
 
 if TYPE_CHECKING:
     from ..text import Tokenizer
@@ -26,12 +24,12 @@ ROUND = 8192  # examples of an endless source that are encoded and sorted togeth
 
 
 class Translate(Task):
-    """A target is written after a source was read: -Σ_t log p(y_t | y_<t, x), labels smoothed (Vaswani et al. 2017)."""
+    """A target is predicted from a source: -Σ_t log p(y_t | y_<t, x), labels smoothed (Vaswani et al. 2017)."""
 
     kind: Literal["translate"] = "translate"
     columns: ClassVar[tuple[str, ...]] = ("source", "target")
     smoothing: Share = 0.1
-    case: Literal["kept", "ignored"] = "kept"  # whether scores distinguish upper and lower case
+    case: Literal["kept", "ignored"] = "kept"  # whether metrics distinguish upper and lower case
     longest: Size = 256  # tokens of a source or target, end token included; longer pairs are left out and counted
 
     def corpus(self, examples: Examples, tokenizer: Tokenizer) -> Pairs:
@@ -41,19 +39,13 @@ class Translate(Task):
         return Batch.shifted([target for _, target in items], Padded.of([source for source, _ in items]))
 
     def loss(self, model: AnyModel, batch: Batch) -> Loss:
-        where = batch.inputs.where.give(encoder_output=self.memory(model, batch.source))
+        where = batch.inputs.where.give(encoder_output=encoded(model, batch.source))
         return next_token_loss(model, batch, where, self.smoothing if model.training else 0.0)
 
-    def memory(self, model: AnyModel, source: Padded | None) -> Seen:
-        """The encoded source."""
-        if not isinstance(model, Encodes) or source is None:
-            raise InputError("to translate, a model and a source to read are needed")
-        return model.encode(source.tokens, source.where)
-
     def must_fit(self, model: AnyModel) -> None:
-        if not (isinstance(model, Encodes) and isinstance(model, Writes) and model.streams):
+        if not (isinstance(model, Encodes) and isinstance(model, LanguageModel) and model.streams):
             raise ConfigError(
-                f"to translate, a model must read a source first, then write looking back only; {type(model).__name__} "
+                f"to translate, a model must encode a source, then decode looking back only; {type(model).__name__} "
                 "does not: use model.kind=seq2seq or model.kind=transformer"
             )
 
@@ -61,75 +53,26 @@ class Translate(Task):
         source, target = item
         return max(len(source), len(target) - 1)
 
-    def ready(self, model: AnyModel, tokenizer: Tokenizer) -> Translator:
-        return Translator(self, model, tokenizer)
+    def pipeline(self, model: AnyModel, tokenizer: Tokenizer) -> Text2TextGeneration:
+        return Text2TextGeneration(model, tokenizer, self.decode, longest=self.longest)
 
-
-class Translator(TextGeneration):
-    """An encoder-decoder in use: it answers a source with a target."""
-
-    what = "an encoder-decoder, which answers a source with a target"
-    task: Translate
-
-    def translate(self, texts: Sequence[str], ask: GenerationConfig | None = None) -> list[str]:
-        """The best target for each source."""
-        return [best[0].text for best in self.answers(texts, ask)]
-
-    def lead(self, text: str) -> str:
-        return ""
-
-    def prompt(self, text: str) -> list[int]:
-        return [self.tokenizer.need("begin")]
-
-    def given(self, texts: Sequence[str]) -> Given:
-        with torch.no_grad():
-            return Given(encoder_output=self.task.memory(self.model, self._sources(texts)))
-
-    def enough(self, texts: Sequence[str]) -> int:
-        return min(self.task.longest, room(self.model))
-
-    def score(self, examples: Examples, ask: GenerationConfig | None = None, notify: Notify | None = None) -> Scores:
-        corpus = self.task.corpus(examples, self.tokenizer)
-        nats, tokens = self.nats(corpus)
+    def evaluate(
+        self,
+        pipeline: GenerationPipeline,
+        examples: Examples,
+        config: GenerationConfig | None = None,
+        notify: Notify | None = None,
+    ) -> Metrics:
+        corpus = self.corpus(examples, pipeline.tokenizer)
+        nats, tokens = corpus_cross_entropy(self, pipeline.model, corpus)
         pairs = [pair for pair, fits in zip(examples, corpus.fits, strict=True) if fits]
-        written = self.answers([source for source, _ in pairs], ask, notify=notify)
+        generated = pipeline.completions([source for source, _ in pairs], config, notify=notify)
         return {
             "loss": nats / tokens,
             "perplexity": perplexity(nats, tokens),
-            **agreement([best[0].text for best in written], [target for _, target in pairs], self.task.case),
+            **agreement([best[0].text for best in generated], [target for _, target in pairs], self.case),
             "left_out": corpus.left_out,
         }
-
-    def _sources(self, texts: Sequence[str]) -> Padded:
-        end, sources = self.tokenizer.need("end"), self.tokenizer.encode_all(texts)
-        for text, ids in zip(texts, sources, strict=True):
-            if len(ids) >= self.task.longest:
-                raise InputError(
-                    f"the text {text[:40]!r} has {len(ids)} tokens, the model was trained on at most "
-                    f"{self.task.longest - 1} (task.longest); cut it into sentences"
-                )
-        padded = Padded.of([np.array([*ids, end], np.int32) for ids in sources])
-        return padded.to(self.model.device or torch.device("cpu"))
-
-
-def agreement(written: Sequence[str], wanted: Sequence[str], case: Literal["kept", "ignored"]) -> Scores:
-    """sacreBLEU (Post 2018) with its signature, chrF, and the share of answers that are exactly right, in percent."""
-    try:
-        from sacrebleu.metrics.bleu import BLEU
-        from sacrebleu.metrics.chrf import CHRF
-    except ImportError:
-        raise MissingExtra.of("sacrebleu", "train") from None
-    lower = case == "ignored"
-    written, wanted = ([normalize("NFC", text) for text in texts] for texts in (written, wanted))
-    bleu, chrf = BLEU(lowercase=lower), CHRF(lowercase=lower)
-    equal = [a.lower() == b.lower() if lower else a == b for a, b in zip(written, wanted, strict=True)]
-    return {
-        "bleu": bleu.corpus_score(list(written), [list(wanted)]).score,
-        "chrf": chrf.corpus_score(list(written), [list(wanted)]).score,
-        "exact": 100 * sum(equal) / len(equal),
-        "pairs": len(equal),
-        "signature": str(bleu.get_signature()),
-    }
 
 
 class Pairs(Corpus):
@@ -159,13 +102,12 @@ class Pairs(Corpus):
 
     def _encoded(self, examples: Iterable[Example]) -> list[Item]:
         sources, targets = zip(*examples, strict=True) if (examples := list(examples)) else ((), ())
-        read = self._tokenizer.encode_all(sources)
-        written = self._tokenizer.encode_all(targets)
-        fits = [max(len(x), len(y)) < self._longest for x, y in zip(read, written, strict=True)]
+        xs, ys = self._tokenizer.encode_all(sources), self._tokenizer.encode_all(targets)
+        fits = [max(len(x), len(y)) < self._longest for x, y in zip(xs, ys, strict=True)]
         self.fits += fits
         return [
             (np.array([*x, self._end], np.int32), np.array([self._begin, *y, self._end], np.int32))
-            for x, y, short in zip(read, written, fits, strict=True)
+            for x, y, short in zip(xs, ys, fits, strict=True)
             if short
         ]
 

@@ -8,7 +8,7 @@ from ..core.tables import later
 from .files import holds
 
 if TYPE_CHECKING:
-    from . import foreign
+    from . import pretrained
     from .chat import Chat
     from .kinds import TOKENIZERS, AnyTokenizer, Bpe, Byte, Char, File, TokenizerConfig, Word
     from .stream import Stream
@@ -42,6 +42,6 @@ __all__ = [
     "Tokenizer",
     "TokenizerConfig",
     "Word",
-    "foreign",
     "holds",
+    "pretrained",
 ]

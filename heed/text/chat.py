@@ -1,6 +1,6 @@
 """Chat templates: messages to the text that a model was trained on (Jinja, as checkpoints bring it).
 
-A template is a program of strangers, so it runs in a process of its own (`render.py`), sandboxed, in bounded memory,
+A template is untrusted code, so it runs in a process of its own (`render.py`), sandboxed, in bounded memory,
 and ended when it takes too long. That process is started for the first chat and serves those after it.
 """
 
@@ -101,7 +101,7 @@ class Chat:
         tools: Sequence[Mapping[str, Any]] | None = None,
         **values: Any,
     ) -> str:
-        """The text of a chat. `prompt`: up to where the model's answer begins. `values`: what else a template asks for.
+        """The text of a chat. `prompt`: up to where the completion begins. `values`: what else a template asks for.
 
         A message has a role ("system", "user", "assistant", ...) and a content: a text, or parts with a type.
         """

@@ -1,4 +1,4 @@
-"""Files of strangers: read within bounds, and what the `tokenizers` library makes of them told as errors of heed."""
+"""Untrusted files: read within bounds, and what the `tokenizers` library makes of them told as errors of heed."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tokenizers import decoders, models, trainers
 
 from ..core.config import Config, Flag, OneOf, Size, Text
 from ..core.errors import InputError
-from .pieces import (
+from .pretokenizers import (
     byte_alphabet,
     byte_lines,
     byte_words,

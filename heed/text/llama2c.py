@@ -7,9 +7,9 @@ from pathlib import Path
 
 from ..core.errors import InputError
 from .guard import VOCABULARY, read_bytes
-from .notes import Frame, Notes
 from .sentencepiece import BYTE, CONTROL, NORMAL, SPACE, UNKNOWN, Piece, Pieces
 from .tokenizer import MOST, Tokenizer
+from .tokenizer_config import Frame, TokenizerSettings
 
 SPECIAL = {0: ("<unk>", UNKNOWN), 1: ("<s>", CONTROL), 2: ("</s>", CONTROL)}
 BYTES = 3  # the id of the first of the 256 bytes
@@ -31,8 +31,8 @@ def from_llama2c(path: Path | str, size: int) -> Tokenizer:
     if at != len(data):
         raise InputError(f"{place} goes on after {size} tokens; give the number of tokens that it was made for")
     inner = Pieces(tuple(pieces), pairs=True, tidy=False).build()
-    notes = Notes(tokens={"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"})
-    return notes.finish(inner, Frame("bos_token $A", "bos_token $A bos_token:1 $B:1"), str(place))
+    settings = TokenizerSettings(tokens={"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"})
+    return settings.finish(inner, Frame("bos_token $A", "bos_token $A bos_token:1 $B:1"), str(place))
 
 
 def _entry(data: bytes, at: int, place: Path, index: int, size: int) -> tuple[float, int]:

@@ -58,7 +58,7 @@ def confine(memory: int) -> None:
 
 
 def spare(seconds: int) -> None:
-    """So much work for the next request, even if nobody is left to end this process."""
+    """So much work for the next request, even if no process is left to end this one."""
     try:
         import resource
     except ImportError:

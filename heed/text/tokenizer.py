@@ -19,7 +19,7 @@ from ..core.atomic import replacing
 from ..core.errors import InputError
 from .chat import Chat, Message, checked
 from .guard import VOCABULARY, check_growth, read_bytes, understood
-from .pieces import bytes_in, cut, may_be_cut, spaces_stripped
+from .pretokenizers import bytes_in, cut, may_be_cut, spaces_stripped
 from .prompt import Prompter
 from .stream import Bytes, Fallback, Stream, Whole
 
@@ -50,7 +50,7 @@ class Framed(NamedTuple):
 
 @dataclass(frozen=True)
 class Declared:
-    """What others say about a tokenizer of theirs: which token has which role, which ids end an answer, how to chat.
+    """What others say about a tokenizer of theirs: which token has which role, which ids end a completion, how to chat.
 
     `roles`: None if nothing is said, so that the usual names decide.
     """
@@ -65,7 +65,7 @@ class Tokenizer:
     """Text to ids and back. It takes over the tokenizer that it is given.
 
     `size`: ids are 0 .. size-1. `pad`, `begin`, `end`, `unknown`, `mask`: ids of the special tokens, None where there
-    is none. `ends`: all ids that end an answer. `chat`: the template of chats, if there is one.
+    is none. `ends`: all ids that end a completion. `chat`: the template of chats, if there is one.
     """
 
     def __init__(self, inner: tokenizers.Tokenizer, declared: Declared | None = None) -> None:
@@ -233,8 +233,8 @@ class Tokenizer:
 
     @classmethod
     def of_folder(cls, folder: Path | str) -> Tokenizer:
-        """From a folder of another library, whichever files its tokenizer is in (`heed.text.foreign`)."""
-        from .foreign import read
+        """From a folder of another library, whichever files its tokenizer is in (`heed.text.pretrained`)."""
+        from .pretrained import read
 
         return read(Path(folder))
 

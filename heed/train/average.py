@@ -1,4 +1,4 @@
-"""Averaged weights: what is scored and kept in the end is often better as a mean over the last steps."""
+"""Averaged weights (EMA, tail): what is evaluated and kept is often better as a mean over the last steps."""
 
 from __future__ import annotations
 

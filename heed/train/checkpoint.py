@@ -19,6 +19,7 @@ from torch import Tensor
 from ..core.atomic import appearing
 from ..core.errors import RunError
 from ..runs.folder import STATE, Run, writing
+from ..weights.formats.native import current
 
 PROGRESS = "progress.json"
 PARTS = ("model", "optimizer", "average", "rng")
@@ -92,7 +93,9 @@ def _load(place: Path) -> Checkpoint:
     known = {field.name for field in fields(Progress)}
     if data.keys() != known:
         raise ValueError(f"{PROGRESS} has {sorted(data)}, needed are {sorted(known)}")
-    return Checkpoint(Progress(**data), {part: load_file(_file(place, part)) for part in PARTS})
+    tensors = {part: load_file(_file(place, part)) for part in PARTS}
+    now = {part: {current(name): tensor for name, tensor in held.items()} for part, held in tensors.items()}
+    return Checkpoint(Progress(**data), now)  # a run of the last release may have other names
 
 
 def _file(place: Path, part: str) -> Path:

@@ -1,4 +1,4 @@
-"""The loop: a step, and between the steps reports, looks at the validation data and checkpoints."""
+"""The training loop: steps, and between them metrics, evaluations on the validation data and checkpoints."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from .. import engine
 from ..core.contract import Mixer
 from ..core.errors import RunError
 from ..parts.feedforward.experts import Experts, balance, routed
-from ..pipelines import cross_entropy_of
 from ..runs.folder import WEIGHTS, Run
-from ..show.voice import Voice
-from ..tasks import Batch, Corpus, Feed, Item, Place, Task, bucketed
+from ..show.progress import Reporter
+from ..tasks import Batch, Corpus, Feed, Item, Place, Task, bucketed, cross_entropy_of
 from ..weights.formats import native as own
 from .average import Average
 from .checkpoint import Checkpoint, Progress
 from .memory import recompute
-from .optim import adamw, memory, remind
+from .metrics import MetricsLog
+from .optim import adamw, load_optimizer_state, optimizer_state
 from .parallel import Group, draw_again, drawn
-from .record import Metrics
 
 
 class Objective(nn.Module):
@@ -47,7 +47,7 @@ class Objective(nn.Module):
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         with ExitStack() as watching:
             seen = [(part.config.balance, watching.enter_context(routed(part))) for part in self.experts]
-            loss = self.task.loss(self.model, batch)
+            loss = self.task.loss(engine.compile(self.model), batch)  # padded rows as varlen rows
         total = loss.total
         for weight, said in seen:
             if any(routing.logits.numel() for routing in said):
@@ -81,8 +81,8 @@ class Watch:
 class Stopper:
     """Ctrl-C or a polite kill asks for a stop after the step; a second Ctrl-C stops at once."""
 
-    def __init__(self, voice: Voice) -> None:
-        self.asked, self._voice = False, voice
+    def __init__(self, reporter: Reporter) -> None:
+        self.asked, self._reporter = False, reporter
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -100,7 +100,7 @@ class Stopper:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
-        self._voice.say("stopping after this step, to save it; Ctrl-C again stops at once")
+        self._reporter.say("stopping after this step, to save it; Ctrl-C again stops at once")
 
 
 class Tally:
@@ -130,10 +130,10 @@ class Trainer:
         train: Corpus,
         valid: Corpus | None,
         group: Group,
-        voice: Voice,
+        reporter: Reporter,
         build: Callable[[], Mixer[Any]] | None = None,  # what it begins with; None: fresh weights
     ) -> None:
-        self.run, self.group, self.voice = run, group, voice
+        self.run, self.group, self.reporter = run, group, reporter
         self.task, self.settings = run.recipe.task, run.recipe.training
         self._train, self._valid = train, valid
         torch.manual_seed(self.settings.seed)
@@ -145,9 +145,9 @@ class Trainer:
         self.optimizer = adamw(self.model, self.settings.optimizer)
         self.average = Average(self.model, self.settings.average, self.settings.steps)
         self.progress, self.stopped = Progress(processes=group.size), False
-        self.watch, self._stopper, self._tally = Watch(), Stopper(voice), Tally(group.device)
+        self.watch, self._stopper, self._tally = Watch(), Stopper(reporter), Tally(group.device)
         self._feed, self._objective = self._fed(Place()), self._wrapped()
-        self._metrics: Metrics | None = None
+        self._metrics: MetricsLog | None = None
         self._news = ""
 
     def resume(self, checkpoint: Checkpoint) -> None:
@@ -160,14 +160,14 @@ class Trainer:
             )
         self.progress, self._feed = progress, self._fed(Place(progress.round, progress.batch))
         own.fill(self.model, tensors["model"])
-        remind(self.optimizer, self.model, tensors["optimizer"])
+        load_optimizer_state(self.optimizer, self.model, tensors["optimizer"])
         self.average.restore(tensors["average"], progress.averaged)
         draw_again(self.group, tensors["rng"])
         self._tally = Tally(self.group.device, progress.tokens, progress.nats if self.group.leads else 0.0)
 
     @property
     def done(self) -> bool:
-        """Whether there is nothing more to do: all steps made, no progress any more, or somebody asked to stop."""
+        """Whether there is nothing more to do: all steps made, no progress any more, or the user asked to stop."""
         patience = self.settings.patience
         tired = patience is not None and self.progress.waited >= patience
         return self.stopped or tired or self.progress.step >= self.settings.steps
@@ -176,14 +176,14 @@ class Trainer:
         """Train until done."""
         settings, before = self.settings, self.progress
         if self.group.leads:
-            self._metrics = Metrics(self.run, before.step, tensorboard=settings.tensorboard)
+            self._metrics = MetricsLog(self.run, before.step, tensorboard=settings.tensorboard)
         self._tally.restart()
-        with self._stopper.listening(), self.voice.counting("training", settings.steps, before.step):
+        with self._stopper.listening(), self.reporter.counting("training", settings.steps, before.step):
             while not self.done:
                 self.step()
                 if self._due(settings.log):
                     self._report()
-                self.voice.at(self.progress.step, self._news)
+                self.reporter.at(self.progress.step, self._news)
                 if self._due(settings.evaluate):
                     self._evaluate()
                 self.progress = replace(self.progress, seconds=before.seconds + self.watch.total)
@@ -268,10 +268,10 @@ class Trainer:
             )
 
     def _evaluate(self) -> None:
-        """Score the averaged weights on the validation data, and keep them if they are the best so far."""
+        """Evaluate the averaged weights on the validation data, and keep them if they are the best so far."""
         before = self.progress
         with self.watch.on("evaluation"), self.average.applied():
-            loss = None if self._valid is None else self._score(self._valid)
+            loss = None if self._valid is None else self._loss_of(self._valid)
             self._must_be_a_number(loss or self._nats())
             better = loss is None or before.best is None or loss < before.best
             if self.group.leads and (better or self.settings.keep == "last"):
@@ -280,10 +280,10 @@ class Trainer:
             found = {"best": loss, "best_step": before.step, "waited": 0} if better else {"waited": before.waited + 1}
             self.progress = replace(before, **found)
             self._write({"valid_loss": loss})
-            self.voice.say(f"step {before.step}: validation loss {loss:.4f}{' (best so far)' if better else ''}")
+            self.reporter.say(f"step {before.step}: validation loss {loss:.4f}{' (best so far)' if better else ''}")
         self._tally.restart()
 
-    def _score(self, corpus: Corpus) -> float:
+    def _loss_of(self, corpus: Corpus) -> float:
         """Nats per token."""
         self.model.eval()
         batches = bucketed(corpus.once(), self.task.cost, self.settings.batch)
@@ -299,7 +299,7 @@ class Trainer:
             if self.group.leads:
                 parts = {
                     "model": own.tensors(self.model),
-                    "optimizer": memory(self.optimizer, self.model),
+                    "optimizer": optimizer_state(self.optimizer, self.model),
                     "average": self.average.tensors(),
                     "rng": rng,
                 }

@@ -1,4 +1,4 @@
-"""The optimizer: which weights decay, and its memory by the names of the weights."""
+"""The optimizer: which weights decay, and its state by the names of the weights."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def adamw(model: nn.Module, settings: AdamW) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=settings.lr, betas=betas, eps=settings.eps, fused=fused)
 
 
-def memory(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
+def optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
     """What the optimizer remembers, as plain tensors."""
     return {
         f"{moment}.{name}": optimizer.state[weight][moment]
@@ -38,12 +38,12 @@ def memory(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tens
     }
 
 
-def remind(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Give an optimizer back what `memory` took from it."""
+def load_optimizer_state(optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Give an optimizer back what `optimizer_state` took from it."""
     for name, weight in model.named_parameters():
         names = [f"{moment}.{name}" for moment in MOMENTS]
         found = [part for part in names if part in tensors]
         if found and found != names:
-            raise RunError(f"the optimizer's memory of {name} is not whole: it has {found}, needed are {names}")
+            raise RunError(f"the optimizer's state of {name} is not whole: it has {found}, needed are {names}")
         for moment, part in zip(MOMENTS, found, strict=False):
             optimizer.state[weight][moment] = tensors[part].clone().to(weight.device)

@@ -18,14 +18,14 @@ from ..runs.base import Base, begun
 from ..runs.card import laws, write_card
 from ..runs.folder import CONFIG, Run, writing
 from ..runs.recipe import Recipe
-from ..show.voice import Silent, Voice, clock
+from ..show.progress import Reporter, Silent, clock
 from ..tasks import Corpus
 from ..text import Tokenizer
 from . import memory
 from .checkpoint import Checkpoint, Progress
 from .loop import Trainer
+from .metrics import must_be_there
 from .parallel import Group, group
-from .record import must_be_there
 
 Corpora: TypeAlias = "dict[Name, Corpus]"
 
@@ -38,22 +38,22 @@ class Outcome:
 
     run: Run
     progress: Progress
-    finished: bool  # False if somebody stopped it
+    finished: bool  # False if the user stopped it
     leads: bool = True  # whether this process speaks for all
 
 
-def train(recipe: Recipe, out: Path | str, voice: Voice | None = None, *, numbered: bool = False) -> Outcome:
+def train(recipe: Recipe, out: Path | str, reporter: Reporter | None = None, *, numbered: bool = False) -> Outcome:
     """A new run in the folder `out`; with `numbered`, in the first of out, out-2, out-3 ... that is not there yet."""
     with group(recipe.training.device) as processes:
         path = Path(processes.agree(str(free(Path(out)) if numbered else out)))
-        speaker = _speaker(processes, voice)
-        corpora = _founded(recipe, path, speaker) if processes.leads else None
+        progress = _reporter(processes, reporter)
+        corpora = _founded(recipe, path, progress) if processes.leads else None
         processes.wait()
         run = Run.open(path)
-        return _go(run, corpora or _corpora(run.recipe, run.tokenizer, speaker), processes, speaker)
+        return _go(run, corpora or _corpora(run.recipe, run.tokenizer, progress), processes, progress)
 
 
-def resume(path: Path | str, changes: Sequence[str] = (), voice: Voice | None = None) -> Outcome:
+def resume(path: Path | str, changes: Sequence[str] = (), reporter: Reporter | None = None) -> Outcome:
     """A run that was stopped, from its newest checkpoint, bit for bit as if it had not been.
 
     `changes` are overrides such as training.steps=9000; tokenizer, task and model stay as they are.
@@ -61,14 +61,14 @@ def resume(path: Path | str, changes: Sequence[str] = (), voice: Voice | None = 
     run = Run.open(path)
     recipe = _changed(run, changes)
     with group(recipe.training.device) as processes:
-        speaker = _speaker(processes, voice)
-        corpora = _corpora(recipe, run.tokenizer, speaker)
+        progress = _reporter(processes, reporter)
+        corpora = _corpora(recipe, run.tokenizer, progress)
         checkpoint = Checkpoint.load(run)
         if processes.leads and changes:  # only now that nothing was wrong with them
             with writing(run.path / CONFIG):
                 recipe.write(run.path / CONFIG)
         processes.wait()
-        return _go(Run.open(path), corpora, processes, speaker, checkpoint)
+        return _go(Run.open(path), corpora, processes, progress, checkpoint)
 
 
 def free(path: Path) -> Path:
@@ -77,7 +77,7 @@ def free(path: Path) -> Path:
     return next(name for name in chain([path], names) if not name.exists())
 
 
-def _founded(recipe: Recipe, path: Path, voice: Voice) -> Corpora:
+def _founded(recipe: Recipe, path: Path, reporter: Reporter) -> Corpora:
     """Read the data and make the tokenizer; only when all of it fits together there is a folder."""
     Run.must_be_new(path)
     if recipe.base is None:
@@ -86,10 +86,10 @@ def _founded(recipe: Recipe, path: Path, voice: Voice) -> Corpora:
         base = Base.open(recipe.base)
         recipe, tokenizer = base.below(recipe), base.tokenizer
     whole = recipe.sized(tokenizer.size)
-    voice.say(f"tokenizer: {tokenizer.size:,} tokens")
+    reporter.say(f"tokenizer: {tokenizer.size:,} tokens")
     with torch.device("meta"):
         whole.task.must_fit(whole.build(tokenizer.size))
-    corpora = _corpora(whole, tokenizer, voice)
+    corpora = _corpora(whole, tokenizer, reporter)
     Run.create(path, whole, tokenizer)
     return corpora
 
@@ -105,7 +105,7 @@ def _changed(run: Run, changes: Sequence[str]) -> Recipe:
     return recipe
 
 
-def _corpora(recipe: Recipe, tokenizer: Tokenizer, voice: Voice) -> Corpora:
+def _corpora(recipe: Recipe, tokenizer: Tokenizer, reporter: Reporter) -> Corpora:
     """What is learnt from and, if there is any, what is validated on."""
     there = recipe.data.splits()
     if recipe.training.patience is not None and "valid" not in there:
@@ -117,33 +117,35 @@ def _corpora(recipe: Recipe, tokenizer: Tokenizer, voice: Voice) -> Corpora:
         if name == "train" or name in there:
             examples = _examples(recipe, name)
             found[name] = recipe.task.corpus(examples, tokenizer)
-            voice.say(f"{name}: {examples.report()}; {found[name].report()}")
+            reporter.say(f"{name}: {examples.report()}; {found[name].report()}")
     return found
 
 
-def _go(run: Run, corpora: Corpora, processes: Group, voice: Voice, checkpoint: Checkpoint | None = None) -> Outcome:
+def _go(
+    run: Run, corpora: Corpora, processes: Group, reporter: Reporter, checkpoint: Checkpoint | None = None
+) -> Outcome:
     """From the beginning or, with a checkpoint, from there."""
     memory.keep()
     model = run.build if checkpoint is not None else partial(begun, run)
-    trainer = Trainer(run, corpora["train"], corpora.get("valid"), processes, voice, model)
+    trainer = Trainer(run, corpora["train"], corpora.get("valid"), processes, reporter, model)
     if checkpoint is not None:
         trainer.resume(checkpoint)
-        voice.say(f"going on after step {checkpoint.progress.step} of {run.recipe.training.steps}")
+        reporter.say(f"going on after step {checkpoint.progress.step} of {run.recipe.training.steps}")
     progress = trainer.fit()
     if processes.leads:
         write_card(run, () if trainer.stopped else laws(run.model()))
-    _tell(run, trainer, voice)
+    _tell(run, trainer, reporter)
     return Outcome(run, progress, not trainer.stopped, processes.leads)
 
 
-def _tell(run: Run, trainer: Trainer, voice: Voice) -> None:
+def _tell(run: Run, trainer: Trainer, reporter: Reporter) -> None:
     progress = trainer.progress
     took = f"{progress.step} steps in {clock(progress.seconds)} ({trainer.watch.shares()})"
     if trainer.stopped:
-        voice.say(f"stopped after {took}; nothing is lost, go on with: heed train --resume {run.path}")
+        reporter.say(f"stopped after {took}; nothing is lost, go on with: heed train --resume {run.path}")
         return
     best = "" if progress.best is None else f"; best validation loss {progress.best:.4f} at step {progress.best_step}"
-    voice.say(f"{took}{best}")
+    reporter.say(f"{took}{best}")
 
 
 def _examples(recipe: Recipe, name: Name) -> Examples:
@@ -155,5 +157,5 @@ def _texts(examples: Examples) -> Iterator[str]:
     return (text for example in islice(examples, SAMPLE if examples.endless else None) for text in example)
 
 
-def _speaker(processes: Group, voice: Voice | None) -> Voice:
-    return (voice or Voice()) if processes.leads else Silent()
+def _reporter(processes: Group, reporter: Reporter | None) -> Reporter:
+    return (reporter or Reporter()) if processes.leads else Silent()

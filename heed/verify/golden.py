@@ -2,7 +2,7 @@
 
 How far the two may differ is stated by a tolerances.json two folders up or, without one, measured: ten times what
 float32 costs heed itself here, the largest difference between its own float32 and float64 replays. A statement finer
-than the numbers themselves is none: a loss of 122 lies on a grid of 8e-6 in float32, whoever computes it.
+than the numbers themselves is none: a loss of 122 lies on a grid of 8e-6 in float32, in any library.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def findings(case: Path) -> list[Finding]:
 
 
 def stated(case: Path) -> float | None:
-    """The reference's own rounding error, if somebody wrote it down beside the folders."""
+    """The reference's own rounding error, if it is recorded beside the folders."""
     path = case.parent.parent / STATED
     if not path.is_file():
         return None

@@ -10,16 +10,16 @@ from torch import Tensor
 from ..core.contract import Where
 from ..core.laws import Finding
 from ..core.state import Seen
+from ..engine.compiled import DecoderProgram, compiled_runner
+from ..engine.passes import passed
+from ..engine.program import Uncompiled
 from ..kernels import library, linear, loss, selective, wkv, written_out
 from ..kernels.abi import Weights
-from ..kernels.program import Unknown
 from ..models import Decoder, Encoder
-from ..models.passing import passed
-from ..models.stepping import Script
 from ..parts.layers.bitnet import pack_ternary, quantise_ternary
 from ..parts.layers.quantised import quantise_groups, quantise_rows
-from .choices import choices, ranks
 from .samples import samples
+from .sampling import choices, ranks
 
 SIZES = (
     (1, 1, 1),
@@ -162,8 +162,8 @@ def programs() -> list[Finding]:
             torch.manual_seed(0)
             model = config.build().eval()
             try:
-                Script(model)
-            except Unknown:
+                DecoderProgram(model)
+            except Uncompiled:
                 continue
             apart = _stepped(model)
             found.append(Finding("kernels", apart, 1e-4, f"scores of a float32 model, relative; {config!r}"))
@@ -177,9 +177,9 @@ def _stepped(model: Decoder) -> float:
         whole, _ = model(tokens, Where.run(2, 12))
     _, state = model(tokens[:, :2], Where.run(2, 2), model.start(2))
     assert state is not None
-    walk = model.stepper(state)
-    assert walk is not None
-    made = [walk.step(tokens[:, at], Where.run(2, 1, start=at)).clone() for at in range(2, 12)]
+    runner = compiled_runner(model, state)
+    assert not isinstance(runner, Uncompiled)
+    made = [runner.step(tokens[:, at], Where.run(2, 1, start=at)).clone() for at in range(2, 12)]
     return _apart(torch.stack(made, 1), whole[:, 2:]) / max(1.0, float(whole.abs().max()))
 
 

@@ -27,22 +27,22 @@ from ..models import (
     AdaptiveDecoder,
     Crate,
     Decoder,
-    Deep,
+    DeepDecoder,
     Elmo,
-    ElmoReader,
+    ElmoEncoder,
     Encoder,
     Funnel,
     LiteTransformer,
-    Overlapped,
     Retro,
     Seq2seq,
+    SledEncoder,
     XLNet,
-    XLNetReader,
+    XLNetEncoder,
     Yoco,
 )
 from ..models.architectures.transformer import ANNOTATED, PAPER, TINY, TORCH, transformer
-from ..models.variants.neighbours import NeighbourEncoder
-from ..models.variants.yoco import Reader
+from ..models.variants.retro import NeighbourEncoder
+from ..models.variants.yoco import SharedKVAttention
 from ..parts.feedforward import Absent, ChannelMix, FeedForward, Gated
 from ..parts.inputs.adaptive import Adaptive
 from ..parts.layers.norms import GatedNorm, LayerNorm, RMSNorm, StdNorm
@@ -118,8 +118,8 @@ def _xlnets() -> tuple[Config, ...]:
     return (plain, plain.model_copy(update={"mixer": mixers, "tied": False, "head_bias": False}), *wired)
 
 
-def _xlnet_readers() -> tuple[Config, ...]:
-    plain = XLNetReader.Config(vocabulary=VOCABULARY, width=WIDTH, depth=DEPTH)
+def _xlnet_encoders() -> tuple[Config, ...]:
+    plain = XLNetEncoder.Config(vocabulary=VOCABULARY, width=WIDTH, depth=DEPTH)
     return plain, plain.model_copy(update={"mixer": (TwoStream.Config(segments=True),)})
 
 
@@ -147,7 +147,7 @@ def _retros() -> tuple[Config, ...]:
 
 
 def _deeps() -> tuple[Config, ...]:
-    plain = Deep.Config(vocabulary=VOCABULARY, width=WIDTH, depth=DEPTH, places=96)
+    plain = DeepDecoder.Config(vocabulary=VOCABULARY, width=WIDTH, depth=DEPTH, places=96)
     return plain, plain.model_copy(update={"targets": 1, "wiring": PreNorm(), "tied": False})
 
 
@@ -156,31 +156,38 @@ def _elmos() -> tuple[Config, ...]:
     return plain, plain.model_copy(update={"mixer": (Attention.Config(mask=Window(back=2)),), "wiring": PostNorm()})
 
 
-def _elmo_readers() -> tuple[Config, ...]:
-    plain = ElmoReader.Config(vocabulary=VOCABULARY, width=WIDTH, depth=DEPTH)
+def _elmo_encoders() -> tuple[Config, ...]:
+    plain = ElmoEncoder.Config(vocabulary=VOCABULARY, width=WIDTH, depth=DEPTH)
     near = (Attention.Config(mask=Window(back=1)), Infini.Config(segment=3))
     windows = (Attention.Config(mask=Window(back=1)),)
     return plain, *(plain.model_copy(update=change) for change in ({"mixer": near, "depth": 3}, {"mixer": windows}))
 
 
-OWN: Makers = {Retro.Config: _retros, Deep.Config: _deeps, Elmo.Config: _elmos, ElmoReader.Config: _elmo_readers}
+OWN: Makers = {
+    Retro.Config: _retros,
+    DeepDecoder.Config: _deeps,
+    Elmo.Config: _elmos,
+    ElmoEncoder.Config: _elmo_encoders,
+}
 
 
 def _yocos() -> tuple[Config, ...]:
     plain = Yoco.Config(vocabulary=VOCABULARY, width=WIDTH, depth=DEPTH)
     near, few = (
         Attention.Config(mask=Window(back=2)),
-        Reader.Config(kv_heads=1, bias=True, position=NoPosition.Config()),
+        SharedKVAttention.Config(kv_heads=1, bias=True, position=NoPosition.Config()),
     )
     return (
         *(plain, plain.model_copy(update={"depth": 4, "mixer": (near, Retention.Config()), "upper": 1, "reader": few})),
-        plain.model_copy(update={"depth": 3, "upper": 2, "reader": Reader.Config(heads=3, head_size=4, scale=0.3)}),
+        plain.model_copy(
+            update={"depth": 3, "upper": 2, "reader": SharedKVAttention.Config(heads=3, head_size=4, scale=0.3)}
+        ),
         *(plain.model_copy(update={"wiring": wiring, "tied": False}) for wiring in (DeepNorm.alone(2), Parallel())),
     )
 
 
 OWN |= {Yoco.Config: _yocos}
-XLNETS: Makers = {XLNet.Config: _xlnets, XLNetReader.Config: _xlnet_readers}
+XLNETS: Makers = {XLNet.Config: _xlnets, XLNetEncoder.Config: _xlnet_encoders}
 
 
 def _adaptive() -> tuple[Config, ...]:
@@ -204,10 +211,10 @@ def _rmts() -> tuple[Config, ...]:
     )
 
 
-def _overlapped() -> tuple[Config, ...]:
-    plain = Overlapped.Config(vocabulary=VOCABULARY, width=WIDTH, depth=DEPTH, window=4)
+def _sled_encoders() -> tuple[Config, ...]:
+    plain = SledEncoder.Config(vocabulary=VOCABULARY, width=WIDTH, depth=DEPTH, window=4)
     turned = Attention.Config(mask=Whole(), position=Rope.Config())
     return plain, plain.model_copy(update={"window": 8, "mixer": (turned, Attention.Config(mask=Window(back=1)))})
 
 
-SEGMENTED: Makers = {RMT.Config: _rmts, Overlapped.Config: _overlapped}
+SEGMENTED: Makers = {RMT.Config: _rmts, SledEncoder.Config: _sled_encoders}

@@ -119,7 +119,7 @@ def pooled(configs: Iterable[type[ScoreConfig]]) -> list[Finding]:
 ATTEND: dict[str, Callable[[], list[Finding]]] = {
     "fused = written out": fused,
     "banded = written out": banded,
-    "who sees nothing gets zeros": blind,
+    "a query that sees nothing gets zeros": blind,
 }
 
 

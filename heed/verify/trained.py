@@ -20,7 +20,7 @@ from ..core.errors import HeedError, InputError
 from ..core.laws import BOUND, LAWS, Finding, Law
 from ..decode import stream
 from ..models import AnyModel, Embedded, Seq2seq, familiar
-from ..pipelines import GenerationConfig, TextGeneration
+from ..pipelines import GenerationConfig, GenerationPipeline
 from ..runs import Run
 from ..runs.folder import WEIGHTS
 from ..text import Bpe, Byte, Char
@@ -45,8 +45,8 @@ class Trained:
         return cls(run, run.model().double().eval())
 
     @cached_property
-    def ready(self) -> TextGeneration:
-        return self.run.recipe.task.ready(self.model, self.run.tokenizer)
+    def pipeline(self) -> GenerationPipeline:
+        return self.run.recipe.task.pipeline(self.model, self.run.tokenizer)
 
     @cached_property
     def texts(self) -> list[str]:
@@ -60,7 +60,9 @@ class Trained:
     @property
     def limit(self) -> int:
         """Tokens of an answer: no more than the model was trained on, the prompt included."""
-        return max(1, min(TOKENS, self.ready.enough(self.texts) // 2))
+        return max(
+            1, min(TOKENS, self.pipeline.default_length([self.pipeline.prompt(text) for text in self.texts]) // 2)
+        )
 
     def ids(self, rows: int, length: int) -> Tensor:
         """Random tokens of the vocabulary."""
@@ -80,7 +82,7 @@ class Trained:
         return [example[0] for example in islice(examples, TEXTS)]
 
     def _short(self, text: str) -> str:
-        most = max(1, min(TOKENS, self.ready.enough([text]) // 2))
+        most = max(1, min(TOKENS, self.pipeline.default_length([self.pipeline.prompt(text)]) // 2))
         while len(self.run.tokenizer.encode(text)) > most:
             text = text[: len(text) // 2]
         return text
@@ -125,33 +127,33 @@ def _decoding(trained: Trained) -> list[Finding]:
 
 
 def _decoded(trained: Trained, text: str) -> Finding:
-    """A greedy answer, written token by token, against one call with all of it: each token is the likeliest there.
+    """A greedy answer, written token by token, against one call with all of it: each token has the largest logit there.
 
-    Both log-probabilities are compared, and the written token's with the largest: a tie may be broken either way.
+    Both log-probabilities are compared, and the generated token's with the largest: a tie may be broken either way.
     """
-    ready = trained.ready
-    prompt, given = ready.prompt(text), ready.given([text])
-    end = ready.tokenizer.need("end")
-    written = list(stream(trained.model, [prompt], limit=trained.limit, end=end, given=given))
-    tokens = [token.token for token in written]
+    pipeline = trained.pipeline
+    prompt, given = pipeline.prompt(text), pipeline.given([text])
+    end = pipeline.tokenizer.need("end")
+    generated = list(stream(trained.model, [prompt], limit=trained.limit, end=end, given=given))
+    tokens = [token.token for token in generated]
     every = torch.tensor([[*prompt, *tokens[:-1]]])
     with torch.no_grad():
-        scores, _ = trained.model(every, Where.run(*every.shape).beside(given))
-    known = scores[0, len(prompt) - 1 :].log_softmax(-1)
+        logits, _ = trained.model(every, Where.run(*every.shape).beside(given))
+    known = logits[0, len(prompt) - 1 :].log_softmax(-1)
     chosen = known.gather(1, torch.tensor(tokens)[:, None])[:, 0]
-    told = torch.tensor([token.logprob for token in written], dtype=known.dtype)
+    told = torch.tensor([token.logprob for token in generated], dtype=known.dtype)
     error = max(distance(chosen, told), distance(known.amax(1), chosen))
     return Finding("decoding", error, BOUND, f"{len(tokens)} tokens after {text!r}")
 
 
 def _batched(trained: Trained) -> list[Finding]:
     """Texts answered together, against each alone: the same words with the same probability."""
-    ready, texts = trained.ready, trained.texts
-    ask = GenerationConfig(how=ready.task.decode, limit=trained.limit)
-    together = ready.answers(texts, ask)
+    pipeline, texts = trained.pipeline, trained.texts
+    ask = GenerationConfig(strategy=pipeline.strategy, max_new_tokens=trained.limit)
+    together = pipeline.completions(texts, ask)
     found = []
     for number, (text, batch) in enumerate(zip(texts, together, strict=True)):
-        (alone,) = ready.answers([text], ask, first=number)
+        (alone,) = pipeline.completions([text], ask, first=number)
         if [answer.text for answer in batch] == [answer.text for answer in alone]:
             scores = (torch.tensor([a.score for a in answers], dtype=torch.float64) for answers in (alone, batch))
             found.append(Finding("batch", distance(*scores), BOUND, f"{batch[0].text!r} to {text!r}"))

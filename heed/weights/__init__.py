@@ -1,4 +1,8 @@
-"""Checkpoints: reading and writing other people's, and replaying what a reference computed."""
+"""Checkpoints: reading and writing those of other libraries, and replaying what a reference computed.
+
+Names are imported when they are first asked for: `later` and the tables of `core/tables.py` (`AUTHORS` here, `FAMILIES`
+in families/) do that, and nothing else happens at import.
+"""
 
 from __future__ import annotations
 

@@ -271,7 +271,7 @@ class Plan:
     def place(self, name: str, value: Tensor, *, keep: bool) -> None:
         """Copy into one of our tensors. If it has no memory yet, it and those tied to it are given some.
 
-        With `keep` nobody else holds `value`, a tensor of a file or a view of one: it becomes that memory itself.
+        With `keep` nothing else holds `value`, a tensor of a file or a view of one: it becomes that memory itself.
         """
         old = self.held[name]
         if old.is_meta:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import ClassVar
 
-from heed.bench.base import Contestant, Done, Ready
+from heed.bench.base import Contestant, Done, Prepared
 from heed.bench.contest import Process
 from heed.bench.shapes import CONFIGS, Model, write
 from heed.bench.work import Precision, Subject, Work
@@ -72,14 +72,14 @@ class Fake(Contestant):
     def precision(self, work: Work) -> str | None:
         return "fp32"
 
-    def ready(self, work: Work) -> Ready:
+    def prepare(self, work: Work) -> Prepared:
         import time
 
         def slow() -> Done:
             time.sleep(0.05)
             return Done(self.units, (1, 2))
 
-        return Ready({"slow": slow, "quick": lambda: Done(self.units, (1, 2))}, bytes=64)
+        return Prepared({"slow": slow, "quick": lambda: Done(self.units, (1, 2))}, bytes=64)
 
 
 class Missing(Fake):
@@ -111,7 +111,7 @@ class Faint(Fake):
     name: ClassVar[str] = "faint"
 
 
-# A worker in few lines, which starts in no time: who it is tells how it does.
+# A worker in few lines, which starts in no time: its name tells how it does.
 SCRIPT = """
 import json, sys
 name = sys.argv[1]

@@ -1,4 +1,4 @@
-"""Workers, and contests between them: who takes part, who leaves, what is told."""
+"""Workers, and contests between them: which take part, which leave, what is told."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from heed.bench import contest, worker
-from heed.bench.base import Done, Ready
+from heed.bench.base import Done, Prepared
 from heed.bench.cases import Size, contests
 from heed.bench.figures import Figure, faster
 from heed.bench.ours import Heed
@@ -54,14 +54,14 @@ def test_short_rounds_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
 
     class Sleeper(Fake):
-        def ready(self, work: Work) -> Ready:
-            made = super().ready(work)
+        def prepare(self, work: Work) -> Prepared:
+            made = super().prepare(work)
 
             def counted() -> Done:
                 calls.append(1)
                 return made.ways["slow"]()
 
-            return Ready({"": counted})
+            return Prepared({"": counted})
 
     monkeypatch.setattr(worker, "LEAST", 0.1)
     mouth = io.StringIO()
@@ -181,5 +181,5 @@ def test_ragged_rows_are_the_same_in_every_process(tmp_path: Path) -> None:
 def test_peers_are_found_by_name() -> None:
     assert [one.name for one in chosen("rwkv, torch")] == ["rwkv", "torch"]
     assert len({one.name for one in EVERYONE}) == len(EVERYONE)
-    with pytest.raises(InputError, match="nobody is called 'lama.cpp'.*llama.cpp"):
+    with pytest.raises(InputError, match="no peer is called 'lama.cpp'.*llama.cpp"):
         named("lama.cpp")

@@ -12,8 +12,8 @@ import torch
 from heed.bench.base import Contestant, nearest
 from heed.bench.ours import Heed
 from heed.bench.peers import PEERS, named
+from heed.bench.rounds import batches
 from heed.bench.shapes import Model
-from heed.bench.sorted import batches
 from heed.bench.work import Precision, Subject, Work
 from tests.bench.support import small
 
@@ -70,14 +70,14 @@ def able(name: str) -> Contestant:
 def test_a_peer_writes_what_heed_writes(room: Path, name: str, subject: Subject, model: Model) -> None:
     """In float32; scores of random weights lie far enough apart."""
     contestant, work = able(name), small(subject, model, room)
-    (ours,) = (call() for call in Heed().ready(work).ways.values())
-    ready = contestant.ready(work)
+    (ours,) = (call() for call in Heed().prepare(work).ways.values())
+    ready = contestant.prepare(work)
     for call in ready.ways.values():
         assert call() == ours
     assert ours.units == work.units
     assert len(ours.tokens) == (work.writes or 1)
     if subject == "decode":  # what is read for a token is the same, but for headers and padding
-        assert ready.bytes == pytest.approx(Heed().ready(work).bytes, rel=0.03)
+        assert ready.bytes == pytest.approx(Heed().prepare(work).bytes, rel=0.03)
 
 
 @pytest.mark.parametrize(("name", "subject", "model"), OTHERS)
@@ -85,7 +85,7 @@ def test_everybody_does_all_the_work(room: Path, name: str, subject: Subject, mo
     work = small(subject, model, room, "int8" if subject in {"decode", "encode"} else "fp32")
     contestant = able(name)
     assert contestant.precision(work)
-    assert all(call().units == work.units for call in contestant.ready(work).ways.values())
+    assert all(call().units == work.units for call in contestant.prepare(work).ways.values())
 
 
 def test_graphs_of_onnxruntime_compute_what_transformers_computes(room: Path) -> None:

@@ -203,7 +203,7 @@ class Flat(nn.Module):
 
 
 class Chunky(Fused):
-    """A causal triangle, and a mean over blocks of four that nobody hid."""
+    """A causal triangle, and a mean over blocks of four that no mask hides."""
 
     def forward(self, x: Tensor) -> Tensor:
         t = x.shape[1]

@@ -1,4 +1,4 @@
-"""Attention that nobody here wrote: of transformers and of x-transformers. Nothing in it may be called wrong."""
+"""Attention written elsewhere: of transformers and of x-transformers. Nothing in it may be called wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from heed.check import CannotCheck, check
-from heed.check.target import locate
+from heed.check.foreign.target import locate
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit, in their code
 FAMILIES = (

@@ -27,7 +27,7 @@ JUSTIFIED = {  # for each probe a mutant that it finds, and at most two others d
     "rows": "wrapped: tokens first",
     "prefix": "fused: a mean over blocks",
     "future": "both: the switch is forgotten",
-    "slope": "fused: a mean over blocks",
+    "gradient": "fused: a mean over blocks",
     "past": "wrapped: tokens first",
     "extent": "windowed: one too many",
     "mask": "block: no triangle beside padding",

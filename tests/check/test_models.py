@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import heed
 from heed.check import CannotCheck, check
 from heed.cli import app
-from heed.show.voice import Silent
+from heed.show.progress import Silent
 from heed.train import train
 from tests.check.styles import changed, cut, joined
 from tests.train.support import language_model

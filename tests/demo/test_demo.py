@@ -21,10 +21,10 @@ from heed.data import Dates
 from heed.data.dates import BY_CODE, texts_of
 from heed.demo import Report, align, demo, tell
 from heed.demo.examples import samples
-from heed.pipelines import Scores
+from heed.pipelines import Text2TextGeneration
 from heed.runs import Run, load
-from heed.show.voice import Voice
-from heed.tasks.translate import Translator
+from heed.show.progress import Reporter
+from heed.tasks import Metrics
 from heed.train.checkpoint import Progress
 from heed.train.start import Outcome
 from heed.verify.trained import STATEMENTS
@@ -47,7 +47,7 @@ TINY = (
 def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, str]:
     """The demo with three steps, and what it said meanwhile."""
     said = StringIO()
-    report = demo(tmp_path_factory.mktemp("runs") / "demo", Voice(Console(file=said, width=200)), changes=TINY)
+    report = demo(tmp_path_factory.mktemp("runs") / "demo", Reporter(Console(file=said, width=200)), changes=TINY)
     return report, said.getvalue()
 
 
@@ -60,8 +60,8 @@ def told(report: Report, width: int = 200) -> str:
 def test_it_leaves_a_run_with_scores_and_a_picture(shown: tuple[Report, str]) -> None:
     report, said = shown
     run = Run.open(report.run)
-    assert set(run.scores) == {"valid", "test"}
-    assert run.scores["valid"]["pairs"] == 40
+    assert set(run.evaluated) == {"valid", "test"}
+    assert run.evaluated["valid"]["pairs"] == 40
     assert report.steps == 3
     assert report.weights == sum(weight.numel() for weight in run.model().parameters())
     assert report.picture.parent == report.run
@@ -70,7 +70,7 @@ def test_it_leaves_a_run_with_scores_and_a_picture(shown: tuple[Report, str]) ->
     assert picture.count("<h2>") == 3
     assert "training: 3 of 3" in said
     assert "tokenizer round trip" in said
-    assert set(report.seconds) == {"training", "scoring", "looking", "proving"}
+    assert set(report.seconds) == {"training", "evaluating", "looking", "proving"}
 
 
 def test_it_is_honest_about_what_three_steps_are_worth(shown: tuple[Report, str]) -> None:
@@ -87,8 +87,8 @@ def test_it_is_honest_about_what_three_steps_are_worth(shown: tuple[Report, str]
 
 
 def scored(report: Report, **found: float) -> Report:
-    numbers: dict[str, Scores] = {name: {"exact": exact, "pairs": 40} for name, exact in found.items()}
-    return replace(report, scores=numbers)
+    numbers: dict[str, Metrics] = {name: {"exact": exact, "pairs": 40} for name, exact in found.items()}
+    return replace(report, metrics=numbers)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_examples_take_turns_between_formats_of_training_and_others() -> None:
 
 def test_an_alignment_is_what_the_model_did_while_it_wrote(shown: tuple[Report, str]) -> None:
     ready = load(shown[0].run)
-    assert isinstance(ready, Translator)
+    assert isinstance(ready, Text2TextGeneration)
     text = "2024年5月3日"
     found = align(ready, text)
     assert found.source == (*text, "</s>")
@@ -184,7 +184,7 @@ def test_the_command_reports_to_machines_and_exits_with_1_if_it_fell_short(
     report = scored(shown[0], valid=100.0, test=100.0 * reached)
     asked: list[tuple[Path, list[str]]] = []
 
-    def ready(out: Path, voice: Voice | None = None, *, changes: Sequence[str] = ()) -> Report:
+    def ready(out: Path, reporter: Reporter | None = None, *, changes: Sequence[str] = ()) -> Report:
         asked.append((out, list(changes)))
         return report
 
@@ -226,6 +226,6 @@ def test_a_training_that_was_stopped_is_no_demo(tmp_path: Path, monkeypatch: pyt
     from heed.demo import tour
 
     stopped = Outcome(Run(tmp_path), Progress(), finished=False)
-    monkeypatch.setattr(tour, "train", lambda recipe, out, voice: stopped)
+    monkeypatch.setattr(tour, "train", lambda recipe, out, reporter: stopped)
     with pytest.raises(RunError, match="heed train --resume"):
         demo(tmp_path / "run", changes=TINY)

@@ -9,11 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from heed.core.interfaces import Choice
 from heed.decode import Greedy, Sample, SamplingConfig
 from heed.decode.sampling import RandomSampler, Repetition
-from heed.kernels import program
-from heed.kernels.sampling import chosen, likeliest
+from heed.engine import execution
+from heed.engine.execution import SamplingSettings, sample, topk_logprobs
 
 # More than there is, ties and nothing at all; hot, cold; a share that few tokens have, and one that most must be in.
 SAMPLING: tuple[SamplingConfig, ...] = (
@@ -39,11 +38,11 @@ SAMPLING: tuple[SamplingConfig, ...] = (
 
 @pytest.fixture(autouse=True)
 def _of_each_kind(compiled: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "library", lambda: compiled)
+    monkeypatch.setattr(execution, "library", lambda: compiled)
 
 
-def _choice(rows: int) -> Choice:
-    return Choice(torch.ones(rows, dtype=torch.bool), enough=1, ends=torch.empty(0, dtype=torch.long))
+def _choice(rows: int) -> SamplingSettings:
+    return SamplingSettings(torch.ones(rows, dtype=torch.bool), enough=1, ends=torch.empty(0, dtype=torch.long))
 
 
 def _scores(vocabulary: int) -> Iterator[Tensor]:
@@ -67,9 +66,9 @@ def test_the_kernel_chooses_what_the_written_out_form_chooses(how: SamplingConfi
         penalty = Repetition(how.repetition, [[row % vocabulary, (5 * row) % vocabulary] for row in range(6)])
         for _ in range(3):
             wanted = one(penalty(scores))
-            told = penalty.told(other.told(_choice(6), 1))
+            told = penalty.settings(other.settings(_choice(6), 1))
             seen = None if told.seen is None else told.seen.clone()
-            tokens, logp = chosen(scores, told)
+            tokens, logp = sample(scores, told)
             other.used(1)
             assert torch.equal(tokens, wanted)
             torch.testing.assert_close(logp, scores.log_softmax(1).gather(1, wanted[:, None])[:, 0], rtol=0, atol=4e-6)
@@ -84,7 +83,7 @@ def test_draws_are_handed_over_in_their_order() -> None:
     wanted = torch.cat([whole._uniform() for _ in range(200)], 1)
     found: list[Tensor] = []
     for most, used in ((50, 50), (64, 3), (1, 1), (64, 40), (64, 64), (42, 42)):
-        draws = part.told(_choice(3), most).draws
+        draws = part.settings(_choice(3), most).draws
         assert draws is not None
         assert draws.shape == (most, 3)
         found.append(draws[:used].T)
@@ -96,22 +95,22 @@ def test_no_number_has_no_log_p() -> None:
     scores = torch.randn(4, 20)
     scores[0, 7], scores[1, 3], scores[2] = torch.nan, torch.inf, -torch.inf
     for how in (Greedy(), Sample(top_k=3), Sample(top_p=0.5)):
-        tokens, logp = chosen(scores, how.start(4).told(_choice(4), 1))
+        tokens, logp = sample(scores, how.start(4).settings(_choice(4), 1))
         assert logp.isnan().tolist() == [True, True, True, False]
         assert bool(((tokens >= 0) & (tokens < 20)).all())
 
 
 @pytest.mark.parametrize("vocabulary", [1, 9, 128, 129, 4000])
 @pytest.mark.parametrize("count", [1, 4, 12])
-def test_the_likeliest(vocabulary: int, count: int) -> None:
+def test_the_topk_logprobs(vocabulary: int, count: int) -> None:
     count = min(count, vocabulary)
     for scores in _scores(vocabulary):
         if bool((scores == -torch.inf).all(1).any()):
             continue
-        logp, tokens = likeliest(scores, count)
+        logp, tokens = topk_logprobs(scores, count)
         order = scores.sort(dim=1, descending=True, stable=True).indices[:, :count]
         assert torch.equal(tokens, order)  # the first of equals first
         torch.testing.assert_close(logp, scores.log_softmax(1).gather(1, order), rtol=0, atol=4e-6)
     scores[2, 0] = torch.nan
-    logp, _ = likeliest(scores, count)
+    logp, _ = topk_logprobs(scores, count)
     assert logp.isnan().any(1).tolist() == [False, False, True, False, False, False]

@@ -15,7 +15,7 @@ from heed.core.errors import ConfigError
 from heed.core.laws import LAWS, Case
 from heed.mixers import BigBird
 from heed.parts.look import look
-from heed.parts.veil import veiled
+from heed.weights.replays.hidden import HiddenBigBird, with_weights_of
 
 WIDTH, HEADS, SIZE = 12, 2, 6
 
@@ -145,14 +145,14 @@ def test_blocks_follow_the_order_of_tokens() -> None:
 
 
 @torch.no_grad()
-def test_veiled_tokens_keep_their_places() -> None:
+def test_hidden_tokens_keep_their_places() -> None:
     """They change nothing by what they hold, and get nothing; the blocks of the others stay where they are."""
     mixer, x = CONFIGS[0].build(WIDTH).double(), torch.randn(1, 15, WIDTH, dtype=torch.float64)
     shown = torch.ones(1, 15, dtype=torch.bool)
     shown[0, [2, 9, 13, 14]] = False
     other = x.masked_fill(~shown[..., None], 7.0)
-    with veiled(mixer, shown):
-        y, again = mixer(x, Where.run(1, 15))[0], mixer(other, Where.run(1, 15))[0]
+    hiding = with_weights_of(mixer, HiddenBigBird, shown=shown)
+    y, again = hiding(x, Where.run(1, 15))[0], hiding(other, Where.run(1, 15))[0]
     assert torch.equal(y, again)
     assert torch.equal(y[~shown], mixer.out.bias.expand(4, -1))
     assert not torch.allclose(y[shown], mixer(x, Where.run(1, 15))[0][shown])

@@ -13,7 +13,7 @@ from heed.core.contract import Where
 from heed.core.errors import CannotStream, ConfigError
 from heed.core.laws import LAWS, Case
 from heed.mixers import Attention, Disentangled
-from heed.mixers.disentangled import Distances
+from heed.mixers.disentangled import RelativeEmbeddings
 from heed.models import Embedded, Encoder
 from heed.models.convolved import Convolved
 from heed.parts.layers.norms import LayerNorm
@@ -86,7 +86,7 @@ def test_it_is_its_equation(shared: bool, to_position: bool, from_position: bool
 
 
 def test_buckets_are_exact_near_odd_and_end_at_the_last() -> None:
-    code = Distances.Config(distance=512, buckets=256).build(4)
+    code = RelativeEmbeddings.Config(distance=512, buckets=256).build(4)
     here = torch.arange(-2000, 2001)
     where, seen = Where.run(1, 1), Where(torch.arange(4001)[None], -here[None])
     slots = code.slots(where, seen)[0, 0] - 256
@@ -101,7 +101,7 @@ def test_buckets_are_exact_near_odd_and_end_at_the_last() -> None:
 
 
 def test_distances_beyond_the_table_are_cut_off() -> None:
-    code = Distances.Config(distance=3).build(4)
+    code = RelativeEmbeddings.Config(distance=3).build(4)
     slots = code.slots(Where.run(1, 9), Where.run(1, 9))[0]
     assert slots[0].tolist() == [3, 2, 1, 0, 0, 0, 0, 0, 0]
     assert slots[8].tolist() == [5, 5, 5, 5, 5, 5, 5, 4, 3]
@@ -130,7 +130,7 @@ def test_looking_shows_the_weights_and_changes_nothing() -> None:
 
 
 def encoder(**more: Any) -> Encoder:
-    position = Distances.Config(distance=9, buckets=4, norm=LayerNorm())
+    position = RelativeEmbeddings.Config(distance=9, buckets=4, norm=LayerNorm())
     mixer = Disentangled.Config(heads=HEADS, mask=Whole(), position=position)
     options: dict[str, Any] = {
         "vocabulary": 11,
@@ -189,9 +189,9 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ConfigError, match="this is plain attention"):
         Disentangled.Config(content_to_position=False, position_to_content=False)
     with pytest.raises(ConfigError, match="8 buckets cannot tell distances up to 5 apart"):
-        Distances.Config(distance=5, buckets=8)
+        RelativeEmbeddings.Config(distance=5, buckets=8)
     with pytest.raises(ConfigError, match="use at least 2"):
-        Distances.Config(buckets=1)
+        RelativeEmbeddings.Config(buckets=1)
     with pytest.raises(ConfigError, match="a kernel of 4 has no middle"):
         Convolved.Config(kernel=4)
     with pytest.raises(ConfigError, match="width 12 does not divide into 5 groups"):

@@ -149,7 +149,9 @@ def test_impossible_options_are_refused() -> None:
         KnnCross.Config(clip=1.0)
     with pytest.raises(InputError, match="needs the encoder's output"):
         KnnCross.Config().build(WIDTH)(torch.zeros(1, 1, WIDTH), Where.run(1, 1))
-    with pytest.raises(InputError, match=r"3 rows of width 24 need a memory of \[3, tokens, 24\], not of \[2, 4, 24\]"):
+    with pytest.raises(
+        InputError, match=r"3 rows of width 24 need an encoder output of \[3, tokens, 24\], not of \[2, 4, 24\]"
+    ):
         KnnCross.Config().build(WIDTH).start(3, Given(encoder_output=source(2, [4, 4])))
 
 

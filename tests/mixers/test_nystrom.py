@@ -15,6 +15,8 @@ from heed.core.errors import ConfigError
 from heed.core.laws import Case, rows
 from heed.mixers import Attention, Nystrom
 from heed.parts.look import look
+from heed.weights.replays.hidden import with_weights_of
+from heed.weights.replays.shapes.unmasked import OneBatch
 from tests.mixers.growth import grows
 
 WIDTH = 24
@@ -119,9 +121,9 @@ def test_many_rounds_find_the_inverse() -> None:
 
 
 def test_the_coefficient_of_a_batch_couples_its_rows() -> None:
-    """As the authors' code has it: for one row alone it is that of the row."""
-    x = 3 * draw(3, 9, WIDTH)
-    batch, row = (built(landmarks=4, coefficient=kind) for kind in ("batch", "row"))
+    """As the authors' code has it, which replays only: for one row alone it is that of the row."""
+    x, row = 3 * draw(3, 9, WIDTH), built(landmarks=4, coefficient="row")
+    batch = with_weights_of(row, OneBatch)
     alone, _ = batch(x[1:2], Where.run(1, 9))
     assert torch.equal(alone, row(x[1:2], Where.run(1, 9))[0])
     assert not torch.allclose(alone[0], batch(x, Where.run(3, 9))[0][1], rtol=0, atol=1e-6)

@@ -181,5 +181,5 @@ def test_impossible_planes_are_refused() -> None:
     mixer = built((4, 4), 2, 1)
     with pytest.raises(InputError, match="position 19 is outside 0 to 15, all that a plane of 4x4 cells covers"):
         mixer(torch.zeros(1, 20, WIDTH, dtype=torch.float64), Where.run(1, 20))
-    with pytest.raises(CannotStream, match="Shifted looks any number of tokens ahead"):
+    with pytest.raises(CannotStream, match="ShiftedWindow looks any number of tokens ahead"):
         mixer.start(1)

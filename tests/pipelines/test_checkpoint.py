@@ -17,10 +17,9 @@ from typer.testing import CliRunner
 import heed
 from heed.cli import app
 from heed.core.errors import InputError, RunError, WeightsError
-from heed.pipelines import GenerationConfig
+from heed.pipelines import GenerationConfig, Text2TextGeneration, TextGeneration
 from heed.pipelines.checkpoint import Bare
-from heed.pipelines.encoder import Reader
-from heed.pipelines.loaded import Continuer, Rewriter
+from heed.pipelines.encoder import EncoderPipeline
 from tests.weights.support import GOLDEN
 
 HF: Any = transformers
@@ -79,31 +78,31 @@ def run(*words: str, code: int = 0, stdin: str | None = None) -> str:
 
 def test_a_language_model_writes_what_the_reference_writes(llama: Path) -> None:
     model = heed.load(llama)
-    assert isinstance(model, Continuer)
+    assert isinstance(model, TextGeneration)
     theirs = HF.LlamaForCausalLM.from_pretrained(llama).eval()
     ids = torch.tensor([[WORDS.index(word) for word in ("the", "cat", "sat")]])
     wanted = theirs.generate(ids, max_new_tokens=7, do_sample=False, pad_token_id=0)[0, 3:].tolist()
     wanted = wanted[: wanted.index(2)] if 2 in wanted else wanted
-    assert model.tokenizer.encode(model.generate("the cat sat", GenerationConfig(limit=7))) == [
+    assert model.tokenizer.encode(model.generate("the cat sat", GenerationConfig(max_new_tokens=7))) == [
         i for i in wanted if i > 4
     ]
-    assert "".join(model.stream("the cat sat", GenerationConfig(limit=7))) == model.generate(
-        "the cat sat", GenerationConfig(limit=7)
+    assert "".join(model.stream("the cat sat", GenerationConfig(max_new_tokens=7))) == model.generate(
+        "the cat sat", GenerationConfig(max_new_tokens=7)
     )
     assert (
         run(str(llama), "the cat sat", "--limit", "7").strip()
-        == ("the cat sat" + model.generate("the cat sat", GenerationConfig(limit=7))).strip()
+        == ("the cat sat" + model.generate("the cat sat", GenerationConfig(max_new_tokens=7))).strip()
     )
 
 
 def test_a_chat_goes_on_from_all_that_was_said(llama: Path) -> None:
     model = heed.load(llama)
     said = [{"role": "user", "content": "the cat"}]
-    answer = model.chat(said, GenerationConfig(limit=5))
-    assert answer == model.chat(said, GenerationConfig(limit=5))
+    answer = model.chat(said, GenerationConfig(max_new_tokens=5))
+    assert answer == model.chat(said, GenerationConfig(max_new_tokens=5))
     lines = run(str(llama), "--chat", "--limit", "5", stdin="the cat\n\nthe dog\n").splitlines()
     more = [*said, {"role": "assistant", "content": answer}, {"role": "user", "content": "the dog"}]
-    assert lines == [answer, model.chat(more, GenerationConfig(limit=5))]
+    assert lines == [answer, model.chat(more, GenerationConfig(max_new_tokens=5))]
     told = json.loads(run(str(llama), "--chat", "--limit", "5", "--json", "--system", "it slept", "the cat"))
     assert told["role"] == "assistant"
     assert "add --chat" in RUNNER.invoke(app, ["run", str(llama), "--system", "it slept"]).output
@@ -121,7 +120,7 @@ def test_without_a_template_there_is_no_chat(llama: Path) -> None:
 def test_an_encoder_fills_masks_and_embeds(tmp_path: Path) -> None:
     theirs = made(HF.BertForMaskedLM(HF.BertConfig(**BERT)), tmp_path / "bert")
     model = heed.load(tmp_path / "bert")
-    assert isinstance(model, Reader)
+    assert isinstance(model, EncoderPipeline)
     (guesses,) = model.fill("the [MASK] sat", best=3)
     ids = torch.tensor([[1, WORDS.index("the"), 3, WORDS.index("sat"), 2]])
     with torch.no_grad():
@@ -187,9 +186,9 @@ def test_an_encoder_decoder_answers_as_the_reference_does(tmp_path: Path) -> Non
     )
     theirs = made(HF.T5ForConditionalGeneration(config), tmp_path / "t5")
     model = heed.load(tmp_path / "t5")
-    assert isinstance(model, Rewriter)
+    assert isinstance(model, Text2TextGeneration)
     sources = ["the cat sat on a mat", "dog"]
-    answers = model.translate(sources, GenerationConfig(limit=6))
+    answers = model.translate(sources, GenerationConfig(max_new_tokens=6))
     for source, answer in zip(sources, answers, strict=True):
         ids = torch.tensor([[1, *(WORDS.index(word) for word in source.split()), 2]])
         wanted = theirs.generate(ids, max_new_tokens=6, do_sample=False)[0, 1:].tolist()
@@ -226,7 +225,7 @@ def test_paths_that_are_no_checkpoints(tmp_path: Path) -> None:
 
 
 def test_pickles_become_safetensors(llama: Path, tmp_path: Path) -> None:
-    before = heed.load(llama).generate("the cat", GenerationConfig(limit=5))
+    before = heed.load(llama).generate("the cat", GenerationConfig(max_new_tokens=5))
     state = HF.LlamaForCausalLM.from_pretrained(llama).state_dict()
     torch.save(state, llama / "pytorch_model.bin")
     (llama / "model.safetensors").unlink()
@@ -235,7 +234,7 @@ def test_pickles_become_safetensors(llama: Path, tmp_path: Path) -> None:
     found = RUNNER.invoke(app, ["convert", str(llama), str(tmp_path / "out"), "--json"])
     assert found.exit_code == 0, found.output
     assert json.loads(found.stdout)["family"] == "llama"
-    assert heed.load(tmp_path / "out").generate("the cat", GenerationConfig(limit=5)) == before
+    assert heed.load(tmp_path / "out").generate("the cat", GenerationConfig(max_new_tokens=5)) == before
     again = RUNNER.invoke(app, ["convert", str(llama), str(tmp_path / "out")])
     assert "already there" in str(again.exception)
 
@@ -243,9 +242,9 @@ def test_pickles_become_safetensors(llama: Path, tmp_path: Path) -> None:
 def test_a_folder_is_written_again(llama: Path, tmp_path: Path) -> None:
     found = RUNNER.invoke(app, ["convert", str(llama), str(tmp_path / "out"), "--shard", "0.001"])
     assert found.exit_code == 0, found.output
-    assert heed.load(tmp_path / "out").generate("the cat", GenerationConfig(limit=5)) == heed.load(llama).generate(
-        "the cat", GenerationConfig(limit=5)
-    )
+    assert heed.load(tmp_path / "out").generate("the cat", GenerationConfig(max_new_tokens=5)) == heed.load(
+        llama
+    ).generate("the cat", GenerationConfig(max_new_tokens=5))
     shutil.rmtree(tmp_path / "out")
 
 
@@ -260,7 +259,7 @@ def test_a_folder_of_links_is_converted_whole(llama: Path, tmp_path: Path) -> No
     found = RUNNER.invoke(app, ["convert", str(tmp_path / "links"), str(tmp_path / "out")])
     assert found.exit_code == 0, found.output
     assert (tmp_path / "out" / "1_Pooling" / "config.json").is_file()
-    assert isinstance(heed.load(tmp_path / "out"), Continuer)
+    assert isinstance(heed.load(tmp_path / "out"), TextGeneration)
     modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir() if path.is_file()}
     assert len(modes) == 1  # weights are as readable as the rest
 
@@ -271,7 +270,10 @@ def test_a_model_that_scores_more_tokens_than_there_are_writes_only_those(tmp_pa
     model = heed.load(tmp_path / "wide")
     for seed in range(3):
         model.generate(
-            "the cat", GenerationConfig.load({"limit": 30, "how": {"kind": "sample", "temperature": 2.0, "seed": seed}})
+            "the cat",
+            GenerationConfig.load(
+                {"max_new_tokens": 30, "strategy": {"kind": "sample", "temperature": 2.0, "seed": seed}}
+            ),
         )
 
 

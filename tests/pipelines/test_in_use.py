@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 import heed
 from heed.cli import app
 from heed.core.errors import HeedError, InputError
+from heed.pipelines import ImageClassification, ImageEmbedding, Regression, TextEmbedding, ZeroShotImageClassification
 from heed.pipelines.checkpoint import Bare
-from heed.pipelines.encoder import Reader
-from heed.pipelines.transcribe import Transcriber
-from heed.pipelines.vision import Looker, Matcher, TextEmbedder, Value, Viewing
+from heed.pipelines.encoder import EncoderPipeline
+from heed.pipelines.speech import SpeechRecognition
 from tests.weights.live import saved
 
 HF: Any = transformers
@@ -60,11 +60,11 @@ def prepared(folder: Path, **changes: Any) -> None:
     (folder / "preprocessor_config.json").write_text(json.dumps(PREPARED | changes))
 
 
-def bert(folder: Path, kind: str = "BertModel", **config: Any) -> tuple[Any, Reader]:
+def bert(folder: Path, kind: str = "BertModel", **config: Any) -> tuple[Any, EncoderPipeline]:
     theirs = saved(getattr(HF, kind)(HF.BertConfig(**BERT, **config)), folder)
     worded(folder)
     ours = heed.load(folder)
-    assert isinstance(ours, Reader)
+    assert isinstance(ours, EncoderPipeline)
     return theirs, ours
 
 
@@ -75,12 +75,12 @@ def clip_config() -> Any:
 
 
 @pytest.fixture
-def clip(tmp_path: Path) -> tuple[Any, Matcher, Path]:
+def clip(tmp_path: Path) -> tuple[Any, ZeroShotImageClassification, Path]:
     theirs = saved(HF.CLIPModel(clip_config()), tmp_path / "clip")
     worded(tmp_path / "clip")
     prepared(tmp_path / "clip")
     ours = heed.load(tmp_path / "clip")
-    assert isinstance(ours, Matcher)
+    assert isinstance(ours, ZeroShotImageClassification)
     return theirs, ours, tmp_path / "clip"
 
 
@@ -141,11 +141,11 @@ def test_whisper_without_its_files(tmp_path: Path) -> None:
         heed.load(tmp_path).transcribe("a.wav")
     worded(tmp_path)
     ours = heed.load(tmp_path)
-    assert isinstance(ours, Transcriber)
+    assert isinstance(ours, SpeechRecognition)
     assert ours.settings.features.bins == 5
     ours.transcribe(torch.zeros(4000))
     (tmp_path / "preprocessor_config.json").write_text('{"feature_size": 80}')
-    with pytest.raises(InputError, match=r"hears 5 mel bins .* the features have 80"):
+    with pytest.raises(InputError, match=r"takes 5 mel bins .* the features have 80"):
         heed.load(tmp_path)
     (tmp_path / "preprocessor_config.json").unlink()
     (tmp_path / "processor_config.json").write_text('{"feature_extractor": {"feature_size": 5, "chunk_length": 31}}')
@@ -159,7 +159,7 @@ def test_channels_that_the_model_does_not_see(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"images of 1 channels .* makes them of 3"):
         heed.load(tmp_path)
     prepared(tmp_path, image_mean=[0.5], image_std=[0.5])
-    assert isinstance(heed.load(tmp_path), Viewing)
+    assert isinstance(heed.load(tmp_path), ImageEmbedding)
 
 
 def test_nothing_there(tmp_path: Path) -> None:
@@ -182,8 +182,8 @@ def test_what_has_no_classifier_gives_vectors(tmp_path: Path, image: Path) -> No
         theirs = saved(model, folder)
         prepared(folder)
         ours = heed.load(folder)
-        assert isinstance(ours, Viewing)
-        with pytest.raises(InputError, match="cannot classify: it is a model that looks at images, without such"):
+        assert isinstance(ours, ImageEmbedding)
+        with pytest.raises(InputError, match="cannot classify: it is an image encoder without such"):
             ours.classify([str(image)])
         wanted = theirs(pixel_values=ours.prepare.batch([image]).double())[name]
         assert torch.allclose(ours.embed_images([image], unit=False), wanted, atol=1e-6)
@@ -196,7 +196,7 @@ def test_a_stream_that_nothing_pools_is_averaged(tmp_path: Path, image: Path) ->
     saved(HF.ViTModel(HF.ViTConfig(**VIEW), add_pooling_layer=False), tmp_path / "vit")
     prepared(tmp_path / "vit")
     ours = heed.load(tmp_path / "vit")
-    assert isinstance(ours, Viewing)
+    assert isinstance(ours, ImageEmbedding)
     seen: Any = ours.model
     stream = seen.see(ours.prepare.batch([image]).double()).parts[0]
     assert torch.allclose(ours.embed_images([image], unit=False), stream.mean(1))
@@ -206,7 +206,7 @@ def test_a_classifier_of_images_has_vectors_too(tmp_path: Path, image: Path) -> 
     theirs = saved(HF.ViTForImageClassification(HF.ViTConfig(**VIEW, num_labels=3)), tmp_path / "vit")
     prepared(tmp_path / "vit")
     ours = heed.load(tmp_path / "vit")
-    assert isinstance(ours, Looker)
+    assert isinstance(ours, ImageClassification)
     assert ours.classify([]) == []
     assert ours.classify([image]) == ours.classify([str(image)])
     vectors = ours.embed_images([image], unit=False)
@@ -219,7 +219,9 @@ def test_a_classifier_of_images_has_vectors_too(tmp_path: Path, image: Path) -> 
         ours.classify(["a" * 5000])
 
 
-def test_clip_takes_nothing_and_refuses_what_is_no_image(clip: tuple[Any, Matcher, Path], image: Path) -> None:
+def test_clip_takes_nothing_and_refuses_what_is_no_image(
+    clip: tuple[Any, ZeroShotImageClassification, Path], image: Path
+) -> None:
     _, ours, _ = clip
     assert ours.classify([], ["w1", "w2"]) == []
     assert ours.embed_images([]).shape == ours.embed([]).shape == (0, 6)
@@ -236,7 +238,7 @@ def test_clip_takes_nothing_and_refuses_what_is_no_image(clip: tuple[Any, Matche
         ours.embed("w1")
 
 
-def test_clip_on_the_command_line(clip: tuple[Any, Matcher, Path], image: Path) -> None:
+def test_clip_on_the_command_line(clip: tuple[Any, ZeroShotImageClassification, Path], image: Path) -> None:
     _, ours, folder = clip
     found = json.loads(told(str(folder), str(image), "--label", "w1", "--label", "w2 w3", "--json"))["classes"]
     assert [(one["label"], one["p"]) for one in found] == [
@@ -252,16 +254,16 @@ def test_clip_on_the_command_line(clip: tuple[Any, Matcher, Path], image: Path) 
 
 
 @torch.no_grad()
-def test_a_text_tower_alone_embeds(tmp_path: Path) -> None:
+def test_a_text_encoder_alone_embeds(tmp_path: Path) -> None:
     config = HF.CLIPTextConfig(**BERT, bos_token_id=1, eos_token_id=2, projection_dim=6)
     theirs = saved(HF.CLIPTextModelWithProjection(config), tmp_path)
     worded(tmp_path)
     ours = heed.load(tmp_path)
-    assert isinstance(ours, TextEmbedder)
+    assert isinstance(ours, TextEmbedding)
     wanted = theirs(input_ids=torch.tensor([[1, 6, 7, 2]])).text_embeds
     assert torch.allclose(ours.embed(["w1 w2"]), wanted / wanted.norm(), atol=1e-6)
     assert ours.embed([]).shape == (0, 6)
-    with pytest.raises(InputError, match="cannot classify: it is a text tower"):
+    with pytest.raises(InputError, match="cannot classify: it is a text encoder"):
         ours.classify(["w1"])
 
 
@@ -285,7 +287,7 @@ def test_scores_mean_what_the_config_says(tmp_path: Path) -> None:
         is_value = labels == 1 or problem == "regression"
         wanted = scores if is_value else scores.softmax(-1) if problem != kinds[2][1] else scores.sigmoid()
         assert [one.p for one in sorted(found, key=lambda one: one.label)] == pytest.approx(wanted.tolist(), abs=1e-6)
-        assert all(isinstance(one, Value) == is_value for one in found)
+        assert all(isinstance(one, Regression) == is_value for one in found)
         response = ours.respond("w0 w1")
         assert ("%" in response.text) != is_value
         assert set(response.data["classes"][0]) == {"label", "value" if is_value else "p"}
@@ -306,7 +308,7 @@ def test_following_texts_are_not_classes_of_one(tmp_path: Path) -> None:
 
 def test_answers_in_a_text_are_not_looked_for(tmp_path: Path) -> None:
     _, ours = bert(tmp_path, "BertForQuestionAnswering")
-    with pytest.raises(InputError, match="looks for the answer to a question in a text"):
+    with pytest.raises(InputError, match="answers questions by spans of a text"):
         ours.respond("w0")
     assert ours.embed(["w0"]).shape == (1, 16)
 

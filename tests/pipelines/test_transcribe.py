@@ -20,10 +20,8 @@ from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 from heed import weights
 from heed.core.errors import ConfigError, InputError
 from heed.decode import Beam
-from heed.pipelines.ctc import Speller, Spelling
-from heed.pipelines.languages import LANGUAGES, code_of
-from heed.pipelines.speech import windows
-from heed.pipelines.transcribe import Dictation, Transcriber
+from heed.pipelines.ctc import CTCRecognition, CTCSettings
+from heed.pipelines.speech import LANGUAGES, SpeechRecognition, SpeechSettings, code_of, windows
 from heed.text import Tokenizer
 from tests.weights.live import saved
 
@@ -85,7 +83,10 @@ def written(model: Any, waves: Tensor, tokenizer: Tokenizer, generation: dict[st
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")  # the reference's, about its own options
 def test_whisper_writes_what_the_reference_writes(tmp_path: Path, tokenizer: Tokenizer, seed: int) -> None:
     theirs, model = whisper(tmp_path / "a", seed)
-    ours, waves = Transcriber(model, tokenizer, Dictation.of(FEATURES, GENERATION, tokenizer)), sound(seed=seed)
+    ours, waves = (
+        SpeechRecognition(model, tokenizer, SpeechSettings.of(FEATURES, GENERATION, tokenizer)),
+        sound(seed=seed),
+    )
     said = written(theirs, waves, tokenizer, GENERATION)
     assert said
     assert ours.transcribe(waves) == said
@@ -95,11 +96,11 @@ def test_whisper_writes_what_the_reference_writes(tmp_path: Path, tokenizer: Tok
         theirs, waves, tokenizer, GENERATION, **wish
     )
     forced = GENERATION | {"forced_decoder_ids": [[1, IDS["fr"]], [2, IDS["transcribe"]]]}
-    named = Transcriber(model, tokenizer, Dictation.of(FEATURES, forced, tokenizer))
+    named = SpeechRecognition(model, tokenizer, SpeechSettings.of(FEATURES, forced, tokenizer))
     assert named.transcribe(waves) == written(theirs, waves, tokenizer, forced) == ours.transcribe(waves, language="fr")
     english = {name: GENERATION[name] for name in GENERATION if name not in ("lang_to_id", "task_to_id")}
     english |= {"is_multilingual": False, "forced_decoder_ids": [[1, IDS["notimestamps"]]]}
-    only = Transcriber(model, tokenizer, Dictation.of(FEATURES, english, tokenizer))
+    only = SpeechRecognition(model, tokenizer, SpeechSettings.of(FEATURES, english, tokenizer))
     assert only.transcribe(waves) == written(theirs, waves, tokenizer, english)
     assert only.language(waves) is None
     with pytest.raises(InputError, match="this model knows English only"):
@@ -107,11 +108,11 @@ def test_whisper_writes_what_the_reference_writes(tmp_path: Path, tokenizer: Tok
 
 
 def test_what_the_files_do_not_say_the_tokenizer_does(tokenizer: Tokenizer) -> None:
-    told = Dictation.of(FEATURES, GENERATION, tokenizer)
+    told = SpeechSettings.of(FEATURES, GENERATION, tokenizer)
     silent = {name: GENERATION[name] for name in ("is_multilingual", "suppress_tokens", "begin_suppress_tokens")}
-    assert Dictation.of(FEATURES, {**silent, "max_new_tokens": 16}, tokenizer) == told
-    assert not Dictation.of(FEATURES, {}, tokenizer).languages  # so small a vocabulary is an English one
-    named = Dictation.of(FEATURES, GENERATION | {"language": "german"}, tokenizer)
+    assert SpeechSettings.of(FEATURES, {**silent, "max_new_tokens": 16}, tokenizer) == told
+    assert not SpeechSettings.of(FEATURES, {}, tokenizer).languages  # so small a vocabulary is an English one
+    named = SpeechSettings.of(FEATURES, GENERATION | {"language": "german"}, tokenizer)
     assert named.language == "german"
 
 
@@ -120,7 +121,7 @@ def test_languages(tmp_path: Path, tokenizer: Tokenizer) -> None:
     assert set(LANGUAGES.values()) == set(TO_LANGUAGE_CODE.values())
     assert (code_of("<|de|>"), code_of("Haitian Creole"), code_of("xx")) == ("de", "ht", "xx")
     _, model = whisper(tmp_path / "a")
-    ours = Transcriber(model, tokenizer, Dictation.of(FEATURES, GENERATION, tokenizer))
+    ours = SpeechRecognition(model, tokenizer, SpeechSettings.of(FEATURES, GENERATION, tokenizer))
     assert ours.language(sound()) in ("en", "de", "fr")
     with pytest.raises(InputError, match="the language 'es' is unknown to this model"):
         ours.transcribe(sound(), language="spanish")
@@ -130,7 +131,7 @@ def test_languages(tmp_path: Path, tokenizer: Tokenizer) -> None:
 
 def test_files_long_sounds_and_beams(tmp_path: Path, tokenizer: Tokenizer) -> None:
     _, model = whisper(tmp_path / "a")
-    ours = Transcriber(model, tokenizer, Dictation.of(FEATURES, GENERATION | {"language": "en"}, tokenizer))
+    ours = SpeechRecognition(model, tokenizer, SpeechSettings.of(FEATURES, GENERATION | {"language": "en"}, tokenizer))
     waves = torch.cat([sound(0.8, seed) for seed in range(11)])
     soundfile.write(tmp_path / "a.wav", waves.numpy(), 16_000, subtype="FLOAT")
     parts = list(windows(waves, 16_000, 16_000))
@@ -138,8 +139,8 @@ def test_files_long_sounds_and_beams(tmp_path: Path, tokenizer: Tokenizer) -> No
     whole = ours.transcribe(tmp_path / "a.wav")
     assert whole == " ".join(ours.transcribe(part) for part in parts)
     assert ours.respond(str(tmp_path / "a.wav")).text == whole
-    assert ours.transcribe(parts[0], how=Beam(beams=1)) == ours.transcribe(parts[0])
-    with pytest.raises(InputError, match="this model cannot translate: it is an encoder-decoder that writes what it"):
+    assert ours.transcribe(parts[0], strategy=Beam(beams=1)) == ours.transcribe(parts[0])
+    with pytest.raises(InputError, match="this model cannot translate: it is an encoder-decoder that transcribes"):
         ours.translate(["a"])
 
 
@@ -176,12 +177,12 @@ def listener(tmp_path: Path) -> tuple[Any, Any]:
 
 
 @torch.no_grad()
-def test_labels_are_spelt_as_the_reference_spells_them(listener: tuple[Any, Any], tmp_path: Path) -> None:
+def test_labels_are_decoded_as_the_reference_spells_them(listener: tuple[Any, Any], tmp_path: Path) -> None:
     theirs, model = listener
     (tmp_path / "vocab.json").write_text(json.dumps(VOCABULARY))
     spells = transformers.Wav2Vec2CTCTokenizer(str(tmp_path / "vocab.json"))
-    settings = Spelling.of({"do_normalize": True}, VOCABULARY, {"pad_token": {"content": "<pad>"}})
-    ours = Speller(model, settings)
+    settings = CTCSettings.of({"do_normalize": True}, VOCABULARY, {"pad_token": {"content": "<pad>"}})
+    ours = CTCRecognition(model, settings)
 
     def spelt(ids: Any) -> str:
         """Special labels stand between others like any label, and are not written."""
@@ -195,38 +196,38 @@ def test_labels_are_spelt_as_the_reference_spells_them(listener: tuple[Any, Any]
     draw = np.random.default_rng(0)
     for _ in range(20):
         ids = draw.integers(0, 9, 40).repeat(draw.integers(1, 3, 40)).tolist()
-        assert ours._spelt(ids) == spelt(ids)
-    quiet = Spelling.of({}, VOCABULARY, {"do_lower_case": True})
-    assert Speller(model, quiet)._spelt([7, 6, 6, 0, 6, 8, 99]) == "att'"
+        assert ours._decoded(ids) == spelt(ids)
+    quiet = CTCSettings.of({}, VOCABULARY, {"do_lower_case": True})
+    assert CTCRecognition(model, quiet)._decoded([7, 6, 6, 0, 6, 8, 99]) == "att'"
 
 
-def test_long_sounds_are_spelt_window_by_window(listener: tuple[Any, Any]) -> None:
-    settings = Spelling.of({"do_normalize": False}, VOCABULARY, {}).model_copy(update={"seconds": 1})
-    ours, waves = Speller(listener[1], settings), sound(2.5)
+def test_long_sounds_are_decoded_window_by_window(listener: tuple[Any, Any]) -> None:
+    settings = CTCSettings.of({"do_normalize": False}, VOCABULARY, {}).model_copy(update={"seconds": 1})
+    ours, waves = CTCRecognition(listener[1], settings), sound(2.5)
     parts = [ours.transcribe(part) for part in windows(waves, 16_000, 16_000)]
     assert ours.transcribe(waves) == " ".join(parts)
-    with pytest.raises(InputError, match="leave language, task and how out"):
+    with pytest.raises(InputError, match="leave language, task and strategy out"):
         ours.transcribe(waves, language="en")
 
 
 def test_what_cannot_be_is_refused(tokenizer: Tokenizer, listener: tuple[Any, Any]) -> None:
-    settings = Dictation.of(FEATURES, GENERATION, tokenizer)
-    with pytest.raises(InputError, match="a model must hear first, then write; Listener does not"):
-        Transcriber(listener[1], tokenizer, settings)
+    settings = SpeechSettings.of(FEATURES, GENERATION, tokenizer)
+    with pytest.raises(InputError, match="needs an audio encoder and a decoder; AudioEncoder has not both"):
+        SpeechRecognition(listener[1], tokenizer, settings)
     with pytest.raises(InputError, match="does not hold '<blank>', the pad_token"):
-        Spelling.of({}, VOCABULARY, {"pad_token": "<blank>"})
+        CTCSettings.of({}, VOCABULARY, {"pad_token": "<blank>"})
     with pytest.raises(InputError, match="vocab.json must give each label a number"):
-        Spelling.of({}, {"eng": VOCABULARY}, {})
+        CTCSettings.of({}, {"eng": VOCABULARY}, {})
     with pytest.raises(InputError, match="vocab.json must give each label a number"):
-        Spelling.of({}, {"a": 10**12}, {})
-    with pytest.raises(ConfigError, match="are more than heed hears at once"):
-        Dictation.of(FEATURES | {"chunk_length": 10**9}, GENERATION, tokenizer)
-    with pytest.raises(ConfigError, match="heed hears at most"):
-        Spelling.of({"sampling_rate": 10**9}, VOCABULARY, {})
+        CTCSettings.of({}, {"a": 10**12}, {})
+    with pytest.raises(ConfigError, match="are more than heed takes at once"):
+        SpeechSettings.of(FEATURES | {"chunk_length": 10**9}, GENERATION, tokenizer)
+    with pytest.raises(ConfigError, match="heed takes at most"):
+        CTCSettings.of({"sampling_rate": 10**9}, VOCABULARY, {})
     with pytest.raises(ConfigError, match="no token ends a text"):
-        Dictation(start=1, ends=())
+        SpeechSettings(start=1, ends=())
     with pytest.raises(ConfigError, match="suppress_tokens"):
-        Dictation.of(FEATURES, GENERATION | {"suppress_tokens": ["a"]}, tokenizer)
+        SpeechSettings.of(FEATURES, GENERATION | {"suppress_tokens": ["a"]}, tokenizer)
     bare = tokenizers.Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
     with pytest.raises(InputError, match="names the token that begins a text"):
-        Dictation.of(FEATURES, {}, Tokenizer(bare))
+        SpeechSettings.of(FEATURES, {}, Tokenizer(bare))

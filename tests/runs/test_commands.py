@@ -15,15 +15,13 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from heed.cli import main
-from heed.cli.options import Wish, file_settings, named_files
+from heed.cli.options import GenerationOptions, file_settings, named_files
 from heed.core.config import override
 from heed.core.errors import HeedError, InputError, RunError, WeightsError
 from heed.decode import Beam, Greedy, Sample
-from heed.pipelines import GenerationConfig
-from heed.runs import load, score
-from heed.show.voice import Silent
-from heed.tasks import Translate
-from heed.tasks.causal import Writer
+from heed.pipelines import GenerationConfig, TextGeneration
+from heed.runs import evaluate, load
+from heed.show.progress import Silent
 from heed.train import train
 from tests.train.support import TINY, language_model, trained
 
@@ -93,15 +91,15 @@ def test_a_language_model_of_a_text(heed: Heed, tmp_path: Path) -> None:
     assert code == 0, said
     told = heed("run", tmp_path / "out", "all work", "--temperature", "0.8", "--limit", "20", "--seed", "3")[1]
     assert told.startswith("all work")
-    wish = ("--temperature", "0.8", "--limit", "20", "--seed", "3")
-    assert heed("run", tmp_path / "out", *wish, lines=b"all work\n")[1] == told
+    options = ("--temperature", "0.8", "--limit", "20", "--seed", "3")
+    assert heed("run", tmp_path / "out", *options, lines=b"all work\n")[1] == told
     scores = json.loads(heed("eval", tmp_path / "out", "--json")[1])["valid"]
     assert scores["bits_per_byte"] > 0
 
 
 def test_answers_for_machines(heed: Heed, run: Path) -> None:
-    wish = ("--beam", "3", "--best", "2", "--limit", "6")
-    code, told, _ = heed("run", run, "--json", *wish, lines=b"3 mai 2024\r\n1.2.2003")
+    options = ("--beam", "3", "--best", "2", "--limit", "6")
+    code, told, _ = heed("run", run, "--json", *options, lines=b"3 mai 2024\r\n1.2.2003")
     assert code == 0
     answers = [json.loads(line) for line in told.splitlines()]
     assert [answer["text"] for answer in answers] == ["3 mai 2024", "1.2.2003"]
@@ -143,10 +141,10 @@ BAD = {
     "a text where a folder belongs": (("run", "word " * 100), "File name too long"),
     "a setting inside a number": (("train", "dates", "--set", "model.width.x=1"), "nothing inside to set"),
     "a device that is not here": (("train", "dates", "--set", "training.device=gpu"), "training.device is 'gpu'"),
-    "nobody's home": (("train", "characters", "--data", "~nobody9/x.txt"), "nobody here has that name"),
+    "home of no user": (("train", "characters", "--data", "~nobody9/x.txt"), "there is no user of that name"),
     "more answers than beams": (("run", "{run}", "x", "--beam", "2", "--best", "3"), "best"),
     "a negative temperature": (("run", "{run}", "x", "--temperature", "-1"), "temperature"),
-    "no tokens at all": (("run", "{run}", "x", "--limit", "0"), "limit"),
+    "no tokens at all": (("run", "{run}", "x", "--max-new-tokens", "0"), "max_new_tokens"),
     "a text that is too long": (("run", "{run}", "9" * 99), "has 99 tokens, the model was trained on at most 63"),
     "two files for one split": (("eval", "{run}", "--data", "a", "--data", "b"), "names two files for test"),
 }
@@ -166,11 +164,16 @@ def test_bad_input_is_a_message_not_a_traceback(case: str, heed: Heed, run: Path
 
 
 def test_zero_temperature_is_greedy_and_a_seed_alone_changes_nothing() -> None:
-    for more in (Wish(temperature=0.0), Wish(temperature=0.0, seed=1), Wish(temperature=0.0, top_k=3), Wish(seed=4)):
-        assert more.ask(Translate()).how == Greedy()
-    assert Wish(seed=4).ask(Translate(decode=Beam())).how == Beam()
-    assert Wish(top_k=4, seed=2).ask(Translate(decode=Beam())).how == Sample(top_k=4, seed=2)
-    assert Wish(best=2).ask(Translate(decode=Beam(beams=7))).how == Beam(beams=7, best=2)
+    for more in (
+        GenerationOptions(temperature=0.0),
+        GenerationOptions(temperature=0.0, seed=1),
+        GenerationOptions(temperature=0.0, top_k=3),
+        GenerationOptions(seed=4),
+    ):
+        assert more.config(Greedy()).strategy == Greedy()
+    assert GenerationOptions(seed=4).config(Beam()).strategy == Beam()
+    assert GenerationOptions(top_k=4, seed=2).config(Beam()).strategy == Sample(top_k=4, seed=2)
+    assert GenerationOptions(best=2).config(Beam(beams=7)).strategy == Beam(beams=7, best=2)
 
 
 def test_input_that_is_no_text(heed: Heed, run: Path) -> None:
@@ -211,7 +214,7 @@ def test_scores_are_shown_even_if_they_cannot_be_written(
     def full(*_: object) -> None:
         raise RunError("read-only")
 
-    monkeypatch.setattr(score, "add_scores", full)
+    monkeypatch.setattr(evaluate, "add_metrics", full)
     code, told, said = heed("eval", run, "--json")
     assert code == 0
     assert json.loads(told).keys() == {"valid", "test"}
@@ -241,10 +244,10 @@ def test_a_model_with_a_last_position_writes_up_to_it(tmp_path: Path) -> None:
     places = ("model.position.kind=learned", "model.position.length=24")
     train(language_model(*places), tmp_path / "run", Silent())
     model = load(tmp_path / "run")
-    assert isinstance(model, Writer)
-    ask = GenerationConfig(how=Sample(temperature=5.0, seed=1))
+    assert isinstance(model, TextGeneration)
+    ask = GenerationConfig(strategy=Sample(temperature=5.0, seed=1))
     assert len(model.tokenizer.encode(model.generate("x" * 20, ask))) <= 4
-    first, _ = model.answers(["x" * 20, "y"], ask)
+    first, _ = model.completions(["x" * 20, "y"], ask)
     assert first[0].text == model.generate("x" * 20, ask)
     with pytest.raises(InputError, match="has 24 tokens, the model has places for 24"):
         model.generate("x" * 24)

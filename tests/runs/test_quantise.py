@@ -16,10 +16,9 @@ import heed
 from heed.cli import app
 from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError, WeightsError
-from heed.pipelines import GenerationConfig
-from heed.pipelines.loaded import Continuer
+from heed.pipelines import GenerationConfig, TextGeneration
 from heed.runs import Recipe, Run
-from heed.runs.quality import MOST, Cost, cost, size_of
+from heed.runs.quantisation import MOST, Cost, cost, size_of
 from heed.text import Char
 from heed.weights.edits.quantised import BITS, Bits
 from tests.pipelines.test_checkpoint import BERT, WORDS, made
@@ -58,15 +57,17 @@ def test_what_is_written_is_what_is_rounded_as_it_is_read(llama: Path, tmp_path:
     assert "--text FILE" in told
     assert "Only heed reads this folder" in told
     one, two = heed.load(llama, quantise=bits), heed.load(tmp_path / "out")
-    assert isinstance(one, Continuer)
-    assert isinstance(two, Continuer)
+    assert isinstance(one, TextGeneration)
+    assert isinstance(two, TextGeneration)
     assert type(one) is type(two)
     ids, where = torch.arange(18)[None], Where.run(1, 18)
     with torch.no_grad():
         assert torch.equal(one.model(ids, where)[0], two.model(ids, where)[0])
-    assert one.generate("the cat", GenerationConfig(limit=8)) == two.generate("the cat", GenerationConfig(limit=8))
+    assert one.generate("the cat", GenerationConfig(max_new_tokens=8)) == two.generate(
+        "the cat", GenerationConfig(max_new_tokens=8)
+    )
     assert (
-        two.chat([{"role": "user", "content": "the cat"}], GenerationConfig(limit=3)) is not None
+        two.chat([{"role": "user", "content": "the cat"}], GenerationConfig(max_new_tokens=3)) is not None
     )  # its template came along
     before, after = ((place / "model.safetensors").stat().st_size for place in (llama, tmp_path / "out"))
     assert after < before * (0.3 if bits == "int4" else 0.4)  # of so small a file, names and steps are a good part
@@ -76,8 +77,8 @@ def test_the_cost_is_told(llama: Path, tmp_path: Path, text: Path) -> None:
     told = json.loads(run(llama, tmp_path / "out", "--quantise", "int4", "--text", text, "--json"))
     found = Cost(**told["cost"])
     exact, rounded = heed.load(llama), heed.load(llama, quantise="int4")
-    assert isinstance(exact, Continuer)
-    assert isinstance(rounded, Continuer)
+    assert isinstance(exact, TextGeneration)
+    assert isinstance(rounded, TextGeneration)
     ids = exact.tokenizer.encode(TEXT)
     given = torch.tensor([[1, *ids]])
     with torch.no_grad():
@@ -119,9 +120,9 @@ def test_a_run_is_quantised(tmp_path: Path, text: Path) -> None:
     assert told["bytes"] < told["cost"]["exact_bytes"] * 0.3
     one, two = heed.load(folder, quantise="int4").model.state_dict(), heed.load(tmp_path / "few").model.state_dict()
     assert all(torch.equal(one[name], two[name]) and one[name].dtype == two[name].dtype for name in one)
-    with pytest.raises(WeightsError, match="is in few bits already; quantise the run that it was made of"):
+    with pytest.raises(WeightsError, match="is quantised already; quantise the run that it was made of"):
         run(tmp_path / "few", tmp_path / "fewer", "--quantise", "int8", code=2)
-    with pytest.raises(WeightsError, match="is in few bits already; load it without quantise"):
+    with pytest.raises(WeightsError, match="is quantised already; load it without quantise"):
         heed.load(tmp_path / "few", quantise="int8")
 
 
@@ -159,7 +160,7 @@ def test_what_cannot_be_is_told_before_anything_is_written(llama: Path, tmp_path
 def test_a_checkpoint_is_rounded_once(llama: Path, tmp_path: Path) -> None:
     run(llama, tmp_path / "few", "--quantise", "int8")
     for words in ((), ("--quantise", "int4")):
-        with pytest.raises(WeightsError, match="is in few bits already, and only heed reads it"):
+        with pytest.raises(WeightsError, match="is quantised already, and only heed reads it"):
             run(tmp_path / "few", tmp_path / "out", *words, code=2)
     with pytest.raises(WeightsError, match="already there"):
         run(llama, tmp_path / "few", "--quantise", "int8", code=2)

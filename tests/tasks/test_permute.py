@@ -10,7 +10,7 @@ import torch
 
 from heed.core.errors import ConfigError, InputError
 from heed.decode import Beam
-from heed.models import Decoder, XLNet, XLNetReader
+from heed.models import Decoder, XLNet, XLNetEncoder
 from heed.parts.outputs.loss import NO_LABEL
 from heed.pipelines import GenerationConfig
 from heed.tasks import Batch, Permute
@@ -117,7 +117,7 @@ def test_a_batch_loses_what_its_rows_lose_alone_and_every_weight_learns(tokenize
 def test_models_that_cannot_are_refused(tokenizer: Tokenizer) -> None:
     task = Permute()
     task.must_fit(model_of(tokenizer))
-    others = Decoder.Config(vocabulary=9, width=16, depth=1), XLNetReader.Config(vocabulary=9, width=16, depth=1)
+    others = Decoder.Config(vocabulary=9, width=16, depth=1), XLNetEncoder.Config(vocabulary=9, width=16, depth=1)
     for config in others:
         with pytest.raises(
             ConfigError, match=f"which {config.build().__class__.__name__} cannot; use model.kind=xlnet"
@@ -130,11 +130,14 @@ def test_models_that_cannot_are_refused(tokenizer: Tokenizer) -> None:
 
 
 def test_in_use(tokenizer: Tokenizer) -> None:
-    ready = Permute(context=8).ready(model_of(tokenizer).float(), tokenizer)
-    assert ready.generate("hello", GenerationConfig(limit=3)) == ready.generate("hello", GenerationConfig(limit=3))
-    scores = ready.score(TEXTS)
+    task = Permute(context=8)
+    pipeline = task.pipeline(model_of(tokenizer).float(), tokenizer)
+    assert pipeline.generate("hello", GenerationConfig(max_new_tokens=3)) == pipeline.generate(
+        "hello", GenerationConfig(max_new_tokens=3)
+    )
+    scores = task.evaluate(pipeline, TEXTS)
     assert set(scores) == {"loss", "perplexity", "tokens", "bits_per_byte", "bytes", "reading_loss"}
     assert float(scores["perplexity"]) == pytest.approx(float(np.exp(float(scores["loss"]))))
     assert scores["bytes"] == sum(len(text) for (text,) in TEXTS)
-    with pytest.raises(InputError, match="need no answers"):
-        ready.score(TEXTS, GenerationConfig(how=Beam()))
+    with pytest.raises(InputError, match="evaluated without generating text"):
+        task.evaluate(pipeline, TEXTS, GenerationConfig(strategy=Beam()))

@@ -16,7 +16,7 @@ from heed.models import Decoder, Encoder, Plan, Transformer
 from heed.pipelines import GenerationConfig
 from heed.tasks import Batch, Causal, Feed, Place, Translate, bucketed
 from heed.tasks.base import Item
-from heed.tasks.translate import agreement
+from heed.tasks.metrics import agreement
 from heed.text import Byte, Char, Tokenizer
 
 
@@ -127,7 +127,8 @@ def test_scores_of_a_language_model(tokenizer: Tokenizer) -> None:
     model = Decoder.Config(width=8, depth=1).sized(tokenizer.size).build()
     torch.nn.init.zeros_(model.embeddings.table.weight)
     texts = Some(("x1x2x3y",), ("xxxxé",))
-    scores = Causal(context=4).ready(model, tokenizer).score(texts)
+    task = Causal(context=4)
+    scores = task.evaluate(task.pipeline(model, tokenizer), texts)
     assert scores["loss"] == pytest.approx(log(tokenizer.size), rel=1e-6)
     assert scores["perplexity"] == pytest.approx(tokenizer.size, rel=1e-6)
     assert scores["tokens"] == 13  # the end token between the texts is predicted too
@@ -146,36 +147,39 @@ def test_agreement() -> None:
 def test_texts_are_answered_as_they_would_be_alone(how: Beam | Sample, tokenizer: Tokenizer) -> None:
     torch.manual_seed(3)
     model = Transformer(width=16, depth=1, heads=2, hidden=8, dropout=0.0).sized(tokenizer.size).build().double()
-    ready = Translate(longest=12).ready(model, tokenizer)
+    pipeline = Translate(longest=12).pipeline(model, tokenizer)
     texts = [source for source, _ in PAIRS][:5]
-    together = ready.answers(texts, GenerationConfig(how=how))
+    together = pipeline.completions(texts, GenerationConfig(strategy=how))
     for number, text in enumerate(texts):
-        assert ready.answers([text], GenerationConfig(how=how), first=number)[0][0].text == together[number][0].text
-        assert "".join(ready.stream(text, GenerationConfig(how=how), first=number)) == together[number][0].text
+        assert (
+            pipeline.completions([text], GenerationConfig(strategy=how), first=number)[0][0].text
+            == together[number][0].text
+        )
+        assert "".join(pipeline.stream(text, GenerationConfig(strategy=how), first=number)) == together[number][0].text
 
 
 def test_prefixes_and_stops(tokenizer: Tokenizer) -> None:
     model = Decoder.Config(width=16, depth=1).sized(tokenizer.size).build().double()
-    ready = Causal(context=8).ready(model, tokenizer)
-    ask = GenerationConfig(how=Sample(temperature=3.0), limit=30, prefix="x1y")
-    text = ready.generate("x", ask)
+    pipeline = Causal(context=8).pipeline(model, tokenizer)
+    ask = GenerationConfig(strategy=Sample(temperature=3.0), max_new_tokens=30, prefix="x1y")
+    text = pipeline.generate("x", ask)
     assert text.startswith("x1y")
-    cut = ready.generate("x", ask.model_copy(update={"stop": (text[4:6],)}))
+    cut = pipeline.generate("x", ask.model_copy(update={"stop": (text[4:6],)}))
     assert cut == text[: text.index(text[4:6])]
-    assert ready.generate("") is not None  # no text at all is a prompt too
+    assert pipeline.generate("") is not None  # no text at all is a prompt too
     with pytest.raises(InputError, match="this model cannot translate: it is a language model"):
-        ready.translate(["x"])
+        pipeline.translate(["x"])
 
 
 def test_what_does_not_fit_is_said(tokenizer: Tokenizer) -> None:
     model = Transformer(width=16, depth=1, heads=2, hidden=8).sized(tokenizer.size).build()
-    ready = Translate(longest=5).ready(model, tokenizer)
+    pipeline = Translate(longest=5).pipeline(model, tokenizer)
     with pytest.raises(InputError, match="has 9 tokens, the model was trained on at most 4.*cut it into sentences"):
-        ready.translate(["x", "xxxxxxxxx"])
+        pipeline.translate(["x", "xxxxxxxxx"])
     both_ways = Encoder.Config(width=8, depth=1).sized(tokenizer.size).build()
-    with pytest.raises(ConfigError, match="must score the next token from those before it, Encoder does not"):
+    with pytest.raises(ConfigError, match="must predict the next token from those before it, Encoder does not"):
         Causal().must_fit(both_ways)
-    with pytest.raises(ConfigError, match="must read a source first, then write looking back only; Encoder does not"):
+    with pytest.raises(ConfigError, match="must encode a source, then decode looking back only; Encoder does not"):
         Translate().must_fit(both_ways)
     with pytest.raises(ConfigError, match="from those before it, Seq2seq does not"):
         Causal().must_fit(model)

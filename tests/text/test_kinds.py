@@ -16,8 +16,8 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from heed.core.config import Config
 from heed.core.errors import ConfigError, InputError
-from heed.text import AnyTokenizer, Bpe, Byte, Char, Tokenizer, TokenizerConfig, Word, pieces
-from heed.text.pieces import byte_alphabet
+from heed.text import AnyTokenizer, Bpe, Byte, Char, Tokenizer, TokenizerConfig, Word, pretokenizers
+from heed.text.pretokenizers import byte_alphabet
 
 TEXTS = ["The cat sat on the mat, said the cat.", "敏捷的棕色狐狸跳过懒狗。敏捷的", "🎉👩‍👩‍👧 ça été"] * 3
 
@@ -124,8 +124,8 @@ def test_a_long_text_has_the_ids_of_a_short_one(kind: TokenizerConfig, text: str
     tokenizer = kind.train([LAYOUT] * 5)
     whole = tokenizer.encode(text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces, "LONG", 1)
-        assert "".join(pieces.cut(text)) == text
+        patch.setattr(pretokenizers, "LONG", 1)
+        assert "".join(pretokenizers.cut(text)) == text
         assert tokenizer.encode(text) == whole
 
 

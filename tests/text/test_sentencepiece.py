@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heed.core.errors import HeedError, InputError
-from heed.text import Tokenizer, foreign
+from heed.text import Tokenizer, pretrained
 from heed.text.sentencepiece import HIDDEN, NORMAL, UNKNOWN, Piece, Pieces, merges, read_pieces, relabelled
 from tests.text.material import TEXTS, folder, real, trained
 
@@ -203,7 +203,7 @@ def test_bad_files_are_explained(tmp_path: Path, data: bytes, words: str) -> Non
     with pytest.raises(InputError, match=words):
         read_pieces(path).build()
     with pytest.raises(InputError, match=words):
-        foreign.read(tmp_path)
+        pretrained.read(tmp_path)
 
 
 def test_a_good_file_is_read(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ SMALL = written([*SPECIAL, *BYTES, *LEARNT, *((-9.0, bytes([byte])) for byte in 
 def test_llama2c_is_merged_as_its_author_does_it(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = tmp_path_factory.getbasetemp() / "small.bin"
     path.write_bytes(SMALL)
-    tokenizer = foreign.from_llama2c(path, 269)
+    tokenizer = pretrained.from_llama2c(path, 269)
     assert list(tokenizer.framed(text).ids) == by_merging(text, SMALL, 269)
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
@@ -277,7 +277,7 @@ def test_llama2c_is_merged_as_its_author_does_it(tmp_path_factory: pytest.TempPa
 def test_the_tokenizer_of_the_stories(tmp_path: Path) -> None:
     data = real("tok512.bin")
     path = folder(tmp_path, {"tok512.bin": data}) / "tok512.bin"
-    tokenizer = foreign.from_llama2c(path, 512)
+    tokenizer = pretrained.from_llama2c(path, 512)
     assert (tokenizer.begin, tokenizer.end, tokenizer.unknown, tokenizer.ends) == (1, 2, 0, (2,))
     assert tokenizer.framed("Once upon a time").ids == [1, 403, 407, 261, 378]
     for text in (*TEXTS, "Lily and Tom went to the park. It was fun!", "naïve 🎉"):
@@ -299,4 +299,4 @@ def test_the_tokenizer_of_the_stories(tmp_path: Path) -> None:
 def test_bad_files_of_llama2c(tmp_path: Path, data: bytes, size: int, words: str) -> None:
     path = folder(tmp_path, {"tok.bin": data}) / "tok.bin"
     with pytest.raises(InputError, match=words):
-        foreign.from_llama2c(path, size)
+        pretrained.from_llama2c(path, size)

@@ -23,7 +23,7 @@ from heed.text import (
     TokenizerConfig,
     Word,
 )
-from heed.text import pieces as pieces_module
+from heed.text import pretokenizers as pieces_module
 
 TEXTS = [
     'The quick brown fox said "hello", twice.\n',

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from heed.runs import Recipe, find
-from heed.show.voice import Silent
+from heed.show.progress import Silent
 from heed.train import resume, train
 from heed.train.start import Outcome
 

@@ -10,7 +10,7 @@ import torch
 from heed.models import Decoder
 from heed.parts.feedforward import FeedForward
 from heed.parts.feedforward.experts import Experts, balance, routed
-from heed.show.voice import Silent
+from heed.show.progress import Silent
 from heed.tasks import Batch, Causal
 from heed.train import train
 from heed.train.loop import Objective

@@ -19,9 +19,8 @@ from heed.models import Decoder
 from heed.parts.layers.bitnet import PackedTernaryLinear, TernaryLinear
 from heed.parts.layers.lora import LoraLinear
 from heed.runs import Run, load
-from heed.runs.convert import convert
-from heed.runs.edited import edited, merged
-from heed.show.voice import Silent
+from heed.runs.convert import convert, edited, merged
+from heed.show.progress import Silent
 from heed.text import Byte, Char
 from heed.train import resume, train
 from heed.train.start import Outcome

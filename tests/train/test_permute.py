@@ -12,7 +12,7 @@ from torch import Tensor
 
 from heed.pipelines import GenerationConfig
 from heed.runs import Recipe, Run, find, load
-from heed.show.voice import Silent
+from heed.show.progress import Silent
 from heed.train import checkpoint, train
 from tests.train.support import language_model, metrics, resumed, same_run
 
@@ -40,9 +40,9 @@ def test_a_few_steps_and_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert [path.name for path in checkpoint.found(Run(tmp_path / "cut"))] == ["00000003"]
     assert resumed(tmp_path / "cut").progress.step == 6
     assert same_run(tmp_path / "whole", tmp_path / "cut")
-    assert load(tmp_path / "cut").generate("def ", GenerationConfig(limit=4)) == load(tmp_path / "whole").generate(
-        "def ", GenerationConfig(limit=4)
-    )
+    assert load(tmp_path / "cut").generate("def ", GenerationConfig(max_new_tokens=4)) == load(
+        tmp_path / "whole"
+    ).generate("def ", GenerationConfig(max_new_tokens=4))
     card = (tmp_path / "whole" / "README.md").read_text()
     assert card.count("| holds |") == 5
     assert "FAILS" not in card

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from heed.core.errors import ConfigError, RunError
 from heed.runs import Run, load
-from heed.runs.score import evaluate
-from heed.show.voice import Silent
+from heed.runs.evaluate import evaluate
+from heed.show.progress import Silent
 from heed.train import checkpoint
 from tests.train.support import metrics, recipe, resumed, same_run, trained
 
@@ -88,8 +88,8 @@ def test_killed_while_saving(tmp_path: Path) -> None:
 def test_a_polite_stop_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from tests.train.support import recipe; from heed.train import train;"
-        "from heed.show.voice import Voice; from rich.console import Console;"
-        "train(recipe('training.steps=100000', 'training.log=1'), Path(sys.argv[1]), Voice())"
+        "from heed.show.progress import Reporter; from rich.console import Console;"
+        "train(recipe('training.steps=100000', 'training.log=1'), Path(sys.argv[1]), Reporter())"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code, tmp_path / "cut"], stderr=subprocess.PIPE, text=True, env=one_thread()
@@ -133,10 +133,10 @@ def test_a_tail_starts_anew_when_there_are_more_steps(tmp_path: Path) -> None:
 
 def test_scores_of_other_weights_are_forgotten(tmp_path: Path) -> None:
     run = trained(tmp_path / "run").run
-    evaluate(run, voice=Silent())
-    assert run.scores.keys() == {"valid", "test"}
+    evaluate(run, reporter=Silent())
+    assert run.evaluated.keys() == {"valid", "test"}
     resumed(tmp_path / "run", "training.steps=7")
-    assert not run.scores
+    assert not run.evaluated
     assert "None yet" in (run.path / "README.md").read_text()
 
 

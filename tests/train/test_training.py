@@ -18,7 +18,7 @@ from torch import nn
 from heed.core.errors import ConfigError, InputError, MissingExtra, RunError
 from heed.runs import Recipe, Run, find, load
 from heed.runs.training import AdamW, Constant, Cosine, Ema, InverseSqrt, Linear, Tail
-from heed.show.voice import Silent
+from heed.show.progress import Silent
 from heed.train import train
 from heed.train.average import Average
 from heed.train.optim import adamw

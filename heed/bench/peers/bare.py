@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import ClassVar
 
-from ..base import Contestant, Ready
-from ..fresh import first_token
+from ..base import Contestant, Prepared
+from ..rounds import first_token
 from ..work import Work
 
 SCRIPT = """
@@ -41,5 +41,5 @@ class Bare(Contestant):
     def precision(self, work: Work) -> str | None:
         return "fp32" if work.subject == "load" and work.model == "gpt2" else None
 
-    def ready(self, work: Work) -> Ready:
-        return Ready({"": first_token(sys.executable, work.folder, SCRIPT)})
+    def prepare(self, work: Work) -> Prepared:
+        return Prepared({"": first_token(sys.executable, work.folder, SCRIPT)})

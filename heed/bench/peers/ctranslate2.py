@@ -6,9 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..base import Contestant, Done, Ready, Round, nearest
-from ..fresh import first_token
-from ..sorted import batches
+from ..base import Contestant, Done, Prepared, Round, nearest
+from ..rounds import batches, first_token
 from ..work import BEAMS, Precision, Work
 from .transformers import sizes
 
@@ -32,22 +31,24 @@ class CTranslate2(Contestant):
         known: dict[Precision, str] = {"fp32": "float32", "int8": "int8"}
         return nearest(work, known, ("decode", "prefill", "encode", "translate", "load"))
 
-    def ready(self, work: Work) -> Ready:
+    def prepare(self, work: Work) -> Prepared:
         kind = self.precision(work) or "float32"
         folder = converted(work, kind)
         if work.subject == "load":
-            return Ready({"": first_token(sys.executable, work.folder, LOAD.format(kind=kind, threads=work.threads))})
+            return Prepared(
+                {"": first_token(sys.executable, work.folder, LOAD.format(kind=kind, threads=work.threads))}
+            )
         import ctranslate2
 
         given = {"device": "cpu", "compute_type": kind, "inter_threads": 1, "intra_threads": work.threads}
         size = (folder / "model.bin").stat().st_size - work.table(1 if kind == "int8" else 4)
         match work.subject:
             case "encode":
-                return Ready(_encode(work, ctranslate2.Encoder(str(folder), **given)), size)
+                return Prepared(_encode(work, ctranslate2.Encoder(str(folder), **given)), size)
             case "translate":
-                return Ready({"": _translate(work, ctranslate2.Translator(str(folder), **given))}, size)
+                return Prepared({"": _translate(work, ctranslate2.Translator(str(folder), **given))}, size)
             case _:
-                return Ready({"": _write(work, ctranslate2.Generator(str(folder), **given))}, size)
+                return Prepared({"": _write(work, ctranslate2.Generator(str(folder), **given))}, size)
 
 
 class Numbers:

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..base import Contestant, Done, Ready, Round, nearest
-from ..fresh import first_token
+from ..base import Contestant, Done, Prepared, Round, nearest
+from ..rounds import first_token
 from ..work import Precision, Work
 
 if TYPE_CHECKING:
@@ -54,17 +54,21 @@ class LlamaCpp(Contestant):
         found = nearest(work, known, ("decode", "prefill", "load"))
         return "tq2_0" if found is not None and work.model == "bitnet" else found
 
-    def ready(self, work: Work) -> Ready:
+    def prepare(self, work: Work) -> Prepared:
         kind = self.precision(work) or "f32"
         path = written(work, kind)
         if work.subject == "load":
-            return Ready({"": first_token(sys.executable, work.folder, LOAD.format(kind=kind, threads=work.threads))})
+            return Prepared(
+                {"": first_token(sys.executable, work.folder, LOAD.format(kind=kind, threads=work.threads))}
+            )
         _hush()
-        ways: dict[str, Round] = {name: Writer(path, work, flash=flash) for name, flash in (("flash", 1), ("plain", 0))}
-        return Ready(ways, path.stat().st_size - work.table(BYTES[kind]))
+        ways: dict[str, Round] = {
+            name: Decoding(path, work, flash=flash) for name, flash in (("flash", 1), ("plain", 0))
+        }
+        return Prepared(ways, path.stat().st_size - work.table(BYTES[kind]))
 
 
-class Writer:
+class Decoding:
     """A context that reads prompts and writes greedily."""
 
     def __init__(self, path: Path, work: Work, *, flash: int) -> None:
@@ -95,7 +99,7 @@ class Writer:
         return Done(count, tuple(lines[0]))
 
     def _step(self, rows: list[list[int]], place: int) -> list[int]:
-        """Tokens of every sequence from this place on; the likeliest token after the last of each."""
+        """Tokens of every sequence from this place on; the token with the largest logit after the last of each."""
         import numpy as np
 
         batch, ends = self._batch, []
@@ -110,8 +114,8 @@ class Writer:
         batch.n_tokens = at
         if self._lib.llama_decode(self._context, batch):
             raise RuntimeError("llama.cpp could not decode")
-        scores = (self._lib.llama_get_logits_ith(self._context, end) for end in ends)
-        return [int(np.ctypeslib.as_array(score, (self._size,)).argmax()) for score in scores]
+        logits = (self._lib.llama_get_logits_ith(self._context, end) for end in ends)
+        return [int(np.ctypeslib.as_array(row, (self._size,)).argmax()) for row in logits]
 
 
 def written(work: Work, kind: str) -> Path:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..base import Contestant, Done, Ready, Round, nearest
-from ..sorted import batches
+from ..base import Contestant, Done, Prepared, Round, nearest
+from ..rounds import batches
 from ..work import Work
 from .transformers import loaded, sizes
 
@@ -28,7 +28,7 @@ class OnnxRuntime(Contestant):
             return None
         return nearest(work, {"fp32": "fp32", "int8": "int8"}, ("encode",))
 
-    def ready(self, work: Work) -> Ready:
+    def prepare(self, work: Work) -> Prepared:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -38,7 +38,7 @@ class OnnxRuntime(Contestant):
             session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
             for size in sizes(work):
                 found[f"{graph.stem}, batches of {size}"] = _way(work, session, size)
-        return Ready(found)
+        return Prepared(found)
 
 
 def _way(work: Work, session: Any, size: int) -> Round:
@@ -70,14 +70,14 @@ def graphs(work: Work, *, int8: bool) -> list[Path]:
     made.save_model_to_file(str(fused))
     if not int8:
         return [plain, fused]
-    rounded = []
+    quantised = []
     for graph in (plain, fused):
         to = graph.with_stem(f"{graph.stem}-int8")
         # Fused operators are onnxruntime's own: onnx does not know what type they give.
         more = {"DefaultTensorType": onnx.TensorProto.FLOAT}
         quantize_dynamic(str(graph), str(to), weight_type=QuantType.QInt8, extra_options=more)
-        rounded.append(to)
-    return rounded
+        quantised.append(to)
+    return quantised
 
 
 def _export(work: Work, to: Path) -> None:

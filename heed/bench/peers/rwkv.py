@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..base import Contestant, Done, Ready, nearest
+from ..base import Contestant, Done, Prepared, nearest
 from ..work import Work
 
 
@@ -22,7 +22,7 @@ class Rwkv(Contestant):
             return None
         return nearest(work, {"fp32": "fp32"}, ("decode", "prefill"))
 
-    def ready(self, work: Work) -> Ready:
+    def prepare(self, work: Work) -> Prepared:
         os.environ |= {"RWKV_JIT_ON": "1", "RWKV_CUDA_ON": "0", "RWKV_V7_ON": "0"}
         import torch
         from rwkv.model import RWKV
@@ -36,16 +36,16 @@ class Rwkv(Contestant):
             return Done(sum(map(len, lines)) if work.writes else work.units, tuple(lines[0]))
 
         with torch.no_grad():
-            return Ready({"": written}, Path(f"{path}.pth").stat().st_size - work.table(4))
+            return Prepared({"": written}, Path(f"{path}.pth").stat().st_size - work.table(4))
 
 
 def _line(model: Any, prompt: list[int], count: int) -> list[int]:
     """Greedily."""
-    scores, state = model.forward(prompt, None)
-    line = [int(scores.argmax())]
+    logits, state = model.forward(prompt, None)
+    line = [int(logits.argmax())]
     while len(line) < count:
-        scores, state = model.forward([line[-1]], state)
-        line.append(int(scores.argmax()))
+        logits, state = model.forward([line[-1]], state)
+        line.append(int(logits.argmax()))
     return line
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..base import Contestant, Done, Ready
+from ..base import Contestant, Done, Prepared
+from ..rounds import training
 from ..work import Work
-from .steps import steps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,8 +24,8 @@ class Torch(Contestant):
         trains = work.subject == "train" and work.model == "transformer"
         return "fp32" if trains or work.subject == "attention" else None
 
-    def ready(self, work: Work) -> Ready:
-        return steps(work, lambda: _base(work)) if work.subject == "train" else _attention(work)
+    def prepare(self, work: Work) -> Prepared:
+        return training(work, lambda: _base(work)) if work.subject == "train" else _attention(work)
 
 
 class Compiled(Contestant):
@@ -38,7 +38,7 @@ class Compiled(Contestant):
     def precision(self, work: Work) -> str | None:
         return "fp32" if work.subject == "train" and work.model == "gpt-50k" else None
 
-    def ready(self, work: Work) -> Ready:
+    def prepare(self, work: Work) -> Prepared:
         import torch
 
         from .transformers import trained
@@ -47,7 +47,7 @@ class Compiled(Contestant):
             model, loss = trained(work)()
             return model, torch.compile(loss)
 
-        return steps(work, made)
+        return training(work, made)
 
 
 def _base(work: Work) -> tuple[Any, Callable[[], Tensor]]:
@@ -65,22 +65,22 @@ def _base(work: Work) -> tuple[Any, Callable[[], Tensor]]:
     tokens, hidden, share = config["vocab_size"], config["encoder_ffn_dim"], config["dropout"]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="enable_nested_tensor")  # an inference path; this is training
-        body = nn.Transformer(width, heads, depth, depth, hidden, share, batch_first=True)
+        core = nn.Transformer(width, heads, depth, depth, hidden, share, batch_first=True)
     tables = nn.ModuleList([nn.Embedding(tokens, width), nn.Embedding(tokens, width)])
-    model = nn.ModuleDict({"body": body, "tables": tables, "head": nn.Linear(width, tokens)}).train()
+    model = nn.ModuleDict({"core": core, "tables": tables, "head": nn.Linear(width, tokens)}).train()
     angle = torch.arange(work.reads)[:, None] * 10_000 ** (-torch.arange(0, width, 2) / width)
     waves = torch.stack((angle.sin(), angle.cos()), -1).flatten(1)
     mask = nn.Transformer.generate_square_subsequent_mask(work.reads)
 
     def loss() -> Tensor:
         source, target = (F.dropout(table(before) * width**0.5 + waves, share) for table in tables)
-        stream = body(source, target, tgt_mask=mask, tgt_is_causal=True)
+        stream = core(source, target, tgt_mask=mask, tgt_is_causal=True)
         return F.cross_entropy(model["head"](stream).flatten(0, 1), after)
 
     return model, loss
 
 
-def _attention(work: Work) -> Ready:
+def _attention(work: Work) -> Prepared:
     import torch
 
     layer = torch.nn.MultiheadAttention(512, 8, batch_first=True).eval()
@@ -92,4 +92,4 @@ def _attention(work: Work) -> Ready:
             y, _ = layer(x, x, x, attn_mask=mask, is_causal=True, need_weights=False)
         return Done(y.shape[0] * y.shape[1])
 
-    return Ready({"": mixed})
+    return Prepared({"": mixed})

@@ -6,11 +6,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..base import Contestant, Done, Ready, Round, nearest
-from ..fresh import first_token
-from ..sorted import batches
+from ..base import Contestant, Done, Prepared, Round, nearest
+from ..rounds import batches, first_token, training
 from ..work import BEAMS, Work
-from .steps import steps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,12 +35,12 @@ class Transformers(Contestant):
             return None
         return nearest(work, {"fp32": "fp32"}, ("decode", "prefill", "encode", "translate", "train", "load"))
 
-    def ready(self, work: Work) -> Ready:
+    def prepare(self, work: Work) -> Prepared:
         if work.subject == "load":
             kind = work.config["architectures"][0]
-            return Ready({"": first_token(sys.executable, work.folder, LOAD.format(kind=kind))})
+            return Prepared({"": first_token(sys.executable, work.folder, LOAD.format(kind=kind))})
         if work.subject == "train":
-            return steps(work, trained(work))
+            return training(work, trained(work))
         found: dict[str, Round] = {}
         read = 0
         for attention in ATTENTIONS:
@@ -50,7 +48,7 @@ class Transformers(Contestant):
             read = sum(weight.nbytes for weight in model.parameters()) - work.table(4)
             for name, call in SUBJECTS[work.subject](work, model).items():
                 found[f"{attention} {name}".strip()] = call
-        return Ready(found, read)
+        return Prepared(found, read)
 
 
 def loaded(work: Work, attention: str) -> Any:
@@ -62,7 +60,7 @@ def loaded(work: Work, attention: str) -> Any:
 
 
 def trained(work: Work) -> Callable[[], tuple[Any, Callable[[], Tensor]]]:
-    """A model and its loss, as `steps` takes them."""
+    """A model and its loss, as `training` takes them."""
 
     def made() -> tuple[Any, Callable[[], Tensor]]:
         import torch
@@ -76,8 +74,8 @@ def trained(work: Work) -> Callable[[], tuple[Any, Callable[[], Tensor]]]:
             model = transformers.MarianMTModel(transformers.MarianConfig(**data)).train()
 
             def pairs() -> Tensor:
-                scores = model(input_ids=before, decoder_input_ids=before, use_cache=False).logits
-                return F.cross_entropy(scores.flatten(0, 1), after)
+                logits = model(input_ids=before, decoder_input_ids=before, use_cache=False).logits
+                return F.cross_entropy(logits.flatten(0, 1), after)
 
             return model, pairs
         kind: Any = transformers.GPT2LMHeadModel
@@ -113,8 +111,8 @@ def _prefill(work: Work, model: Any) -> dict[str, Round]:
 
     def read() -> Done:
         with torch.no_grad():
-            scores = model(ids, use_cache=True, logits_to_keep=1).logits
-        return Done(ids.numel(), (int(scores[0, -1].argmax()),))
+            logits = model(ids, use_cache=True, logits_to_keep=1).logits
+        return Done(ids.numel(), (int(logits[0, -1].argmax()),))
 
     return {"": read}
 

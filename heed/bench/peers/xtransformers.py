@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..base import Contestant, Done, Ready, nearest
+from ..base import Contestant, Done, Prepared, nearest
+from ..rounds import training
 from ..work import Work
-from .steps import steps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,10 +23,10 @@ class XTransformers(Contestant):
     def precision(self, work: Work) -> str | None:
         return nearest(work, {"fp32": "fp32"}, ("train", "attention"))
 
-    def ready(self, work: Work) -> Ready:
+    def prepare(self, work: Work) -> Prepared:
         if work.subject == "attention":
             return _attention(work)
-        return steps(work, lambda: _base(work) if work.model == "transformer" else _gpt(work))
+        return training(work, lambda: _base(work) if work.model == "transformer" else _gpt(work))
 
 
 def _base(work: Work) -> tuple[Any, Callable[[], Tensor]]:
@@ -67,7 +67,7 @@ def _gpt(work: Work) -> tuple[Any, Callable[[], Tensor]]:
     return model, loss
 
 
-def _attention(work: Work) -> Ready:
+def _attention(work: Work) -> Prepared:
     import torch
     from x_transformers.x_transformers import Attention
 
@@ -80,4 +80,4 @@ def _attention(work: Work) -> Ready:
         y = y[0] if isinstance(y, tuple) else y
         return Done(y.shape[0] * y.shape[1])
 
-    return Ready({"": mixed})
+    return Prepared({"": mixed})

@@ -10,9 +10,9 @@ from typing import Any
 
 from torch import nn
 
-from ..calls import Signature
+from ..foreign.calls import Signature
+from ..foreign.words import Role, role_of
 from ..outcome import Outcome
-from ..words import Role, role_of
 from . import masking, model, norms, places, rotary
 
 

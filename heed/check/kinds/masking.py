@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..calls import Signature
+from ..foreign.calls import Signature
 from ..outcome import Clue, Outcome, Sure
 
 TOKENS = 7
 
 
 def asked(target: Any, name: str) -> list[Outcome]:
-    """A square of who sees whom: nobody ahead, everybody itself, in one polarity or the other."""
+    """A square mask: no query sees ahead, each sees itself, in one polarity or the other."""
     mask = _made(target)
     if mask is None:
         return [Outcome.moot("triangle", f"{name} gives no square for {TOKENS} tokens")]

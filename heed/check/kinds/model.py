@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..calls import Signature, tensors
+from ..foreign.calls import Signature, tensors
+from ..foreign.target import CannotCheck
+from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
-from ..target import CannotCheck
-from ..words import Role
 
 ROWS, TOKENS = 3, 9
 CLOSE = 1e-5  # losses, relative: some hundred roundings of float32, in which models are run here

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..calls import tensors
+from ..foreign.calls import tensors
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
 

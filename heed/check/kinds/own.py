@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core.contract import Mixer, Where
-from ...core.interfaces import Encodes, Writes
+from ...core.interfaces import Encodes, LanguageModel
 
 Losing = Callable[[Tensor, Tensor], Tensor]  # ids, labels -> the mean loss that training would take
 SOURCE = 5  # tokens that are read before anything is written
@@ -45,7 +45,7 @@ class Own(nn.Module):
         if mask is not None:
             order = torch.where(mask.bool(), mask.cumsum(1) - 1 + done, -1)
             where = Where(order, order.clamp(min=0))
-        if isinstance(self.model, Encodes) and isinstance(self.model, Writes):
+        if isinstance(self.model, Encodes) and isinstance(self.model, LanguageModel):
             source = torch.arange(3, 3 + SOURCE).expand(len(ids), -1)
             where = where.give(encoder_output=self.model.encode(source, Where.run(len(ids), SOURCE)))
         return where

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..calls import Signature
+from ..foreign.calls import Signature
+from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
 from ..reference import slopes as right_slopes
-from ..words import Role
 
 TOKENS, WIDTH = 50, 24
 CLOSE = 1e-5  # tables are made in float32

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..calls import Signature, tensors
+from ..foreign.calls import Signature, tensors
+from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
-from ..words import Role
 
 FAR, SIZE, TOKENS = 20_000, 6, 9
 

@@ -1,4 +1,4 @@
-"""Every question that an attention is asked. `PROBES` is the table: a name, the statement, and who tests it."""
+"""Every question that an attention is asked. `PROBES` is the table: a name, the statement, and its test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("rows", "P7", "rows do not touch each other, whatever their masks", rows.independent),
     Probe("prefix", "P1", "the outputs of a text's beginning are those of the beginning alone", causal.prefix),
     Probe("future", "P2", "what comes later changes nothing, however large", causal.future),
-    Probe("slope", "P2j", "the gradient towards what comes later is exactly zero", causal.slope),
+    Probe("gradient", "P2j", "the gradient towards what comes later is exactly zero", causal.gradient),
     Probe("past", "P3", "a token is influenced by itself and by all it may see", causal.past),
     Probe("extent", "P16", "a window holds as many tokens as it says", causal.extent),
     Probe("mask", "P5", "a mask hides what it hides and nothing else", hidden.meaning),

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..build import recipe
+from ..foreign.build import recipe
+from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
 from ..subject import QUIET, Subject
-from ..words import Role
 
 CUTS = ((3, 1, 1, 1, 1), (1, 1, 1, 1, 1, 1, 1), (2, 3, 2), (6, 1))
 Step = Callable[[Subject, Tensor, int, Any], tuple[Tensor, Any]]  # piece, tokens before it, cache -> output, cache
@@ -53,7 +53,7 @@ def equal(subject: Subject) -> Outcome:
 
 
 def _whole(subject: Subject, x: Tensor) -> Tensor:
-    """One call over all of it, in which nobody looks ahead."""
+    """One call over all of it, with a causal mask."""
     if subject.pairs is None or (subject.meant_causal and not subject.led_by_masks):
         return subject.run(x)
     sees = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril().expand(len(x), -1, -1)

@@ -1,4 +1,4 @@
-"""Who looks at whom in time: nobody ahead, everybody back, as far as it is said."""
+"""Causality: no token looks ahead, each looks back as far as it is said."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from ..equal import equal, places
+from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
 from ..subject import QUIET, Subject, torchs_own
-from ..words import Role
 
 
 def prefix(subject: Subject) -> Outcome:
@@ -60,7 +60,7 @@ def future(subject: Subject) -> Outcome:
 
 
 def _switched(subject: Subject) -> str | None:
-    """Whether a switch of the call that says that nobody looks ahead is not obeyed."""
+    """Whether a switch of the call that asks for a causal mask is not obeyed."""
     for name in subject.call.signature.all(Role.CAUSAL):
         if subject.crossed or torchs_own(subject):  # torch's is a hint beside a mask
             return None
@@ -80,22 +80,22 @@ def _with(subject: Subject, x: Tensor, extra: dict[str, bool]) -> Tensor:
         return subject.call(x, extra=extra)
 
 
-def slope(subject: Subject) -> Outcome:
+def gradient(subject: Subject) -> Outcome:
     """∂y_t/∂x_s = 0 exactly, for s > t."""
     if not subject.meant_causal or subject.crossed:
-        return Outcome.moot("slope", "it looks both ways")
+        return Outcome.moot("gradient", "it looks both ways")
     x = subject.stream(rows=1).requires_grad_()
     y = subject.live(x)
     if not y.requires_grad:
-        return Outcome.moot("slope", "its output has no gradient")
+        return Outcome.moot("gradient", "its output has no gradient")
     for t in range(x.shape[1] - 1):
         (gradient,) = torch.autograd.grad(y[:, t].square().sum(), [x], retain_graph=True)
         later = gradient[:, t + 1 :].abs().nan_to_num(float("inf"))
         if float(later.max()) > 0 and bool(torch.isfinite(later).all()):
             s = t + 1 + int(later.amax((0, 2)).argmax())
             words = f"token {t} has a gradient of {float(later.max()):.1e} towards token {s}, which comes later"
-            return Outcome.broken("slope", words, Clue("future-leak", Sure.HINT, words), error=float(later.max()))
-    return Outcome.held("slope", "no gradient leads ahead")
+            return Outcome.broken("gradient", words, Clue("future-leak", Sure.HINT, words), error=float(later.max()))
+    return Outcome.held("gradient", "no gradient leads ahead")
 
 
 def past(subject: Subject) -> Outcome:
@@ -156,7 +156,7 @@ def extent(subject: Subject) -> Outcome:
 
 
 def _named_window(subject: Subject) -> int | None:
-    from ..words import size_word
+    from ..foreign.words import size_word
 
     arguments = {} if subject.recipe is None else subject.recipe.arguments
     windows = [v for name, v in arguments.items() if size_word(name) == "window" and isinstance(v, int)]

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from ..equal import equal
+from ..foreign.words import Role
 from ..masks import Form, Found, Numbers, Trial
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
 from ..subject import QUIET, Subject, torchs_own
 from ..trace import traced
-from ..words import Role
 from .rows import has_positions, scrambled
 
 LOUD = 300.0  # times the usual size: scores grow ninety thousand times
@@ -38,7 +38,7 @@ def _judged(subject: Subject, found: Found) -> list[Clue]:
     role = subject.call.signature.roles[found.argument]
     if found.forms:
         return [*_polarity(subject, found, role), *_nothing_hidden(subject, found)]
-    if not found.taken or _another_part(subject, found) or _nobody_looks(subject):
+    if not found.taken or _another_part(subject, found) or _looked_at_nothing(subject):
         return []
     if not found.felt:
         words = f"{found.argument} changes nothing, in any of {len(found.taken)} forms that are taken"
@@ -47,7 +47,7 @@ def _judged(subject: Subject, found: Found) -> list[Clue]:
     return [_not_hiding(subject, found)]
 
 
-def _nobody_looks(subject: Subject) -> bool:
+def _looked_at_nothing(subject: Subject) -> bool:
     """Whether no token is influenced by another: then there is nothing that a mask could hide."""
     moves = subject.map > QUIET
     return moves.shape[0] == moves.shape[1] and not bool((moves & ~torch.eye(len(moves), dtype=torch.bool)).any())
@@ -91,19 +91,19 @@ def _nothing_hidden(subject: Subject, found: Found) -> list[Clue]:
     if subject.meant_causal and (bool(subject.looks_ahead.any()) or (subject.three and form.shape.pairs)):
         return []
     x, source = subject.stream(), subject.source()
-    everybody = torch.ones(len(x), x.shape[1], subject.keys(x), dtype=torch.bool)
+    every = torch.ones(len(x), x.shape[1], subject.keys(x), dtype=torch.bool)
     if form.shape.pairs and subject.meant_causal:
-        everybody = everybody.tril()
+        every = every.tril()
     try:
         plain = subject.run(x, source)
     except Exception:  # a mask that must be given
         return []
-    gap = distance(subject.run(x, source, sees=everybody, form=form), plain)
+    gap = distance(subject.run(x, source, sees=every, form=form), plain)
     if gap <= 10 * subject.bound or name in subject.call.made:
         return []
     words = f"{name} that hides nothing changes the output by {gap:.1e}"
     if not subject.crossed and subject.meant_causal and not subject.looks_ahead.any():
-        seen = subject.influence(lambda one, _: subject.run(one, sees=everybody[:1], form=form))
+        seen = subject.influence(lambda one, _: subject.run(one, sees=every[:1], form=form))
         if bool((seen > QUIET).triu(1).any()):
             return [Clue("future-leak", Sure.LIKELY, f"with {name} given, tokens are influenced by later ones")]
     return [Clue("mask-inverted", Sure.LIKELY, words)]
@@ -133,7 +133,7 @@ def _not_hiding(subject: Subject, found: Found) -> Clue:
     form = meant[0]
     moved = _queries_or_keys(subject, form)
     if moved == "queries":
-        words = f"hiding key j by {found.argument} changes the output of token j, and lets everybody see it"
+        words = f"hiding key j by {found.argument} changes the output of token j, and lets every query see it"
         return Clue("mask-on-queries", Sure.LIKELY, words)
     added = [replace(form, upside=True) for form in found.taken if form.numbers is Numbers.ADDED]
     if role is Role.MASK and any(_hides(subject, form) for form in added):
@@ -166,13 +166,13 @@ def _queries_or_keys(subject: Subject, form: Form) -> str:
     if subject.crossed:
         return "unknown"
     x = subject.stream()
-    everybody = torch.ones(len(x), x.shape[1], x.shape[1], dtype=torch.bool)
+    every = torch.ones(len(x), x.shape[1], x.shape[1], dtype=torch.bool)
     for attend in (True, False):
         same = Form(form.argument, form.shape, form.numbers, attend)
-        sees = everybody.clone()
+        sees = every.clone()
         sees[:, :, 2] = False
         try:
-            plain = subject.run(x, sees=everybody, form=same)
+            plain = subject.run(x, sees=every, form=same)
             hidden = subject.run(x, sees=sees, form=same)
         except Exception:  # not a form it takes
             continue
@@ -197,7 +197,7 @@ def _only_keys_matter(subject: Subject, found: Found) -> bool:
 
 
 def alone(subject: Subject) -> Outcome:
-    """A mask that lets everybody see only itself: every token as if it were alone."""
+    """A mask that lets every token see only itself: every token as if it were alone."""
     form = subject.pairs
     if form is None or subject.crossed:
         return Outcome.moot("alone", "no mask says who sees whom" if form is None else "it looks at a source")
@@ -255,8 +255,8 @@ def _padded(subject: Subject, form: Form, side: str) -> Outcome | None:
         )
     if source is not None or (side == "left" and has_positions(subject)):
         return None
-    everybody = torch.ones(len(x), int(real.sum()), int(real.sum()), dtype=torch.bool)
-    gap = distance(outputs[0][:, real], subject.run(x[:, real], sees=everybody, form=form))
+    every = torch.ones(len(x), int(real.sum()), int(real.sum()), dtype=torch.bool)
+    gap = distance(outputs[0][:, real], subject.run(x[:, real], sees=every, form=form))
     if gap > subject.bound:
         words = f"a row with {lacking} tokens of padding on the {side} differs from the same row without ({gap:.1e})"
         return Outcome.broken(

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from ..adapt import Adapted
-from ..calls import Face, tensors
+from ..foreign.adapt import Adapted
+from ..foreign.calls import Face, tensors
+from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
 from ..subject import Subject
-from ..words import Role
 
 
 def repeat(subject: Subject) -> Outcome:
@@ -164,7 +164,7 @@ def _none(gradient: Tensor, size: float) -> bool:
 
 def _unused(subject: Subject) -> Sure:
     """A weight that this call does not use may be for an input that it was not given."""
-    if isinstance(subject.module, Adapted):  # whoever wrote the adapter chose what to pass
+    if isinstance(subject.module, Adapted):  # the adapter chose what to pass
         return Sure.HINT
     optional = [n for n, role in subject.call.signature.roles.items() if role in (Role.OTHER, Role.SOURCE)]
     given = subject.call.arguments(subject.stream(), subject.source(), None)

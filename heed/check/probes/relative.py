@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..adapt import Ours
 from ..equal import Equal, called, equal, length_kept, uneven
+from ..foreign.adapt import Ours
 from ..inside import unbiased
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance, slopes

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..adapt import Ours
-from ..calls import Axes, Face
 from ..equal import equal, places
+from ..foreign.adapt import Ours
+from ..foreign.calls import Axes, Face
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
 from ..subject import QUIET, Subject

@@ -7,7 +7,7 @@ from ..outcome import Clue, Outcome, Sure
 from ..reference import SCALES, scale_number
 from ..subject import Subject
 
-FAULTY = {"width", "heads", "times", "tokens", "value"}  # scales that nobody means
+FAULTY = {"width", "heads", "times", "tokens", "value"}  # scales that are never meant
 
 
 def found(subject: Subject) -> tuple[Core | None, Match | None]:
@@ -40,10 +40,10 @@ def equal(subject: Subject) -> Outcome:
 
 
 def _told(subject: Subject, match: Match) -> tuple[Clue, ...]:
-    """Conventions that differ from what was declared, or from what nearly everybody does."""
+    """Conventions that differ from what was declared, or from what is usual."""
     clues = []
     if match.how.tiled:
-        words = "query head h looks at key head h mod K; nearly everybody gives neighbouring heads the same key head"
+        words = "query head h looks at key head h mod K; usually neighbouring heads share a key head"
         sure = Sure.CERTAIN if subject.declared.gqa == "interleave" else Sure.CONVENTION
         clues.append(Clue("gqa-order", sure, words))
     elif subject.declared.gqa == "tile":

@@ -3,6 +3,8 @@
 
 #include <vector>
 
+using At = AttendOperands;
+
 constexpr int64_t FEW = 4;  // entries that are read at a time, all heads of each: memory is read in order
 
 // q·k of so many entries.
@@ -65,7 +67,7 @@ static float soften(float* score, int64_t count) {
 }
 
 struct Glance {  // one row of a batch, some of its heads
-  const Memory& memory;
+  const KvCache& memory;
   const Instruction& in;
   int64_t row, first, last, seen;
 };
@@ -81,14 +83,14 @@ struct Places {
 static void attend_row(const Glance& g, const float* query, float* out, int64_t here, int64_t now, int64_t at) {
   static thread_local std::vector<float> scores, totals;
   static thread_local std::vector<int64_t> places;
-  const Memory& m = g.memory;
-  const int64_t heads = g.in.number[1], kv = g.in.number[2], size = g.in.number[3], wide = g.in.number[4];
-  const int64_t back = g.in.number[5], group = heads / kv, lines = (g.last - g.first) * group;
+  const KvCache& m = g.memory;
+  const int64_t heads = g.in.number[At::heads], kv = g.in.number[At::kv_heads], size = g.in.number[At::size], wide = g.in.number[At::value_size];
+  const int64_t back = g.in.number[At::back], group = heads / kv, lines = (g.last - g.first) * group;
   if ((int64_t)scores.size() < lines * g.seen) scores.resize(lines * g.seen);
   if ((int64_t)totals.size() < lines) totals.resize(lines);
   if ((int64_t)places.size() < g.seen) places.resize(g.seen);
   for (int64_t j = 0; j < g.seen; ++j) places[j] = place_of(m, g.row, j);
-  const float scale = g.in.real[0], cap = g.in.real[1], *slope = (const float*)g.in.table[0];
+  const float scale = g.in.real[At::scale], cap = g.in.real[At::cap], *slope = (const float*)g.in.table[At::slopes];
   const bool stamped = m.holes || (back >= 0 && m.cap != back);  // else all that is there is seen
   const bool plain = !stamped && cap <= 0.0f && !slope;
   for (int64_t begin = 0; begin < g.seen; begin += FEW) {
@@ -138,7 +140,7 @@ static void attend_row(const Glance& g, const float* query, float* out, int64_t 
     for (int64_t c = 0; c < wide; ++c) y[line * wide + c] /= totals[line];
 }
 
-static int64_t columns_seen(const Memory& m) {
+static int64_t columns_seen(const KvCache& m) {
   if (m.source) return m.length;
   return m.length + 1;  // a full log still has the entry which it will not keep, beside the one that comes
 }
@@ -146,8 +148,8 @@ static int64_t columns_seen(const Memory& m) {
 void attend(const Instruction& in, const Step& s, const Team& team) {
   if (s.begins) return attend_many(in, s, team);
   const Register to = s.registers[in.to], query = s.registers[in.from];
-  Memory& m = s.memories[in.number[0]];
-  const int64_t kv = in.number[2], size = in.number[3], wide = in.number[4];
+  KvCache& m = s.caches[in.number[At::cache]];
+  const int64_t kv = in.number[At::kv_heads], size = in.number[At::size], wide = in.number[At::value_size];
   const int64_t here = m.source ? -1 : column_of(m), seen = columns_seen(m);
   const Share mine = team.of(s.rows * kv);
   for (int64_t b = mine.begin / kv; b * kv < mine.end; ++b) {

@@ -6,6 +6,8 @@
 
 #include <vector>
 
+using At = AttendOperands;
+
 namespace {
 
 constexpr int64_t BLOCK = 512;  // keys at a time
@@ -42,27 +44,27 @@ struct Room {
 struct Head {
   const Instruction& in;
   const Step& s;
-  const Memory* past;               // null: nothing was remembered
+  const KvCache* past;               // null: nothing was remembered
   int64_t row, begin, count, head;  // tokens begin .. begin + count - 1
   int64_t before() const { return past ? past->length : 0; }
   int64_t keys() const { return before() + (in.key < 0 ? 0 : count); }
-  int64_t size() const { return in.number[3]; }
-  int64_t wide() const { return (in.number[4] + PANEL - 1) / PANEL * PANEL; }  // channels of a value, in whole panels
-  int64_t shared() const { return head / (in.number[1] / in.number[2]); }
+  int64_t size() const { return in.number[At::size]; }
+  int64_t wide() const { return (in.number[At::value_size] + PANEL - 1) / PANEL * PANEL; }  // channels of a value, in whole panels
+  int64_t shared() const { return head / (in.number[At::heads] / in.number[At::kv_heads]); }
   const float* query(int64_t i) const { return at(in.from, i, head * size()); }
   const float* key(int64_t j) const {
     if (j >= before()) return at(in.key, j - before(), shared() * size());
-    return past->key + (place_of(*past, row, j) * in.number[2] + shared()) * size();
+    return past->key + (place_of(*past, row, j) * in.number[At::kv_heads] + shared()) * size();
   }
   const float* value(int64_t j) const {
-    if (j >= before()) return at(in.value, j - before(), shared() * in.number[4]);
-    return past->value + (place_of(*past, row, j) * in.number[2] + shared()) * in.number[4];
+    if (j >= before()) return at(in.value, j - before(), shared() * in.number[At::value_size]);
+    return past->value + (place_of(*past, row, j) * in.number[At::kv_heads] + shared()) * in.number[At::value_size];
   }
   int64_t order(int64_t j) const { return j < before() ? past->order[place_of(*past, row, j)] : s.order[begin + j - before()]; }
   int64_t position(int64_t j) const {
     return j < before() ? past->position[place_of(*past, row, j)] : s.position[begin + j - before()];
   }
-  float* mixed(int64_t i) const { return at(in.to, i, head * in.number[4]); }
+  float* mixed(int64_t i) const { return at(in.to, i, head * in.number[At::value_size]); }
   float* at(int32_t number, int64_t token, int64_t channel) const {
     const Register r = s.registers[number];
     return r.data + (begin + token) * r.width + channel;
@@ -77,7 +79,7 @@ void lay_out(const Head& h, Room& room, int64_t begin, int64_t end, bool stamped
     for (int64_t r = 0; r < PANEL; ++r) rows[r] = (const int32_t*)h.key(std::min(end - 1, j + r));
     side_by_side(rows, 0, h.size(), &room.keys[(j - begin) * h.size()]);
   }
-  const int64_t channels = h.in.number[4];
+  const int64_t channels = h.in.number[At::value_size];
   for (int64_t c = 0; c < h.wide(); c += PANEL)
     for (int64_t j = begin; j < end; ++j) {
       int32_t* to = &room.values[c * BLOCK + (j - begin) * PANEL];
@@ -101,7 +103,7 @@ void cover(const Head& h, const Room& room, const Sight& sight, int64_t i, float
 // Scores of one token become weights e^(score - top), nothing for keys that it does not see; gives their sum.
 float weigh(const Head& h, const Room& room, const Sight& sight, int64_t i, float* score, int64_t begin, int64_t end, Share span,
             float& top) {
-  const float scale = h.in.real[0], cap = h.in.real[1], *slope = (const float*)h.in.table[0];
+  const float scale = h.in.real[At::scale], cap = h.in.real[At::cap], *slope = (const float*)h.in.table[At::slopes];
   const Share seen{sight.first(i), std::min(end, sight.last(i) + 1)};
   cover(h, room, sight, i, score, begin, span, seen, -INFINITY);
   Float most = spread(-INFINITY);
@@ -174,7 +176,7 @@ void attend_head(const Head& h, Room& room, const Sight& sight) {
   for (int64_t i = 0; i < h.count; ++i) {
     const float* out = &room.out[i * h.wide()];
     float* y = h.mixed(i);
-    for (int64_t c = 0; c < h.in.number[4]; ++c) y[c] = room.totals[i] > 0.0f ? out[c] / room.totals[i] : 0.0f;
+    for (int64_t c = 0; c < h.in.number[At::value_size]; ++c) y[c] = room.totals[i] > 0.0f ? out[c] / room.totals[i] : 0.0f;
   }
 }
 
@@ -182,7 +184,7 @@ void attend_head(const Head& h, Room& room, const Sight& sight) {
 
 // The keys and values of this call go behind what is remembered. Holes are zeros: nobody sees them, but nothing times
 // whatever lay there might be no number.
-static void enter(const Instruction& in, const Step& s, const Memory& m, const Team& team) {
+static void enter(const Instruction& in, const Step& s, const KvCache& m, const Team& team) {
   const int64_t longest = longest_of(s);
   const Share mine = team.of(longest);
   const auto put = [&](float* to, const Register from, int64_t token, bool there) {
@@ -203,8 +205,8 @@ static void enter(const Instruction& in, const Step& s, const Memory& m, const T
 // Heads of rows are shared by what they cost: rows may have very different lengths.
 void attend_many(const Instruction& in, const Step& s, const Team& team) {
   static thread_local Room room;
-  const int64_t heads = in.number[1];
-  const Memory* past = in.number[0] < 0 ? nullptr : s.memories + in.number[0];
+  const int64_t heads = in.number[At::heads];
+  const KvCache* past = in.number[At::cache] < 0 ? nullptr : s.caches + in.number[At::cache];
   if (past && !past->source) enter(in, s, *past, team);
   const int64_t held = past ? past->length : 0;
   double all = 0.0, before = 0.0;
@@ -215,7 +217,7 @@ void attend_many(const Instruction& in, const Step& s, const Team& team) {
     for (int64_t head = 0; head < heads; ++head, before += cost(count))
       if (count && (int)((before + cost(count) / 2) * team.size / all) == team.me) {
         const Head h{in, s, past, q, s.begins[q], count, head};
-        attend_head(h, room, Sight{held, h.keys(), in.number[5], in.number[0] == BOTH_WAYS || in.key < 0, past && past->holes});
+        attend_head(h, room, Sight{held, h.keys(), in.number[At::back], in.number[At::cache] == BOTH_WAYS || in.key < 0, past && past->holes});
       }
   }
 }

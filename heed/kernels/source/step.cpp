@@ -3,6 +3,7 @@
 #include <vector>
 
 static void embed(const Instruction& in, const Step& s, const Team& team) {
+  using At = EmbedOperands;
   const Register to = s.registers[in.to];
   const Matrix& m = in.matrix;
   const Share mine = team.of(s.rows);
@@ -11,28 +12,29 @@ static void embed(const Instruction& in, const Step& s, const Team& team) {
     const int64_t row = s.tokens[b], width = m.columns;
     if (m.kind == FLOAT32) {
       const float* w = (const float*)m.weights + row * width;
-      for (int64_t k = 0; k < width; ++k) y[k] = w[k] * in.real[0];
+      for (int64_t k = 0; k < width; ++k) y[k] = w[k] * in.real[At::scale];
     } else if (m.kind == INT8) {
       const int8_t* w = (const int8_t*)m.weights + row * width;
       const float scale = ((const float*)m.scales)[row];
-      for (int64_t k = 0; k < width; ++k) y[k] = (float)w[k] * scale * in.real[0];
+      for (int64_t k = 0; k < width; ++k) y[k] = (float)w[k] * scale * in.real[At::scale];
     } else {
       const uint16_t* scales = (const uint16_t*)m.scales + row * (width / 32);
       for (int64_t k = 0; k < width; ++k) {
         const int64_t g = k / 32, i = k % 32;
         const int w = m.kind == GROUPS8 ? ((const int8_t*)m.weights)[row * width + k]
                                         : ((((const uint8_t*)m.weights)[(row * (width / 32) + g) * 16 + i % 16] >> (i / 16 * 4)) & 15) - 8;
-        y[k] = (float)w * half_to_float(scales[g]) * in.real[0];
+        y[k] = (float)w * half_to_float(scales[g]) * in.real[At::scale];
       }
     }
   }
 }
 
 static void place(const Instruction& in, const Step& s, const Team& team) {
+  using At = PlaceOperands;
   const Register to = s.registers[in.to];
   const Share mine = team.of(s.rows);
   for (int64_t b = mine.begin; b < mine.end; ++b) {
-    const float* code = (const float*)in.table[0] + (s.position[b] + in.number[0]) * to.width;
+    const float* code = (const float*)in.table[At::codes] + (s.position[b] + in.number[At::offset]) * to.width;
     float* y = to.data + b * to.width;
     for (int64_t k = 0; k < to.width; ++k) y[k] += code[k];
   }
@@ -64,18 +66,20 @@ static void norm_one(const float* x, float* y, int64_t width, bool centred, floa
 }
 
 static void norm(const Instruction& in, const Step& s, const Team& team) {
+  using At = NormOperands;
   const Register to = s.registers[in.to], from = s.registers[in.from];
-  const int64_t groups = in.number[0], width = in.number[1];
+  const int64_t groups = in.number[At::groups], width = in.number[At::width];
   const Share mine = team.of(s.rows * groups);
   for (int64_t piece = mine.begin; piece < mine.end; ++piece) {
     const int64_t b = piece / groups, g = piece % groups;
-    norm_one(from.data + b * from.width + g * width, to.data + b * to.width + g * width, width, in.number[2] == 0,
-             in.real[0], (const float*)in.table[0], (float)in.number[3], (const float*)in.table[1]);
+    norm_one(from.data + b * from.width + g * width, to.data + b * to.width + g * width, width, in.number[At::uncentred] == 0,
+             in.real[At::eps], (const float*)in.table[At::gain], (float)in.number[At::more], (const float*)in.table[At::shift]);
   }
 }
 
 // One token is rounded by every thread for itself: that is quicker than to wait for another.
 static Rounded rounded_alone(const Instruction& in, const Step& s) {
+  using At = LinearOperands;
   static thread_local std::vector<int16_t> room;
   static thread_local float step;
   static thread_local int32_t total;
@@ -83,21 +87,22 @@ static Rounded rounded_alone(const Instruction& in, const Step& s) {
   if ((int64_t)room.size() < stride_of(m)) room.resize(stride_of(m));
   const Rounded mine{room.data(), (int8_t*)room.data(), &step, &total};
   const Register from = s.registers[in.from];
-  if (!in.number[2]) round_tokens(m, from.data, 1, from.width, mine, Team{0, 1, nullptr});
+  if (!in.number[At::quantised]) round_tokens(m, from.data, 1, from.width, mine, Team{0, 1, nullptr});
   return mine;
 }
 
 static void linear(const Instruction& in, const Step& s, const Team& team) {
+  using At = LinearOperands;
   const Register to = s.registers[in.to], from = s.registers[in.from];
   const Matrix& m = in.matrix;
   Rounded rounded = s.rounded;
   if (m.kind != FLOAT32 && s.rows == 1) {
     rounded = rounded_alone(in, s);
-  } else if (m.kind != FLOAT32 && !in.number[2]) {
+  } else if (m.kind != FLOAT32 && !in.number[At::quantised]) {
     round_tokens(m, from.data, s.rows, from.width, rounded, team);
     team.wait();
   }
-  const Ending ending{in.number[0], in.number[1], in.real[0]};
+  const Ending ending{in.number[At::activation], in.number[At::mode], in.real[At::old]};
   const Target target{to.data, to.width, s.scratch};
   if (by_panels(m, s.rows)) return multiply(m, from.data, from.width, rounded, s.rows, target, ending, rows_of(m, s.rows, team));
   constexpr int64_t BYTES = 96 << 10;  // some microseconds' work: nobody waits longer for the others; to take less costs more
@@ -106,22 +111,24 @@ static void linear(const Instruction& in, const Step& s, const Team& team) {
 }
 
 static void waves(const Instruction& in, const Step& s, const Team& team) {
+  using At = WavesOperands;
   const Register to = s.registers[in.to];
-  const double* frequency = (const double*)in.table[0];
-  const int64_t half = in.number[0];
+  const double* frequency = (const double*)in.table[At::frequency];
+  const int64_t half = in.number[At::count];
   const Share mine = team.of(s.rows);
   for (int64_t b = mine.begin; b < mine.end; ++b)
     for (int64_t c = 0; c < half; ++c) {
       const double angle = (double)s.position[b] * frequency[c];
-      to.data[b * to.width + c] = (float)(std::cos(angle) * in.real[0]);
-      to.data[b * to.width + half + c] = (float)(std::sin(angle) * in.real[0]);
+      to.data[b * to.width + c] = (float)(std::cos(angle) * in.real[At::amplitude]);
+      to.data[b * to.width + half + c] = (float)(std::sin(angle) * in.real[At::amplitude]);
     }
 }
 
 static void turn(const Instruction& in, const Step& s, const Team& team) {
+  using At = TurnOperands;
   const Register x = s.registers[in.to], wave = s.registers[in.from];
-  const int64_t heads = in.number[0], size = in.number[1], half = in.number[2];
-  const bool pairs = in.number[3];
+  const int64_t heads = in.number[At::heads], size = in.number[At::size], half = in.number[At::half];
+  const bool pairs = in.number[At::pairs];
   const Share mine = team.of(s.rows * heads);
   for (int64_t piece = mine.begin; piece < mine.end; ++piece) {
     const int64_t b = piece / heads;
@@ -138,15 +145,17 @@ static void turn(const Instruction& in, const Step& s, const Team& team) {
 }
 
 static void clamp(const Instruction& in, const Step& s, const Team& team) {
+  using At = ClampOperands;
   const Register to = s.registers[in.to];
   const Share mine = team.of(s.rows * to.width);
-  for (int64_t k = mine.begin; k < mine.end; ++k) to.data[k] = std::min(in.real[0], std::max(-in.real[0], to.data[k]));
+  for (int64_t k = mine.begin; k < mine.end; ++k) to.data[k] = std::min(in.real[At::bound], std::max(-in.real[At::bound], to.data[k]));
 }
 
 static void plus(const Instruction& in, const Step& s, const Team& team) {
+  using At = AddOperands;
   const Register to = s.registers[in.to], from = s.registers[in.from];
   const Share mine = team.of(s.rows * to.width);
-  for (int64_t k = mine.begin; k < mine.end; ++k) to.data[k] = in.real[0] * to.data[k] + in.real[1] * from.data[k];
+  for (int64_t k = mine.begin; k < mine.end; ++k) to.data[k] = in.real[At::old] * to.data[k] + in.real[At::new_] * from.data[k];
 }
 
 // The tokens of row q: many, or the one of a step.
@@ -157,8 +166,9 @@ static int64_t row_count(const Step& s) { return s.begins ? s.sequences : s.rows
 
 // The token and the one before it, mixed channel by channel.
 static void shift(const Instruction& in, const Step& s, const Team& team) {
+  using At = ShiftOperands;
   const Register to = s.registers[in.to], from = s.registers[in.from];
-  const float *cell = s.cells[in.number[0]], *share = (const float*)in.table[0];
+  const float *cell = s.cells[in.number[At::cell]], *share = (const float*)in.table[At::share];
   const int64_t width = to.width;
   for (int64_t q = 0; q < row_count(s); ++q) {
     const Share tokens = tokens_of(s, q), mine = team.of(tokens.end - tokens.begin);
@@ -172,12 +182,13 @@ static void shift(const Instruction& in, const Step& s, const Team& team) {
 
 // The last token of every row is remembered.
 static void keep(const Instruction& in, const Step& s, const Team& team) {
+  using At = KeepOperands;
   const Register from = s.registers[in.from];
   const Share mine = team.of(row_count(s));
   for (int64_t q = mine.begin; q < mine.end; ++q) {
     const Share tokens = tokens_of(s, q);
     if (tokens.begin < tokens.end)
-      std::memcpy(s.cells[in.number[0]] + q * from.width, from.data + (tokens.end - 1) * from.width, from.width * sizeof(float));
+      std::memcpy(s.cells[in.number[At::cell]] + q * from.width, from.data + (tokens.end - 1) * from.width, from.width * sizeof(float));
   }
 }
 
@@ -198,14 +209,16 @@ struct Wkv {
 };
 
 static void wkv(const Instruction& in, const Step& s, const Team& team) {
+  using At = WkvOperands;
   const Register to = s.registers[in.to], key = s.registers[in.key], value = s.registers[in.value];
-  const float *decay = (const float*)in.table[0], *bonus = (const float*)in.table[1];
+  const float *decay = (const float*)in.table[At::decay], *bonus = (const float*)in.table[At::bonus];
   const int64_t width = to.width;
   const Share mine = team.of(width, LANES);
   for (int64_t q = 0; q < row_count(s); ++q) {
     const Share tokens = tokens_of(s, q);
     float* cells[3];
-    for (int i = 0; i < 3; ++i) cells[i] = s.cells[in.number[i]] + q * width;
+    const int places[3] = {At::above, At::below, At::level};
+    for (int i = 0; i < 3; ++i) cells[i] = s.cells[in.number[places[i]]] + q * width;
     for (int64_t c = mine.begin; c < mine.end; c += LANES) {
       const int64_t some = std::min<int64_t>(LANES, mine.end - c);
       const auto part = [&](const float* x) {
@@ -248,17 +261,18 @@ static void retain_token(float* state, const float* q, const float* k, const flo
 }
 
 static void retain(const Instruction& in, const Step& s, const Team& team) {
+  using At = RetainOperands;
   const Register to = s.registers[in.to], query = s.registers[in.from];
   const Register key = s.registers[in.key], value = s.registers[in.value];
-  const int64_t heads = in.number[1], size = in.number[2], wide = in.number[3];
+  const int64_t heads = in.number[At::heads], size = in.number[At::size], wide = in.number[At::value_size];
   const Share mine = team.of(row_count(s) * heads);
   for (int64_t piece = mine.begin; piece < mine.end; ++piece) {
     const int64_t h = piece % heads;
     const Share tokens = tokens_of(s, piece / heads);
     for (int64_t t = tokens.begin; t < tokens.end; ++t)
-      retain_token(s.cells[in.number[0]] + piece * size * wide, query.data + t * query.width + h * size,
+      retain_token(s.cells[in.number[At::cell]] + piece * size * wide, query.data + t * query.width + h * size,
                    key.data + t * key.width + h * size, value.data + t * value.width + h * wide,
-                   to.data + t * to.width + h * wide, size, wide, ((const float*)in.table[0])[h], in.real[0]);
+                   to.data + t * to.width + h * wide, size, wide, ((const float*)in.table[At::gamma])[h], in.real[At::scale]);
   }
 }
 
@@ -266,7 +280,7 @@ using Perform = void (*)(const Instruction&, const Step&, const Team&);
 static const Perform PERFORM[] = {embed, place, norm, linear, waves, turn, attend, clamp, plus, shift, keep, wkv, retain};
 
 // Many tokens in rows of different lengths: holes have no order.
-static void remember_many(Memory& m, const Step& s) {
+static void remember_many(KvCache& m, const Step& s) {
   const int64_t longest = longest_of(s);
   for (int64_t q = 0; q < s.sequences; ++q)
     for (int64_t i = 0; i < longest; ++i) {
@@ -278,7 +292,7 @@ static void remember_many(Memory& m, const Step& s) {
 }
 
 // What was written is remembered: stamps, and how far the log is filled.
-static void remember(Memory& m, const Step& s) {
+static void remember(KvCache& m, const Step& s) {
   if (m.source) return;
   if (s.begins) return remember_many(m, s);
   const int64_t here = column_of(m);
@@ -295,7 +309,8 @@ static void remember(Memory& m, const Step& s) {
 // Whether the next one may begin before all have done this one: two products of the same numbers, which go to different
 // places.
 static bool independent(const Instruction& one, const Instruction& next) {
-  return one.operation == LINEAR && next.operation == LINEAR && next.number[2] && one.number[1] == SET && one.to != next.to;
+  using At = LinearOperands;
+  return one.operation == LINEAR && next.operation == LINEAR && next.number[At::quantised] && one.number[At::mode] == SET && one.to != next.to;
 }
 
 // The weights that this thread needs next come while it waits for the others.
@@ -328,7 +343,7 @@ extern "C" int32_t heed_step(Step* s) {
       team.wait();
     }
   });
-  for (int64_t i = 0; i < s->memory_count; ++i) remember(s->memories[i], *s);
+  for (int64_t i = 0; i < s->cache_count; ++i) remember(s->caches[i], *s);
   return 0;
 }
 

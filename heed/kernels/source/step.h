@@ -11,7 +11,7 @@ struct Register {
 };
 
 // What one layer remembers: see `Log` in core/state.py. Entries of a row lie one behind the other, heads side by side.
-struct Memory {
+struct KvCache {
   int64_t* order;
   int64_t* position;
   float* key;
@@ -24,7 +24,7 @@ struct Memory {
   int32_t source;  // whether it is only read
   const int32_t* slot;   // [rows, room]: entry j of row b lies at slot[b][j], columns of all rows counted through; null:
                          // at b·room + j. Rows put into another order, or repeated, are another table, and so are pages.
-  const int32_t* owner;  // [rows]: whose entries a row reads, for memories that are only read; null: its own
+  const int32_t* owner;  // [rows]: whose entries a row reads, for caches that are only read; null: its own
 };
 
 struct Instruction {
@@ -36,13 +36,33 @@ struct Instruction {
   Matrix matrix;
 };
 
+// Where operands stand in an instruction's `number`, `real` and `table`: engine/operands.py has the same names in the same
+// order, which a test compares.
+struct EmbedOperands { enum Real { scale }; };
+struct PlaceOperands { enum Number { offset }; enum Table { codes }; };
+struct NormOperands { enum Number { groups, width, uncentred, more }; enum Real { eps }; enum Table { gain, shift }; };
+struct LinearOperands { enum Number { activation, mode, quantised }; enum Real { old }; };
+struct WavesOperands { enum Number { count }; enum Real { amplitude }; enum Table { frequency }; };
+struct TurnOperands { enum Number { heads, size, half, pairs }; };
+struct AttendOperands {
+  enum Number { cache, heads, kv_heads, size, value_size, back };
+  enum Real { scale, cap };
+  enum Table { slopes };
+};
+struct ClampOperands { enum Real { bound }; };
+struct AddOperands { enum Real { old, new_ }; };
+struct ShiftOperands { enum Number { cell }; enum Table { share }; };
+struct KeepOperands { enum Number { cell }; };
+struct WkvOperands { enum Number { above, below, level }; enum Table { decay, bonus }; };
+struct RetainOperands { enum Number { cell, heads, size, value_size }; enum Real { scale }; enum Table { gamma }; };
+
 struct Step {
   const Instruction* program;
   int64_t instructions;
   const Register* registers;
-  Memory* memories;
-  int64_t memory_count;
-  float* const* cells;  // memories of a fixed size, each [rows, ...]
+  KvCache* caches;
+  int64_t cache_count;
+  float* const* cells;  // states of a fixed size, each [rows, ...]
   const int64_t* tokens;
   const int64_t* order;
   const int64_t* position;
@@ -55,6 +75,9 @@ struct Step {
   int64_t sequences;
   const int64_t* begins;
 };
+// As kernels/abi.py has them.
+static_assert(sizeof(Register) == 16 && sizeof(KvCache) == 88 && sizeof(Matrix) == 40, "abi.py");
+static_assert(sizeof(Instruction) == 112 && sizeof(Step) == 144 && sizeof(Rounded) == 32, "abi.py");
 static inline int64_t longest_of(const Step& s) {
   int64_t longest = 0;
   for (int64_t q = 0; q < s.sequences; ++q) longest = std::max(longest, s.begins[q + 1] - s.begins[q]);
@@ -62,13 +85,13 @@ static inline int64_t longest_of(const Step& s) {
 }
 // What comes to stand in the i-th of so many columns: in rows with fewer tokens there are holes before the first.
 static inline int64_t token_of(const Step& s, int64_t q, int64_t i, int64_t columns) { return s.begins[q + 1] - columns + i; }
-// In the place of a memory: tokens see those before them, or those on both sides.
+// In the place of a KV cache: tokens see those before them, or those on both sides.
 constexpr int32_t BACKWARDS = -1, BOTH_WAYS = -2;
 
 // The column that the next entry goes to.
-static inline int64_t column_of(const Memory& m) { return m.free >= 0 ? m.free : m.length; }
+static inline int64_t column_of(const KvCache& m) { return m.free >= 0 ? m.free : m.length; }
 // Where an entry lies.
-static inline int64_t place_of(const Memory& m, int64_t row, int64_t column) {
+static inline int64_t place_of(const KvCache& m, int64_t row, int64_t column) {
   if (m.slot) return m.slot[row * m.room + column];
   return (m.owner ? m.owner[row] : row) * m.room + column;
 }

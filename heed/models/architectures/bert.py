@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2019): a text that looks both ways, asked which tokens were masked and what follows what.
+"""BERT (Devlin et al. 2019): a bidirectional encoder with masked-token and next-sentence heads.
 
 Tokens bring their segment as a second id, [B, T, 2]: 0 for the first part of a text, 1 for the second.
 """

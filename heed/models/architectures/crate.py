@@ -1,4 +1,4 @@
-"""CRATE (Yu et al. 2023): a transformer whose layers are steps of one optimisation, sparse rate reduction.
+"""CRATE (Yu et al. 2023): a white-box transformer whose layers are steps of sparse rate reduction.
 
 Each layer first compresses the tokens towards subspaces (`mssa`), then rewrites them as sparse codes (`ista`). What the
 paper claims can be looked at, layer by layer:
@@ -18,8 +18,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...core import config as tree
-from ...core.config import Number, Positive, Share
+from ...core.config import Number, Positive, Share, Size
 from ...mixers import Mssa
 from ...parts.feedforward import Ista
 from ...parts.inputs.patches import PatchEmbeddings
@@ -35,7 +34,7 @@ from ..plan import Plan
 
 
 @dataclass(frozen=True)
-class Size:
+class CrateSize:
     """The numbers of the paper's table 1."""
 
     width: int
@@ -43,10 +42,10 @@ class Size:
     heads: int
 
 
-TINY = Size(width=384, depth=12, heads=6)
-SMALL = Size(width=576, depth=12, heads=12)
-BASE = Size(width=768, depth=12, heads=12)
-LARGE = Size(width=1024, depth=24, heads=16)
+TINY = CrateSize(width=384, depth=12, heads=6)
+SMALL = CrateSize(width=576, depth=12, heads=12)
+BASE = CrateSize(width=768, depth=12, heads=12)
+LARGE = CrateSize(width=1024, depth=24, heads=16)
 
 
 def crate(
@@ -54,7 +53,7 @@ def crate(
     patch: tuple[int, int],
     *,
     labels: int,
-    size: Size = TINY,
+    size: CrateSize = TINY,
     channels: int = 3,
     pool: Pool = "first",
     ista: Ista.Config = Ista.Config(),  # noqa: B008  # a frozen value
@@ -79,9 +78,9 @@ class Crate(Plan):
     paper: ClassVar[str] = "Yu et al. 2023, White-Box Transformers via Sparse Rate Reduction, arXiv 2306.01129"
 
     kind: Literal["crate"] = "crate"
-    width: tree.Size = 128
-    depth: tree.Size = 4
-    heads: tree.Size = 4
+    width: Size = 128
+    depth: Size = 4
+    heads: Size = 4
     step: Positive = 0.1  # of the sparse codes
     threshold: Number = 0.1
     dropout: Share = 0.0
@@ -100,7 +99,7 @@ class Crate(Plan):
         )
 
 
-class Layer(NamedTuple):
+class LayerStats(NamedTuple):
     """What one layer reaches, the mean over a batch."""
 
     rate: float  # R^c of the tokens in its subspaces, in nats
@@ -108,12 +107,12 @@ class Layer(NamedTuple):
 
 
 @torch.no_grad()
-def layerwise(model: nn.Module, *inputs: Any) -> list[Layer]:
+def layerwise(model: nn.Module, *inputs: Any) -> list[LayerStats]:
     """The coding rate and the sparsity of every layer of a model, called with these inputs."""
     with look(model, "*.mixer.rate", "*.feedforward.sparsity") as seen:
         model.see(*inputs) if isinstance(model, VisionEncoder) else model(*inputs)
     rates, shares = ([shown for name, shown in seen.items() if name.endswith(end)] for end in ("rate", "sparsity"))
-    return [Layer(_mean(rate, sum_last=True), _mean(share)) for rate, share in zip(rates, shares, strict=True)]
+    return [LayerStats(_mean(rate, sum_last=True), _mean(share)) for rate, share in zip(rates, shares, strict=True)]
 
 
 def _mean(shown: list[Tensor], *, sum_last: bool = False) -> float:

@@ -1,4 +1,4 @@
-"""Deep Transformers whose wiring keeps them in check: DeepNet (Wang et al. 2022) and ResiDual (Xie et al. 2023)."""
+"""DeepNet (Wang et al. 2022) and ResiDual (Xie et al. 2023): very deep Transformers by their residual wiring."""
 
 from __future__ import annotations
 

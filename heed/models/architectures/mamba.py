@@ -1,4 +1,4 @@
-"""Mamba (Gu & Dao 2023): a language model of one kind of block, a selective state space below a norm.
+"""Mamba (Gu & Dao 2023): a language model of selective state spaces alone.
 
 There is no feed-forward: the gate inside the mixer, and its channels, twice as many as the stream has, do its work.
 """

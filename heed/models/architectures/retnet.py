@@ -1,4 +1,4 @@
-"""RetNet (Sun et al. 2023): a decoder whose attention is a retention.
+"""RetNet (Sun et al. 2023): a decoder with retention in the place of attention.
 
 retnet trains in parallel over chunks of a text, and writes with a memory that does not grow.
 """

@@ -1,4 +1,4 @@
-"""The original Transformer (Vaswani et al. 2017), and the two variants of it that most people have met.
+"""The original Transformer (Vaswani et al. 2017), and what torch.nn and the Annotated Transformer make of it.
 
 transformer(37000)                              the paper's base model: shared and tied vocabulary of 37,000
 transformer(37000, size=BIG)
@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...core import config as tree
+from ...core.config import Flag, Share, Size
 from ...parts.layers.norms import LayerNorm, NormConfig, StdNorm
 from ...parts.residual.wiring import AnyWiring, PostNorm, PreNorm, WiringConfig
 from ..plan import Plan
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Size:
+class TransformerSize:
     """The numbers of the paper's table 3."""
 
     width: int
@@ -33,9 +33,9 @@ class Size:
     dropout: float
 
 
-TINY = Size(width=128, depth=2, heads=4, hidden=256, dropout=0.1)
-BASE = Size(width=512, depth=6, heads=8, hidden=2048, dropout=0.1)
-BIG = Size(width=1024, depth=6, heads=16, hidden=4096, dropout=0.3)
+TINY = TransformerSize(width=128, depth=2, heads=4, hidden=256, dropout=0.1)
+BASE = TransformerSize(width=512, depth=6, heads=8, hidden=2048, dropout=0.1)
+BIG = TransformerSize(width=1024, depth=6, heads=16, hidden=4096, dropout=0.3)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ ANNOTATED = Variant(PreNorm(), StdNorm(), tied=False, inner_dropout=True)
 
 
 def transformer(
-    vocabulary: int, target: int | None = None, *, size: Size = BASE, variant: Variant = PAPER
+    vocabulary: int, target: int | None = None, *, size: TransformerSize = BASE, variant: Variant = PAPER
 ) -> Seq2seq.Config:
     """The configuration of an encoder-decoder; without `target` source and target share one vocabulary."""
     from ...mixers import Attention, Cross  # a package that offers this by name need not import what it is made of
@@ -96,15 +96,15 @@ class Transformer(Plan):
     """The original encoder-decoder (Vaswani et al. 2017) in few numbers; one vocabulary for source and target."""
 
     kind: Literal["transformer"] = "transformer"
-    width: tree.Size = TINY.width
-    depth: tree.Size = TINY.depth
-    heads: tree.Size = TINY.heads
-    hidden: tree.Size = TINY.hidden
-    dropout: tree.Share = TINY.dropout
+    width: Size = TINY.width
+    depth: Size = TINY.depth
+    heads: Size = TINY.heads
+    hidden: Size = TINY.hidden
+    dropout: Share = TINY.dropout
     wiring: AnyWiring = PostNorm()
-    inner_dropout: tree.Flag = False  # of attention weights and hidden channels too
+    inner_dropout: Flag = False  # of attention weights and hidden channels too
 
     def sized(self, vocabulary: int) -> Seq2seq.Config:
-        size = Size(self.width, self.depth, self.heads, self.hidden, self.dropout)
+        size = TransformerSize(self.width, self.depth, self.heads, self.hidden, self.dropout)
         variant = Variant(self.wiring, LayerNorm(), tied=True, inner_dropout=self.inner_dropout)
         return transformer(vocabulary, size=size, variant=variant)

@@ -1,4 +1,4 @@
-"""Transformer-XL (Dai et al. 2019): segments that remember those before them.
+"""Transformer-XL (Dai et al. 2019): a decoder with segment-level recurrence.
 
 transformer_xl over contexts of many segments: gradients stop where segments meet, inside the mixer, so that a batch of
 long contexts is trained like any other.

@@ -1,1 +1,1 @@
-"""Models of images and sounds: ViT, Swin, CLIP, and encoders of audio."""
+"""Multimodal models: ViT, Swin, CLIP, and audio encoders."""

@@ -1,4 +1,4 @@
-"""Listener: a sound to a stream in which every frame has heard all others."""
+"""Audio encoder, as in Whisper (Radford et al. 2022): log-mel frames to hidden states."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from ..stack import Stack
 
 
 class AudioEncoder(Backbone, Encodes, Asked):
-    """A body that is given a sound. Its stream has fewer frames than the sound; `read` gives it with their stamps.
+    """A bidirectional backbone over audio. It gives fewer frames than it takes; `encode` gives them with their stamps.
 
-    The stamps of a call count what the front is fed: samples, or frames of a spectrogram.
+    The stamps of a call count what the embeddings take: samples, or frames of a spectrogram.
     """
 
     embeddings: AudioEmbeddings
@@ -33,12 +33,12 @@ class AudioEncoder(Backbone, Encodes, Asked):
         kind: Literal["audio"] = "audio"
         embeddings: AnySound
         mixer: SomeMixers = (Attention.Config(mask=Whole()),)
-        heads: SomeHeads | None = None  # what it can be asked, beside its stream
+        heads: SomeHeads | None = None  # over its hidden states
 
         _renamed = renamed_keys(front="embeddings")
 
         def sized(self, vocabulary: int) -> Self:
-            """A sound has no vocabulary."""
+            """Audio has no vocabulary."""
             return self
 
         def build(self) -> AudioEncoder:
@@ -52,10 +52,10 @@ class AudioEncoder(Backbone, Encodes, Asked):
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         if state is not None:
-            raise CannotStream("a sound is heard whole; call the listener once with state=None")
+            raise CannotStream("audio is encoded whole; call the audio encoder once, with state=None")
         return self.mix(self.embeddings.embed(x, where), self.embeddings.frames(where))
 
     def encode(self, sound: Tensor, where: Where) -> Seen:
-        """The stream of this sound, stamped, to be given to a head or to a decoder."""
+        """The hidden states of this audio with their stamps, for a head or for a decoder's cross-attention."""
         x, _ = self(sound, where)
         return Seen.of(self.embeddings.frames(where), x)

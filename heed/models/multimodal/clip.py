@@ -1,4 +1,4 @@
-"""Towers: one reads texts, one sees images; what belongs together points the same way (CLIP, Radford et al. 2021)."""
+"""CLIP (Radford et al. 2021): a text encoder and an image encoder with one embedding space."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ WARM = 2.6592  # ln(1 / 0.07), where CLIP's training began
 
 
 class ClipTextEncoder(TokenBackbone):
-    """A trunk that looks back, whose answer is the stream at the token that ends a text."""
+    """A causal backbone over tokens; a text's embedding is the hidden state at its end token, projected."""
 
     class Config(TokenBackbone.Config):
         kind: Literal["clip_text"] = "clip_text"
         end: Count | None = None  # the token that ends a text; None = the highest one it holds (the first CLIPs)
-        size: Size | None = None  # channels of the answer; None = those of the stream
+        size: Size | None = None  # channels of the embedding; None = the width
 
         def build(self) -> ClipTextEncoder:
             return ClipTextEncoder(self)
@@ -47,21 +47,21 @@ class ClipTextEncoder(TokenBackbone):
         return self.projected(self.ended(stream, tokens, where))
 
     def ended(self, stream: Tensor, tokens: Tensor, where: Where) -> Tensor:
-        """The stream where a text ends. [B, T, D] -> [B, D]"""
+        """The hidden state at the end token. [B, T, D] -> [B, D]"""
         tokens = where.blank(tokens)
         last = tokens.argmax(1) if self.config.end is None else (tokens == self.config.end).byte().argmax(1)
         return stream[torch.arange(len(stream), device=stream.device), last]
 
     def projected(self, vector: Tensor) -> Tensor:
-        """Into the room that both towers share."""
+        """Into the embedding space that texts and images share."""
         shared: Tensor = vector if self.project is None else self.project(vector)
         return shared
 
 
 class ClipModel(Mixer[States], Matches):
-    """score_ij = e^s · cos( image_i, text_j ). As a Mixer it is its text tower.
+    """logit_ij = e^s · cos( image_i, text_j ). As a Mixer it is its text encoder.
 
-    scores = towers.match(images, tokens, where)                    # [images, texts]
+    logits = model.match(images, tokens, where)                     # [images, texts]
     """
 
     class Config(Shape):
@@ -76,7 +76,7 @@ class ClipModel(Mixer[States], Matches):
             found = [head.labels for head in heads if isinstance(head, Pooled.Config)]
             if self.text.size is None or found != [self.text.size]:
                 raise ValueError(
-                    f"the text tower answers in {self.text.size} channels, the image tower in {found or 'none'}; "
+                    f"text embeddings have {self.text.size} channels, image embeddings {found or 'none'}; "
                     "give text.size and the labels of the image's pooled head one size"
                 )
             return self
@@ -104,7 +104,7 @@ class ClipModel(Mixer[States], Matches):
         return F.normalize(self.image.heads["pooled"](seen.parts[0], seen), dim=-1)
 
     def match(self, images: Tensor, tokens: Tensor, where: Where) -> Tensor:
-        """How well every image fits every text. [images, texts]"""
+        """The logit of every image beside every text. [images, texts]"""
         return self.scores(self.images(images), self.texts(tokens, where))
 
     def scores(self, images: Tensor, texts: Tensor) -> Tensor:

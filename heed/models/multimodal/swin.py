@@ -1,4 +1,4 @@
-"""Swin: a plane of patches, mixed in shifted windows and merged two by two from stage to stage (Liu et al. 2021)."""
+"""Swin Transformer (Liu et al. 2021): shifted-window attention in stages that merge patches."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Swin(Mixer[States], Encodes, Sees, Asked):
         norm: AnyNorm = LayerNorm()
         dropout: Share = 0.0
         weight_dropout: Share = 0.0  # of the weights
-        heads: SomeHeads | None = None  # what it can be asked, beside its stream
+        heads: SomeHeads | None = None  # over its hidden states
 
         _renamed = renamed_keys(front="embeddings")
 
@@ -129,7 +129,7 @@ class Swin(Mixer[States], Encodes, Sees, Asked):
         return ()
 
     def see(self, images: Tensor) -> Seen:
-        """The last stage's stream of these images, stamped with its own plane."""
+        """The last stage's hidden states of these images, stamped with its own plane."""
         x, where = self.embeddings.embed(images)
         return self._merged(x, where)
 

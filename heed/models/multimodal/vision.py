@@ -1,4 +1,4 @@
-"""Viewer: an image to a stream in which every patch has looked at all others (Dosovitskiy et al. 2021)."""
+"""Vision Transformer: ViT (Dosovitskiy et al. 2021) and DeiT (Touvron et al. 2021), images to hidden states."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..stack import Stack
 
 
 class Distilled(Head):
-    """½ (W x_0 + W' x_1): what the first mark says of the image, and what the second has learnt from a teacher.
+    """½ (W x_0 + W' x_1): the mean of the class token's logits and of the distillation token's, learnt from a teacher.
 
     Touvron et al. 2021, Training data-efficient image transformers & distillation through attention.
     """
@@ -44,7 +44,7 @@ class Distilled(Head):
         return (own + taught) / 2
 
     def apart(self, stream: Tensor) -> tuple[Tensor, Tensor]:
-        """The scores of either mark. [B, labels] twice"""
+        """The logits of either token. [B, labels] twice"""
         return self.own(stream[:, 0]), self.taught(stream[:, 1])
 
 
@@ -52,10 +52,10 @@ SomeViews = Annotated[HeadConfig | tuple[HeadConfig, ...], ManyOf(lambda: (*HEAD
 
 
 class VisionEncoder(Backbone, Encodes, Sees, Asked):
-    """Patches in, stream out: the body of ViT, DeiT and of CLIP's image tower.
+    """Patches in, hidden states out: the backbone of ViT, DeiT and of CLIP's image encoder.
 
-    seen = viewer.see(images)                                       # [B, C, H, W] -> a stream with its stamps
-    scores = viewer.heads["pooled"](seen.parts[0], seen)
+    seen = model.see(images)                                        # [B, C, H, W] -> hidden states with their stamps
+    logits = model.heads["pooled"](seen.parts[0], seen)
     """
 
     embeddings: PatchEmbeddings
@@ -64,7 +64,7 @@ class VisionEncoder(Backbone, Encodes, Sees, Asked):
         kind: Literal["vision"] = "vision"
         embeddings: PatchEmbeddings.Config
         mixer: SomeMixers = (Attention.Config(mask=Whole()),)
-        heads: SomeViews | None = None  # what it can be asked, beside its stream
+        heads: SomeViews | None = None  # over its hidden states
 
         _renamed = renamed_keys(front="embeddings")
 
@@ -81,7 +81,7 @@ class VisionEncoder(Backbone, Encodes, Sees, Asked):
         self.heads = heads_of(config.heads, config.width)
 
     def see(self, images: Tensor) -> Seen:
-        """The stream of these images, stamped: marks first, then the patches row by row."""
+        """The hidden states of these images, stamped: class tokens first, then the patches row by row."""
         x, where = self.embeddings.embed(images)
         stream, _ = self.mix(x, where)
         return Seen.of(where, stream)

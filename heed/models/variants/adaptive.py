@@ -1,24 +1,23 @@
-"""A decoder with an adaptive vocabulary: rare tokens have fewer channels, and most losses do not look at them."""
+"""Adaptive input (Baevski & Auli 2019) and adaptive softmax (Grave et al. 2017): rare tokens have fewer channels."""
 
 from __future__ import annotations
 
 from typing import Literal, Self, cast
 
 from pydantic import model_validator
-from torch import Tensor, nn
+from torch import nn
 
-from ...core.contract import Where
 from ...parts.inputs.adaptive import Adaptive, AdaptiveEmbedding, AdaptiveSoftmax
 from ..backbone import TokenBackbone
 from ..decoder import Decoder
 
 
 class AdaptiveDecoder(Decoder):
-    """A decoder whose tokens come in clusters, from common to rare: its scores are log-probabilities.
+    """A decoder whose tokens come in clusters, from common to rare: its logits are log-probabilities.
 
-    Baevski & Auli 2019 for the embeddings, Grave et al. 2017 for the scores. Token ids must fall with frequency. With a
-    first cluster of C tokens of V, the loss of a common token costs O(C·d) instead of O(V·d), and the vocabulary takes
-    a fraction of V·d numbers; all scores at once still cost O(V).
+    Baevski & Auli 2019 for the embeddings, Grave et al. 2017 for the softmax. Token ids must fall with frequency. With
+    a first cluster of C tokens of V, the loss of a common token costs O(C·d) instead of O(V·d), and the vocabulary
+    takes a fraction of V·d numbers; all logits at once still cost O(V).
     """
 
     head: AdaptiveSoftmax  # type: ignore[assignment]  # it is called like any head, and finds its loss itself
@@ -52,7 +51,3 @@ class AdaptiveDecoder(Decoder):
         self.narrow = None
         self.head = AdaptiveSoftmax(config.adaptive, config.tokens, config.width, bias=config.head_bias)
         self.head.tie(table, weights=config.tied, projections=config.adaptive.tied)
-
-    def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Module]:  # type: ignore[override]
-        stream, _ = TokenBackbone.mix(self, self.embeddings.embed(tokens, where), where)
-        return stream, self.head

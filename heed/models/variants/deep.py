@@ -1,4 +1,4 @@
-"""The deep character Transformer (Al-Rfou et al. 2018): many layers, which learn because all of them are asked."""
+"""Character Transformer with auxiliary losses (Al-Rfou et al. 2018, Character-Level LM with Deeper Self-Attention)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ..block import Block, States
 from ..decoder import Decoder
 
 
-class Deep(Decoder, Rehearses):
-    """A decoder whose layers each have learned positions, and in training predict, too, with heads of their own.
+class DeepDecoder(Decoder, Rehearses):
+    """A decoder whose layers each have learned positions and, in training, auxiliary heads that predict tokens, too.
 
         loss = Σ_l Σ_a w_a · CE( W_la x_l[t], token t + a ),   w_1 = 1, w_2 = 1/2,   over layers l that still take part
 
-    Of n layers the l-th takes part until l/2n of the training is done, the last one to the end. What the model says,
-    and what is reported as its loss, is the last layer's next token; the other heads are of no use after training.
+    Of n layers the l-th takes part until l/2n of the training is done, the last one to the end. The model's logits, and
+    the loss that is reported, are those of the last layer's next token; the other heads are of no use after training.
 
-    Al-Rfou et al. 2018. In use it costs what a decoder costs; in training, while all n layers take part, the scores of
-    2n heads beside.
+    Al-Rfou et al. 2018, of 64 layers over characters: hence the kind "deep". Costs what a decoder costs; in training,
+    while all n layers take part, the logits of 2n heads beside.
     """
 
     class Config(Decoder.Config):
@@ -36,8 +36,8 @@ class Deep(Decoder, Rehearses):
         target_weight: Positive = 0.5  # of those beyond the next one
         wiring: AnyWiring = PostNorm()
 
-        def build(self) -> Deep:
-            return Deep(self)
+        def build(self) -> DeepDecoder:
+            return DeepDecoder(self)
 
     config: Config
 
@@ -76,7 +76,7 @@ class Deep(Decoder, Rehearses):
         return [cast(nn.Linear, head) for head in self.asides[first : first + self.config.targets]]
 
     def _left(self, x: Tensor) -> Tensor:
-        """A stream as a head reads it."""
+        """The hidden states that a head takes."""
         stream = self.stack.ends.leave(x)
         return stream if self.narrow is None else self.narrow(stream)
 
@@ -93,9 +93,7 @@ class Placed(Block):
 
 
 def _joined(stream: Tensor, idle: list[nn.Linear]) -> Tensor:
-    """The stream itself, to which weights that take no part belong with nothing: all processes of a training wait for
-    a gradient of every weight.
-    """
+    """The stream plus zero times the idle heads: distributed training waits for a gradient of every weight."""
     if not idle:
         return stream
     return stream + 0.0 * torch.stack([weight.sum() for head in idle for weight in head.parameters()]).sum()

@@ -1,4 +1,4 @@
-"""ELMo (Peters et al. 2018): two language models, one for each direction, whose layers are mixed into one reading."""
+"""ELMo (Peters et al. 2018): a forward and a backward language model, whose layers are mixed into embeddings."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ BACK = (Lstm.Config(),)  # the paper's; any mixer that looks back will do
 class Elmo(Decoder, Rehearses):
     """A language model that learns both ways: log p(x_t | x_<t) + log p(x_t | x_>t), with one table and one head.
 
-    What it says, and what is reported as its loss, is the next token: as a decoder it is its forward half and streams.
-    `backward` is a second stack for the reversed text. What both have learnt is read by an `ElmoReader`.
+    As a decoder it is its forward half, and its loss is that of the next token. `backward` is a second stack, for the
+    reversed text. An `ElmoEncoder` mixes the hidden states of both.
     """
 
     class Config(Decoder.Config):
@@ -45,29 +45,26 @@ class Elmo(Decoder, Rehearses):
         self.backward = Stack(config)
 
     def rehearse(self, tokens: Tensor, where: Where, progress: float) -> Iterator[Aside]:
-        x, turn = self.embeddings(tokens, where), Turned.of(where)
-        before, _ = self.backward(turn(x), turn.where)
-        yield Aside(self._narrowed(turn(before)), self.head, -1, 1.0)
+        x, reverse = self.embeddings(tokens, where), Reversed.of(where)
+        before, _ = self.backward(reverse(x), reverse.where)
+        yield Aside(self.narrowed(reverse(before)), self.head, -1, 1.0)
         after, _ = self.stack(x, where)
-        yield Aside(self._narrowed(after), self.head, 1, 1.0)
-
-    def _narrowed(self, stream: Tensor) -> Tensor:
-        return stream if self.narrow is None else self.narrow(stream)
+        yield Aside(self.narrowed(after), self.head, 1, 1.0)
 
 
-class ElmoReader(Encoder):
-    """What an `Elmo` knows of a token in its text: γ·Σ_l s_l [forward_l ; backward_l], s = softmax(w), l = 0 ... depth.
+class ElmoEncoder(Encoder):
+    """Contextual embeddings of an `Elmo`: γ·Σ_l s_l [forward_l ; backward_l], s = softmax(w), l = 0 ... depth.
 
-    Layer 0 is the embedding, twice. γ and w are learnt for each use. The stream is twice as wide as the model and costs
+    Layer 0 is the embedding, twice. γ and w are learnt for each use. The output is twice as wide as the model and costs
     what two language models cost; it looks ahead, so that it has no state.
     """
 
     class Config(Encoder.Config):
-        kind: Literal["elmo_reader"] = "elmo_reader"  # type: ignore[assignment]  # a shape of its own
+        kind: Literal["elmo_encoder"] = "elmo_encoder"  # type: ignore[assignment]  # a shape of its own
         mixer: SomeMixers = BACK
 
-        def build(self) -> ElmoReader:
-            return ElmoReader(self)
+        def build(self) -> ElmoEncoder:
+            return ElmoEncoder(self)
 
     config: Config
 
@@ -78,47 +75,47 @@ class ElmoReader(Encoder):
         self.heads = heads_of(config.heads, 2 * config.width, self.embeddings.table)
         back, ahead = self.stack.reach
         if ahead != 0:
-            raise ConfigError("each direction of an elmo_reader looks back only; use masks like causal or window")
+            raise ConfigError("each direction of an elmo_encoder looks back only; use masks like causal or window")
         if isinstance(config.wiring, ResiDual | Reversible):
             raise ConfigError("layers are mixed where one stream runs through them; choose a wiring like pre or post")
         self.reach = Reach(back, None if back is None else max(1, back))  # never 0: it has no state
 
     @classmethod
-    def of(cls, model: Elmo, config: Config) -> ElmoReader:
-        """A reader with the weights of a language model of the same shape."""
-        reader = cls(config)
+    def of(cls, model: Elmo, config: Config) -> ElmoEncoder:
+        """An encoder with the weights of a language model of the same shape."""
+        encoder = cls(config)
         held = {
             name: tensor for name, tensor in model.state_dict().items() if not name.startswith(("head.", "narrow."))
         }
-        reader.load_state_dict({**reader.state_dict(), **held})
-        return reader
+        encoder.load_state_dict({**encoder.state_dict(), **held})
+        return encoder
 
     def spec(self) -> Spec:
         return ()
 
     def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        x, turn = self.embeddings.place(x, where), Turned.of(where)
-        pairs = zip(depths(self.stack, x, where), depths(self.backward, turn(x), turn.where), strict=True)
-        layers = torch.stack([torch.cat((forward, turn(backward)), -1) for forward, backward in pairs])
+        x, reverse = self.embeddings.place(x, where), Reversed.of(where)
+        pairs = zip(depths(self.stack, x, where), depths(self.backward, reverse(x), reverse.where), strict=True)
+        layers = torch.stack([torch.cat((forward, reverse(backward)), -1) for forward, backward in pairs])
         return self.gain * torch.einsum("l,lbtd->btd", self.share.softmax(0), layers), state
 
 
 @dataclass(frozen=True)
-class Turned:
-    """A text in the other direction, row by row: padding stays at the end. Turned twice it is as it was."""
+class Reversed:
+    """A reversed text, row by row: padding stays at the end. Reversed twice it is as it was."""
 
     where: Where
     column: Tensor | None  # [B, T] whence each token comes; None: all rows are full
 
     @classmethod
-    def of(cls, where: Where) -> Turned:
+    def of(cls, where: Where) -> Reversed:
         order, position = (_from_the_end(stamp, where.real) for stamp in (where.order, where.position))
         column = None
         if where.span.padded:
             place = torch.arange(order.shape[1], device=order.device)
             column = torch.where(where.real, where.real.sum(1, keepdim=True) - 1 - place, place)
-        turned = cls(where, column)
-        return cls(Where(turned(order).masked_fill(~where.real, -1), turned(position)), column)
+        reversed_ = cls(where, column)
+        return cls(Where(reversed_(order).masked_fill(~where.real, -1), reversed_(position)), column)
 
     def __call__(self, x: Tensor) -> Tensor:
         """The tokens, last one first. [B, T, ...]"""

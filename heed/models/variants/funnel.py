@@ -1,4 +1,4 @@
-"""Funnel Transformer: a text gets shorter from block to block, and at the end is as long as it was."""
+"""Funnel-Transformer (Dai et al. 2020): an encoder that pools the sequence between blocks, and upsamples at the end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...mixers import FunnelAttention, SomeMixers
 from ...parts.residual.wiring import AnyWiring, PostNorm
 from ..block import States
 from ..encoder import Encoder
-from .xlnet import Segmented, told
+from .xlnet import Segmented, with_segments
 
 Pooling = Literal["mean", "max", "min"]
 
@@ -27,13 +27,14 @@ class Funnel(Encoder):
 
         h ← layers( pool(h); h ),  ...,  y = layers( up(h_last) + h_first )
 
-    Dai et al. 2020. `sizes` tells how many layers each block has: the first layer of every later block asks with pairs
-    of tokens pooled into one, and looks at the unpooled ones. `upper` layers then read the last block, every token of
-    it repeated as often as there were tokens in its place, plus what the first block gave (`skip`: after that many
-    layers instead, as the reference counts them). Without upper layers the model gives the short text itself. With
-    `separate` the first token is not pooled; with `truncate` the last one is then left out instead, so that lengths
-    that are powers of two stay so. A row is pooled by its own length, whatever the batch; a token at its end without a
-    partner is pooled alone. Costs what its mixers cost over n, n/2, n/4 ... tokens, and over n again in upper layers.
+    Dai et al. 2020. `sizes` tells how many layers each block has: the queries of the first layer of every later block
+    are pairs of tokens pooled into one, its keys the unpooled ones. `upper` layers then take the last block, every
+    token of it repeated as often as there were tokens in its place, plus what the first block gave (`skip`: after that
+    many layers instead, as the reference counts them). Without upper layers the model gives the short sequence itself.
+    With `separate` the first token is not pooled; with `truncate` the last one is then left out instead, so that
+    lengths that are powers of two stay so. A row is pooled by its own length, whatever the batch; a token at its end
+    without a partner is pooled alone. Costs what its mixers cost over n, n/2, n/4 ... tokens, and over n again in upper
+    layers.
     """
 
     class Config(Encoder.Config):
@@ -84,7 +85,7 @@ class Funnel(Encoder):
             if not all(
                 isinstance(mixer, FunnelAttention.Config) and mixer.separate == self.separate for mixer in mixers
             ):
-                raise ValueError(f"a funnel needs mixers of kind funneled with separate = {self.separate}")
+                raise ValueError(f"a funnel needs mixers of kind funnel with separate = {self.separate}")
             if self.cross is not None or self.segments is not None or self.boxes is not None:
                 raise ValueError("a funnel compares segments in its mixers; leave cross, segments and boxes out")
             return self
@@ -105,21 +106,21 @@ class Funnel(Encoder):
         self.embeddings = Segmented.like(self.embeddings)
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        return self.mix(self.embeddings.embed(x, where), told(x, where), state)
+        return self.mix(self.embeddings.embed(x, where), with_segments(x, where), state)
 
     def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         return self.levels(self.embeddings.place(x, where), where)[-1].x, state
 
     def encode(self, tokens: Tensor, where: Where) -> Seen:
-        """The stream of these tokens; without upper layers, of fewer, and stamped so."""
-        where = told(tokens, where)
+        """The hidden states of these tokens; without upper layers, of fewer, and stamped so."""
+        where = with_segments(tokens, where)
         last = self.levels(self.embeddings(tokens, where), where)[-1]
         return Seen.of(last.where, last.x)
 
     def levels(self, x: Tensor, where: Where, added: Tensor | None = None) -> list[Level]:
         """The stream before the first layer and after each; and, where there are upper layers, what they begin with.
 
-        `added` [B, T] is added to the scores of every token when it is a key; of a pair the lower one counts.
+        `added` [B, T] is added to the attention scores of every key; of a pair the lower one counts.
         """
         config, layers = self.config, iter(self.stack.layers)
         made = [Level(self.stack.ends.enter(where.blank(x)), where, added, torch.zeros_like(where.order[:, 0]))]
@@ -134,7 +135,7 @@ class Funnel(Encoder):
             made.append(first.plus(made[-1].spread(first, config)))
             for layer in layers:
                 made.append(made[-1].through(layer, made[-1]))
-        return [*made[:-1], made[-1].but(self.stack.ends.leave(made[-1].x))]
+        return [*made[:-1], made[-1].replaced(self.stack.ends.leave(made[-1].x))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,13 +147,13 @@ class Level:
     added: Tensor | None  # [B, T] to the scores of keys
     halvings: Tensor  # [B] how often a row was pooled: short ones are not
 
-    def but(self, x: Tensor) -> Level:
+    def replaced(self, x: Tensor) -> Level:
         """With another stream."""
         return Level(x, self.where, self.added, self.halvings)
 
     def plus(self, x: Tensor) -> Level:
         """With another stream added."""
-        return self.but(self.x + x)
+        return self.replaced(self.x + x)
 
     def through(self, layer: Any, keys: Level) -> Level:
         """After a layer that looks at these keys."""
@@ -163,7 +164,7 @@ class Level:
             added = () if keys.added is None else (keys.added,)
             parts = keys.where.blank(keys.x), keys.where.blank(segment), *added
             where = where.give(shared=Seen.of(keys.where, *parts))
-        return self.but(layer(self.x, where)[0])
+        return self.replaced(layer(self.x, where)[0])
 
     def pooled(self, config: Funnel.Config) -> Level:
         """Pairs of tokens as one, each standing where its first token stands."""

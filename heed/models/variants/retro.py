@@ -1,44 +1,144 @@
-"""RETRO: a decoder that looks at neighbours of its text, retrieved chunk by chunk (Borgeaud et al. 2022)."""
+"""RETRO (Borgeaud et al. 2022): a decoder with chunked cross-attention to retrieved neighbours."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self, TypeAlias, cast
 
 import torch
 from annotated_types import MinLen
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from ...core.config import Count
+from ...core.config import Config as Tree
+from ...core.config import Count, Share, Size
 from ...core.contract import NOTHING, Given, Mixer, Reach, Where
-from ...core.errors import InputError
+from ...core.errors import ConfigError, InputError
 from ...core.spec import Dim, Entries, Slot, Spec
 from ...core.stamps import Stamps
 from ...core.state import Log, Seen, State, allocate, remember
-from ...mixers import Attention, ChunkedCross, SomeMixers
+from ...mixers import Attention, ChunkedCross, Cross, SomeMixers
 from ...mixers.chunked_cross import must_fit
+from ...parts.attention.attend import attend, written_out
+from ...parts.attention.multihead import Headed
 from ...parts.feedforward import Absent, FeedForward, SomeFeedForwards
 from ...parts.layers.norms import AnyNorm, RMSNorm
 from ...parts.positions import Rope
 from ...parts.residual.wired import Wiring
-from ...parts.residual.wiring import DeepNorm, PostNorm, PreNorm
+from ...parts.residual.wiring import AnyWiring, DeepNorm, PostNorm, PreNorm, WiringConfig
 from ..block import Block, States
 from ..decoder import Decoder
-from .neighbours import NeighbourEncoder, initialise
+
+Nothing: TypeAlias = "tuple[()]"
+
+
+class NeighbourAttention(Headed[Nothing]):
+    """Attention of a neighbour's tokens to a source, which may be the neighbour itself, with rotary positions.
+
+    Padding is masked as a key. If there is nothing but padding, all keys weigh alike.
+    """
+
+    def __init__(self, config: Cross.Config, position: Rope.Config, width: int, source: int) -> None:
+        super().__init__(config, width)
+        shared = self.kv_heads * self.head_size
+        if source != width:
+            self.key = nn.Linear(source, shared, bias=self.key.bias is not None)
+            self.value = nn.Linear(source, shared, bias=self.value.bias is not None)
+        self.position = position.build(self.heads, self.head_size)
+        self.reach = Reach(None, None)
+
+    def spec(self) -> Spec:
+        return ()
+
+    def forward(self, x: Tensor, where: Where, state: Nothing | None = None) -> tuple[Tensor, Nothing | None]:
+        source = where.given.encoder_output
+        if source is None:
+            raise InputError("a neighbour attends to a source; pass where.give(encoder_output=...)")
+        visible = source.real[:, None, None, :]
+        blind = ~visible.any(-1, keepdim=True)
+        query = self.position.turn(self.queries(x), where).masked_fill(blind, 0)
+        key, value = self.position.turn(self.keys(source.parts[0]), source), self.values(source.parts[0])
+        visible = visible | blind
+        self.weights(lambda: written_out(query, key, value, visible, scale=self.scale)[1])
+        return self.merge(attend(query, key, value, visible, scale=self.scale, dropout=self.drop)), state
+
+
+class NeighbourLayer(nn.Module):
+    """Self-attention within a neighbour and, in some layers, cross-attention to its chunk."""
+
+    def __init__(self, config: NeighbourEncoder.Config, width: int, chunk: int, *, crossed: bool) -> None:
+        super().__init__()
+        self.itself = NeighbourAttention(config.attention, config.position, width, width)
+        self.cross = NeighbourAttention(config.attention, config.position, width, chunk) if crossed else None
+        self.feedforward = config.feedforward.build(width)
+        self.wiring = config.wiring.build(width, 3 if crossed else 2, config.norm, config.dropout)
+        for part in (self.itself, self.cross, self.feedforward):
+            if part is not None:
+                initialise(part, config.wiring)
+
+    def forward(self, x: Tensor, where: Where, chunk: Seen) -> Tensor:
+        def itself(stream: Tensor) -> Tensor:
+            return self.itself(stream, where.give(encoder_output=Seen.of(where, stream)))[0]
+
+        def crossed(stream: Tensor) -> Tensor:
+            return stream if self.cross is None else self.cross(stream, where.give(encoder_output=chunk))[0]
+
+        middle = [] if self.cross is None else [crossed]
+        y: Tensor = self.wiring(x, [itself, *middle, self.feedforward.alone])
+        return y
+
+
+class NeighbourEncoder(nn.Module):
+    """Bidirectional layers over each neighbour, with cross-attention to the decoder's hidden states of its chunk."""
+
+    class Config(Tree):
+        depth: Size = 2
+        attention: Cross.Config = Cross.Config()  # the sizes of both attentions
+        position: Rope.Config = Rope.Config()
+        crossed: tuple[Count, ...] | None = None  # layers that look at the chunk; None: all
+        feedforward: FeedForward.Config = FeedForward.Config(activation="gelu")
+        norm: AnyNorm = RMSNorm()
+        wiring: AnyWiring = PreNorm()
+        dropout: Share = 0.0
+
+        def build(self, width: int, stream: int) -> NeighbourEncoder:
+            """For embeddings of `width` channels and a decoder's stream of `stream`."""
+            return NeighbourEncoder(self, width, stream)
+
+    def __init__(self, config: Config, width: int, stream: int) -> None:
+        super().__init__()
+        crossed = range(config.depth) if config.crossed is None else config.crossed
+        if any(layer >= config.depth for layer in crossed):
+            raise ConfigError(f"crossed names layer {max(crossed)} of an encoder of {config.depth}, counted from 0")
+        self.layers = nn.ModuleList(
+            NeighbourLayer(config, width, stream, crossed=number in crossed) for number in range(config.depth)
+        )
+        self.ends = config.wiring.ends(width, config.norm)
+        self.out = nn.Linear(config.wiring.leaves(width), stream)
+
+    def forward(self, x: Tensor, places: Stamps, chunk: Tensor) -> Tensor:
+        """Neighbours [R, m, width] at these places, padding of order -1, beside the stream [R, C, stream] of chunks."""
+        where = Where(places.order, places.position)
+        beside = Seen.of(Where.run(*chunk.shape[:2], device=chunk.device), chunk)
+        x = self.ends.enter(x)
+        for layer in self.layers:
+            x = layer(x, where, beside)
+        encoded: Tensor = self.out(self.ends.leave(x))
+        return encoded
 
 
 class Retro(Decoder):
-    """A decoder some of whose layers look at retrieved neighbours, which an encoder reads beside the chunk they are of.
+    """A decoder some of whose layers attend to retrieved neighbours, which an encoder encodes beside their chunk.
 
         found = neighbours(ids, padding=0)                             # [B, chunks, neighbours, length] token ids
-        scores, _ = model(tokens, where.give(neighbours=found))
+        logits, _ = model(tokens, where.give(neighbours=found))
 
     Neighbours arrive with the call that holds the last token of their chunk, those alone: then any cut of a text into
-    calls gives the same. The encoder is told what the decoder thinks of the chunk at the first layer that looks at
-    neighbours, so beside the states of its layers the model remembers the stream of the open chunk there.
+    calls gives the same. The encoder attends to the decoder's hidden states of the chunk at the first layer that looks
+    at neighbours, so beside the states of its layers the model remembers those of the open chunk.
 
     Borgeaud et al. 2022. With E entries of neighbours for each chunk of C tokens, a text of n tokens costs a decoder
-    over n tokens, n·E scores in every layer that looks, and the encoder over n/C·E entries, however large the database.
+    over n tokens, n·E attention scores in every layer that looks, and the encoder over n/C·E entries, however large the
+    database.
     """
 
     class Config(Decoder.Config):
@@ -82,29 +182,25 @@ class Retro(Decoder):
     def start(self, rows: int, given: Given = NOTHING) -> States:
         return (*super().start(rows, given), allocate(self._open, rows, self.device))
 
-    def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        return self.mix(self.embeddings.embed(x, where), self._embedded(where), state)
+    def hidden_states(self, tokens: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
+        return self.hidden(self.embeddings.embed(tokens, where), self._embedded(where), state)
 
-    def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
+    def hidden(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         """From bare embeddings on, of neighbours too."""
         stream, state = self._streamed(x, where, state)
-        return self.head(self._narrowed(stream)), state
-
-    def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Linear]:
-        stream, _ = self._streamed(self.embeddings.embed(tokens, where), self._embedded(where), None)
-        return self._narrowed(stream), self.head
+        return self.narrowed(stream), state
 
     def unaided(self, tokens: Tensor, where: Where) -> Tensor:
-        """The scores of a model whose layers do not look at neighbours, as if there were none at all."""
+        """The logits of the model without its cross-attention to neighbours."""
         x = self.stack.ends.enter(self.embeddings(tokens, where))
         for block in self.stack.layers:
             x = block.alone(x, where) if isinstance(block, Retrieving) else block(x, where)[0]
-        scores: Tensor = self.head(self._narrowed(self.stack.ends.leave(x)))
-        return scores
+        logits: Tensor = self.head(self.narrowed(self.stack.ends.leave(x)))
+        return logits
 
     @property
     def _open(self) -> Slot:
-        """The stream of the open chunk."""
+        """The hidden states of the open chunk."""
         parts = ((Dim("width", self.config.width),),)
         return Slot(parts, Entries(each=1, cap=Dim("(chunk - 1)", self.chunk - 1)), self.head.weight.dtype)
 
@@ -127,7 +223,7 @@ class Retro(Decoder):
         return x, None if state is None else tuple(kept for kept in (*after, open_) if kept is not None)
 
     def _encoded(self, x: Tensor, where: Where, open_: Log | None) -> tuple[Where, Log | None]:
-        """The neighbours that arrived, read beside the stream of their chunks."""
+        """The neighbours that arrived, encoded beside the hidden states of their chunks."""
         near, open_ = remember(open_, where, where.blank(x))
         found, many = where.given.neighbours, self.config.chunked
         if found is None or not found.shape[1]:
@@ -172,9 +268,6 @@ class Retro(Decoder):
         bare = self.embeddings.embed(ids, Where(found.order, found.position))
         return where.give(neighbours=Seen(found.order, found.position, bare))
 
-    def _narrowed(self, stream: Tensor) -> Tensor:
-        return stream if self.narrow is None else self.narrow(stream)
-
 
 class Retrieving(Block):
     """A block that looks at neighbours between its mixer and its feed-forward."""
@@ -213,7 +306,7 @@ class Retrieving(Block):
 def neighbours(ids: Tensor, first: Tensor | int = 0, *, padding: int | None = None) -> Seen:
     """Retrieved token ids [B, chunks, neighbours, length] of the chunks from `first` (or `first[b]`) on, stamped.
 
-    Tokens with the id `padding`, and ids below 0, are looked at by nobody.
+    Tokens with the id `padding`, and ids below 0, are masked.
     """
     if ids.dim() != 4 or ids.is_floating_point():
         raise InputError(
@@ -241,3 +334,13 @@ def _wired(
 
     y: Tensor = wiring(x, [mixed])
     return y, after[0]
+
+
+def initialise(part: nn.Module, wiring: WiringConfig) -> None:
+    """Glorot's uniform weights and no shift, as in every stack, then what the wiring wants."""
+    for layer in part.modules():
+        if isinstance(layer, nn.Linear):
+            nn.init.xavier_uniform_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    wiring.temper(part)

@@ -1,4 +1,4 @@
-"""Recurrent memory Transformer: a few tokens carry what was said from one segment to the next."""
+"""Recurrent Memory Transformer (Bulatov, Kuratov & Burtsev 2022): memory tokens carried from segment to segment."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ..decoder import Decoder
 
 
 class RMT(Decoder):
-    """A decoder that reads segment by segment, each between two copies of its memory: [memory; segment; memory].
+    """A decoder over segments, each between two copies of the memory tokens: [memory; segment; memory].
 
         y_s, h_{s+1} = stack([h_s; x_s; h_s])       h_0 is learnt
 
-    The copy in front is what the segment can look at; what the copy behind it has become when the segment is over is
-    the memory of the next one. Any mixers will do that look back only; positions begin anew in every segment, and
-    gradients flow through the memory as far back as a call reaches.
+    The segment attends to the copy in front; the output of the copy behind is the memory of the next segment. Any
+    causal mixers will do; positions restart in every segment, and gradients flow through the memory as far back as a
+    call reaches.
 
     Bulatov et al. 2022. Within a segment all tokens at once, segments one after the other: n tokens in segments of L
     with m tokens of memory cost n/L times what the stack costs over L + 2m tokens. Remembers m vectors, and what the
@@ -60,7 +60,7 @@ class RMT(Decoder):
 
     @property
     def longest(self) -> int | None:
-        return None  # positions begin anew in every segment
+        return None  # positions restart in every segment
 
     def spec(self) -> Spec:
         width = Dim("width", self.memory.shape[1])
@@ -70,16 +70,12 @@ class RMT(Decoder):
     def start(self, rows: int, given: Given = NOTHING) -> States:
         return Cell(self.memory.expand(rows, -1, -1).clone()), self.stack.start(rows)
 
-    def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
+    def hidden(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         stream, state = self.remember(x, where, state)
-        return self.head(stream if self.narrow is None else self.narrow(stream)), state
-
-    def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Linear]:
-        stream, _ = self.remember(self.embeddings.embed(tokens, where), where)
-        return stream if self.narrow is None else self.narrow(stream), self.head
+        return self.narrowed(stream), state
 
     def remember(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        """The stream of these tokens, from bare embeddings on, and what is known after them."""
+        """The hidden states of these tokens, from bare embeddings on, and the state after them."""
         x, pieces = where.blank(x), Pieces.of(where, self.segment, self.tokens)
         if state is None:
             pieces.must_begin()
@@ -95,7 +91,7 @@ class RMT(Decoder):
             made.append(y)
             over = pieces.over[number]
             if bool(over.any()):
-                written = y.take_along_dim(pieces.written(number)[..., None], 1)
+                written = y.take_along_dim(pieces.memory_after(number)[..., None], 1)
                 memory = torch.where(over[:, None, None], written, memory)
                 inner = None if inner is None else self._restarted(inner, over)
         stream = torch.cat(made, 1).take_along_dim(pieces.back[..., None], 1)
@@ -177,7 +173,7 @@ class Pieces:
         real = place + lead < self.sizes[number][:, None]
         return index.masked_fill(~real, 0), Where(order.masked_fill(~real, -1), order.masked_fill(~real, 0))
 
-    def written(self, number: int) -> Tensor:
+    def memory_after(self, number: int) -> Tensor:
         """Where the memory behind the tokens of a round stands; anything in rows without. [B, memory]"""
         end = (self.lead + self.count)[number][:, None] + torch.arange(self.memory, device=self.low.device)
         return end.clamp(max=int(self.sizes[number].max()) - 1)

@@ -1,4 +1,4 @@
-"""XLNet: every token is predicted from any others, by a second stream that does not know it (Yang et al. 2019)."""
+"""XLNet (Yang et al. 2019): permutation language modelling with two-stream attention."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from ..decoder import Decoder
 from ..encoder import Encoder
 from ..stack import Stack
 
-Memory: TypeAlias = "tuple[Seen, ...]"  # of each layer, what its mixer was given of the tokens before
-Hear: TypeAlias = Callable[[TwoStream, Tensor], Seen]
+Memory: TypeAlias = "tuple[Seen, ...]"  # hidden states of the tokens before, one entry per layer (XLNet's mems)
+Project: TypeAlias = Callable[[TwoStream, Tensor], Seen]  # a layer's input to the keys and values to attend to
 
 
 class Segmented(TokenEmbeddings):
@@ -35,7 +35,7 @@ class Segmented(TokenEmbeddings):
 
     @classmethod
     def like(cls, embeddings: TokenEmbeddings) -> Segmented:
-        """With the pieces of another front."""
+        """With the parts of other embeddings."""
         share = embeddings.dropout.share
         return cls(
             embeddings.table, embeddings.scale, embeddings.position, embeddings.norm, share, narrow=embeddings.narrow
@@ -47,13 +47,13 @@ class Segmented(TokenEmbeddings):
 
 
 class XLNet(Decoder, Permutes):
-    """Scores of the token at any place, from all tokens that were revealed before it, whatever their places.
+    """Logits of the token at any position, from all tokens that were revealed before it, whatever their positions.
 
-        scores = model.predict(tokens, where, asked)              # at the places `asked`, [B, M, vocabulary]
+        logits = model.predict(tokens, where, asked)              # at the positions `asked`, [B, M, vocabulary]
 
-    A stream h holds the tokens, a stream g begins with one learnt vector at every place that is asked about; both run
-    through the same blocks, and g takes from h what was revealed before (`TwoStream`). As a Mixer it asks about the
-    next place after each token, so it writes like any decoder, at the price of two streams.
+    The content stream h holds the tokens, the query stream g begins with one learnt vector at every position to
+    predict; both run through the same blocks, and g attends to what h holds of tokens revealed before (`TwoStream`). As
+    a Mixer it predicts the position after each token, so it generates like any decoder, at the price of two streams.
     """
 
     class Config(Decoder.Config):
@@ -66,7 +66,7 @@ class XLNet(Decoder, Permutes):
         def _two_streams(self) -> Self:
             if any(mixer.mask.reach.ahead != 0 for mixer in two_streams(self)):
                 raise ValueError(
-                    "who predicts must not look ahead; use masks like causal, window or segments and causal"
+                    "a model that predicts must not look ahead; use masks like causal, window or segments and causal"
                 )
             return self
 
@@ -77,35 +77,32 @@ class XLNet(Decoder, Permutes):
         super().__init__(config)
         must_forget(self.stack)
         self.embeddings = Segmented.like(self.embeddings)
-        self.mask = unknown(config.width)
+        self.mask = mask_embedding(config.width)
 
     def predict(self, tokens: Tensor, where: Where, asked: Where) -> Tensor:
-        """Scores of the tokens at the places `asked`, [B, M, vocabulary].
+        """Logits of the tokens at the positions `asked`, [B, M, vocabulary].
 
-        A place is told by its stamps: its `position` in the text, and its `order`: what was revealed before that is
-        known of. Tokens that stand at such a place in the text themselves are revealed there, not before. Its segment,
-        where segments are told apart, is `asked.given.segment`, or 0.
+        A position is given by its stamps: its `position` in the text, and its `order`: tokens of a lower order are
+        visible to it. Tokens that stand there themselves are revealed there, not before. Its segment, where segments
+        count, is `asked.given.segment`, or 0.
         """
         stream, head = self.asked(tokens, where, asked)
-        scores: Tensor = head(stream)
-        return scores
+        logits: Tensor = head(stream)
+        return logits
 
     def asked(self, tokens: Tensor, where: Where, asked: Where) -> tuple[Tensor, nn.Linear]:
-        where = told(tokens, where)
-        stream, _ = self._answered(self.embeddings(tokens, where), where, asked, None)
-        return self._narrowed(stream), self.head
+        where = with_segments(tokens, where)
+        stream, _ = self._predicted(self.embeddings(tokens, where), where, asked, None)
+        return self.narrowed(stream), self.head
 
-    def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        return self.mix(self.embeddings.embed(x, where), told(x, where), state)
+    def hidden_states(self, tokens: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
+        return self.hidden(self.embeddings.embed(tokens, where), with_segments(tokens, where), state)
 
-    def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        stream, state = self._answered(self.embeddings.place(x, where), where, following(where), state)
-        return self.head(self._narrowed(stream)), state
+    def hidden(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
+        stream, state = self._predicted(self.embeddings.place(x, where), where, following(where), state)
+        return self.narrowed(stream), state
 
-    def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Linear]:
-        return self.asked(tokens, where, following(told(tokens, where)))
-
-    def _answered(self, h: Tensor, where: Where, asked: Where, state: States | None) -> tuple[Tensor, States | None]:
+    def _predicted(self, h: Tensor, where: Where, asked: Where, state: States | None) -> tuple[Tensor, States | None]:
         """The query stream after all blocks, and what the content stream remembers."""
         kept: list[States] = []
         ends = self.stack.ends
@@ -114,31 +111,28 @@ class XLNet(Decoder, Permutes):
             log = None if state is None else cast(Log, cast(States, state[depth])[0])
             nothing = ((),) * len(block.parts[1:])  # is remembered by a feed-forward, if there is one
 
-            def hear(mixer: TwoStream, x: Tensor, log: Log | None = log, nothing: States = nothing) -> Seen:
+            def project(mixer: TwoStream, x: Tensor, log: Log | None = log, nothing: States = nothing) -> Seen:
                 seen, after = remember(log, where, *mixer.entries(x, where))
                 kept.extend([] if after is None else [(after, *nothing)])
                 return seen
 
-            streams = both(block, streams, where, asked, hear)
+            streams = both(block, streams, where, asked, project)
         return ends.leave(streams.g), None if state is None else tuple(kept)
 
-    def _narrowed(self, stream: Tensor) -> Tensor:
-        return stream if self.narrow is None else self.narrow(stream)
 
+class XLNetEncoder(Encoder):
+    """The content stream alone, an encoder: for classifying texts and tagging tokens.
 
-class XLNetReader(Encoder):
-    """The content stream alone, which is read and asked: texts are classified, tokens are tagged.
+    A token may bring its segment as a second id, [B, T, 2]. A long text may be encoded segment by segment:
 
-    A token may bring its segment as a second id, [B, T, 2]. A long text may be read segment by segment:
+        stream, memory = encoder.read_on(tokens, where, memory, keep=512)
 
-        stream, memory = reader.read_on(tokens, where, memory, keep=512)
-
-    Every token then sees its own segment, ahead too, and what is kept of those before. That is not a state: tokens of a
-    segment that has been read do not look ahead into the next, so another cut gives another stream.
+    Every token then sees its own segment, ahead too, and the hidden states kept of those before. That is not a state:
+    tokens of an earlier segment do not look ahead into the next, so another cut gives other hidden states.
     """
 
     class Config(Encoder.Config):
-        kind: Literal["xlnet_reader"] = "xlnet_reader"  # type: ignore[assignment]  # a shape of its own
+        kind: Literal["xlnet_encoder"] = "xlnet_encoder"  # type: ignore[assignment]  # a shape of its own
         mixer: SomeMixers = (TwoStream.Config(mask=Whole(), segments=True),)
         wiring: AnyWiring = PostNorm()
 
@@ -147,66 +141,66 @@ class XLNetReader(Encoder):
             two_streams(self)
             return self
 
-        def build(self) -> XLNetReader:
-            return XLNetReader(self)
+        def build(self) -> XLNetEncoder:
+            return XLNetEncoder(self)
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.embeddings = Segmented.like(self.embeddings)
-        self.mask = unknown(config.width)  # of checkpoints: a model that reads does not ask about places
+        self.mask = mask_embedding(config.width)  # checkpoints hold it; an encoder does not use it
         self.mask.requires_grad_(False)
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        return self.mix(self.embeddings.embed(x, where), told(x, where), state)
+        return self.mix(self.embeddings.embed(x, where), with_segments(x, where), state)
 
     def read_on(
         self, tokens: Tensor, where: Where, memory: Memory | None = None, *, keep: int
     ) -> tuple[Tensor, Memory]:
-        """The stream of these tokens beside what is remembered, and the last `keep` tokens to remember, detached."""
+        """The hidden states of these tokens beside a memory; and the next memory, the last `keep` tokens, detached."""
         if keep < 0:
             raise InputError(f"keep is {keep}; the tokens to remember are 0 or more")
-        where = told(tokens, where)
+        where = with_segments(tokens, where)
         x, kept = self.stack.ends.enter(self.embeddings(tokens, where)), list[Seen]()
         if memory is not None:
             must_precede(memory, x, where, len(self.stack.layers))
         for depth, block in enumerate(self.stack.layers):
             before = None if memory is None else memory[depth]
 
-            def hear(mixer: TwoStream, given: Tensor, before: Seen | None = before) -> Seen:
+            def project(mixer: TwoStream, given: Tensor, before: Seen | None = before) -> Seen:
                 all_of_it, stamps = joined(before, given, where)
                 kept.append(last(stamps, all_of_it, keep))
                 return Seen.of(stamps, *mixer.entries(all_of_it, stamps))
 
-            x = content(block, x, where, hear)[0]
+            x = content(block, x, where, project)[0]
         return self.stack.ends.leave(x), tuple(kept)
 
 
 class Streams(NamedTuple):
-    """What stands in the text, and what is asked about."""
+    """The content stream and the query stream."""
 
     h: Tensor  # [B, T, D]
     g: Tensor  # [B, M, D]
 
 
-def both(block: Block, streams: Streams, where: Where, asked: Where, hear: Hear) -> Streams:
+def both(block: Block, streams: Streams, where: Where, asked: Where, project: Project) -> Streams:
     """Both streams after a block: the second one takes from the keys of the first."""
-    h, seen = content(block, streams.h, where, hear)
+    h, seen = content(block, streams.h, where, project)
     return Streams(h, query(block, streams.g, asked, lambda mixer, g: mixer.ask(g, asked, seen)))
 
 
-def content(block: Block, x: Tensor, where: Where, hear: Hear) -> tuple[Tensor, Seen]:
+def content(block: Block, x: Tensor, where: Where, project: Project) -> tuple[Tensor, Seen]:
     """The content stream after a block, and the keys and values that both streams look at."""
-    heard: list[Seen] = []
+    seen: list[Seen] = []
 
     def mixed(mixer: TwoStream, given: Tensor) -> Tensor:
-        heard.append(hear(mixer, given))
-        return mixer.known(given, where, heard[0])
+        seen.append(project(mixer, given))
+        return mixer.known(given, where, seen[0])
 
-    return query(block, x, where, mixed), heard[0]
+    return query(block, x, where, mixed), seen[0]
 
 
 def query(block: Block, x: Tensor, where: Where, ask: Callable[[TwoStream, Tensor], Tensor]) -> Tensor:
-    """A stream after a block whose mixer is asked in this way."""
+    """A stream after a block whose mixer is called in this way."""
     mixer = cast(TwoStream, block.mixer)
     y: Tensor = block.wiring(x, [lambda given: ask(mixer, given), *(fed(part, where) for part in block.parts[1:])])
     return y
@@ -217,14 +211,14 @@ def fed(feedforward: Mixer[Any], where: Where) -> Part:
     return lambda x: feedforward(x, where)[0]
 
 
-def unknown(width: int) -> nn.Parameter:
-    """What stands in the place of a token that is not known."""
+def mask_embedding(width: int) -> nn.Parameter:
+    """The vector that stands in the place of an unknown token."""
     vector = nn.Parameter(torch.empty(width))
     nn.init.normal_(vector, std=width**-0.5)
     return vector
 
 
-def told(tokens: Tensor, where: Where) -> Where:
+def with_segments(tokens: Tensor, where: Where) -> Where:
     """With the segments that tokens bring as a second field. [B, T] or [B, T, 2]"""
     return where.give(segment=tokens[..., 1]) if tokens.dim() == 3 and tokens.shape[2] == 2 else where
 
@@ -251,7 +245,7 @@ def must_precede(memory: Memory, x: Tensor, where: Where, layers: int) -> None:
         late = where.real & (where.order <= seen.order.amax(1, keepdim=True)) if seen.order.shape[1] else None
         if late is not None and bool(late.any()):
             raise InputError(
-                f"a token of order {int(where.order[late][0])} was already read: what is remembered goes up to "
+                f"a token of order {int(where.order[late][0])} was encoded already: the memory goes up to "
                 f"{int(seen.order.max())}; stamp a segment as the continuation of those before (Where.run(start=...))"
             )
 
@@ -282,7 +276,7 @@ def two_streams(config: TokenBackbone.Config) -> list[TwoStream.Config]:
     mixers = config.mixer if isinstance(config.mixer, tuple) else (config.mixer,)
     strange = sorted({kind_of(type(mixer)) for mixer in mixers if not isinstance(mixer, TwoStream.Config)})
     if strange:
-        raise ValueError(f"two streams need mixers of kind twostream, not {', '.join(strange)}")
+        raise ValueError(f"two streams need mixers of kind two_stream, not {', '.join(strange)}")
     if config.cross is not None or config.convolution is not None:
         raise ValueError("a model of two streams has neither cross nor convolution; leave them out")
     if config.segments is not None or config.boxes is not None:
@@ -291,7 +285,7 @@ def two_streams(config: TokenBackbone.Config) -> list[TwoStream.Config]:
 
 
 def must_forget(stack: Stack) -> None:
-    """Raise if a feed-forward remembers something: which of the two streams would it be of?"""
+    """Raise if a feed-forward has a state: there is one for two streams."""
     if any(block.feedforward.spec() != () for block in stack.layers):
         raise ConfigError(
             "the feed-forward of a model of two streams must look at one token alone; use feedforward, gated or experts"

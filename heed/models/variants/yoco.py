@@ -1,4 +1,4 @@
-"""YOCO: a decoder of two halves, whose keys and values are kept once, whatever its depth (Sun et al. 2024)."""
+"""YOCO (Sun et al. 2024): a decoder-decoder that keeps one KV cache for all upper layers."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from ..stack import tiled
 CAUSAL = Causal()
 
 
-class Reader(Mixer[Nothing]):
-    """Attention over keys and values that another layer made: `where.given.shared`. Remembers nothing itself.
+class SharedKVAttention(Mixer[Nothing]):
+    """Attention over the shared KV cache, `where.given.shared`; it has no keys, values and state of its own.
 
     y_i = W_o Σ_{j <= i} softmax_j(q_i·k_j / √d) v_j,   q = turn(W_q x)
     """
@@ -39,7 +39,7 @@ class Reader(Mixer[Nothing]):
     reach = Reach(None, 0)
 
     class Config(MixerConfig):
-        """`kv_heads` of the one memory; the query heads of every layer share them evenly."""
+        """`kv_heads` of the shared cache; the query heads of every layer share them evenly."""
 
         kind: Literal["reader"] = "reader"
         heads: Size = 4
@@ -67,8 +67,8 @@ class Reader(Mixer[Nothing]):
             """Channels per head."""
             return self.head_size or per_head(width, self.heads, "; or set reader.head_size")
 
-        def build(self, width: int) -> Reader:
-            return Reader(self, width)
+        def build(self, width: int) -> SharedKVAttention:
+            return SharedKVAttention(self, width)
 
     def __init__(self, config: Config, width: int) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Reader(Mixer[Nothing]):
     def forward(self, x: Tensor, where: Where, state: Nothing | None = None) -> tuple[Tensor, Nothing | None]:
         seen = where.given.shared
         if seen is None:
-            raise InputError("a reader needs another layer's keys and values; pass where.give(shared=...)")
+            raise InputError("attention to a shared KV cache needs its keys and values; pass where.give(shared=...)")
         query = self.position.turn(self.query(where.blank(x)).unflatten(-1, (self.heads, -1)), where)
         sight, (key, value) = CAUSAL(where, seen), seen.parts
         self.weights(lambda: written_out(query, key, value, sight, scale=self.scale)[1])
@@ -94,10 +94,10 @@ class Reader(Mixer[Nothing]):
         return mixed, state
 
 
-class Shared(nn.Module):
-    """Keys and values for all readers: k = turn(W_k norm(x)), v = W_v norm(x)."""
+class SharedKV(nn.Module):
+    """The one KV cache of the upper half: k = turn(W_k norm(x)), v = W_v norm(x)."""
 
-    def __init__(self, config: Reader.Config, width: int, norm: nn.Module) -> None:
+    def __init__(self, config: SharedKVAttention.Config, width: int, norm: nn.Module) -> None:
         super().__init__()
         self.heads, self.size = Dim("kv_heads", config.shared), Dim("head_size", config.size(width))
         self.norm = norm
@@ -112,7 +112,7 @@ class Shared(nn.Module):
         return Slot(((self.heads, self.size),) * 2, Entries(each=1), self.key.weight.dtype)
 
     def forward(self, x: Tensor, where: Where, state: Log | None) -> tuple[Where, Log | None]:
-        """The tokens of this call with all that is shared so far, and what is kept."""
+        """The tokens of this call with all of the cache so far, and what is kept."""
         normed = self.norm(where.blank(x))
         key, value = (project(normed).unflatten(-1, (self.heads, -1)) for project in (self.key, self.value))
         seen, kept = remember(state, where, self.position.turn(key, where), value)
@@ -120,18 +120,20 @@ class Shared(nn.Module):
 
 
 class Yoco(Decoder):
-    """A decoder whose lower layers have a memory of fixed size and whose upper layers all look at the same keys and
-    values, which are made once, of what the lower half gives: You Only Cache Once.
+    """A decoder whose lower layers have a state of fixed size, and whose upper layers share one KV cache.
 
-    Remembers 2·kv_heads·head_size numbers per token, however deep it is: of a decoder of n layers with as many key
-    heads it is the n-th part, but for what the lower half needs, whatever the length.
+    You Only Cache Once: the cache is made from the output of the lower half (the self-decoder) and serves all layers of
+    the upper half (the cross-decoder).
+
+    Remembers 2·kv_heads·head_size numbers per token, however deep it is: the n-th part of the KV cache of a decoder of
+    n layers, but for the fixed state of the lower half.
     """
 
     class Config(Decoder.Config):
         kind: Literal["yoco"] = "yoco"  # type: ignore[assignment]  # a shape of its own
         mixer: SomeMixers = (GatedRetention.Config(),)  # of the lower half: the paper has these, or a window
         upper: Size | None = None  # layers of the upper half; None: half of the depth
-        reader: Reader.Config = Reader.Config()
+        reader: SharedKVAttention.Config = SharedKVAttention.Config()
         feedforward: SomeFeedForwards = (Gated.Config(),)
         norm: AnyNorm = RMSNorm()
         wiring: AnyWiring = PreNorm()
@@ -168,7 +170,7 @@ class Yoco(Decoder):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.shared = Shared(config.reader, config.width, config.norm.build(config.width))
+        self.shared = SharedKV(config.reader, config.width, config.norm.build(config.width))
 
     def spec(self) -> Spec:
         return (*cast("tuple[Spec, ...]", self.stack.spec()), self.shared.spec()) if self.streams else ()
@@ -176,14 +178,7 @@ class Yoco(Decoder):
     def start(self, rows: int, given: Given = NOTHING) -> States:
         return (*super().start(rows, given), allocate(self.shared.spec(), rows, self.device))
 
-    def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
-        stream, state = self._streamed(x, where, state)
-        return self.head(stream), state
-
-    def apart(self, tokens: Tensor, where: Where) -> tuple[Tensor, nn.Linear]:
-        return self._streamed(self.embeddings.embed(tokens, where), where, None)[0], self.head
-
-    def _streamed(self, x: Tensor, where: Where, state: States | None) -> tuple[Tensor, States | None]:
+    def hidden(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         x = self.stack.ends.enter(self.embeddings.place(x, where))
         layers = self.stack.layers
         *before, log = (None,) * (len(layers) + 1) if state is None else state

@@ -139,7 +139,7 @@ class Sight:
 
 
 class Padding(Mask):
-    """No token looks at padding, and padding looks at no token. Implied by every mask."""
+    """No token looks at padding, and padding looks at none. Implied by every mask."""
 
     kind: Literal["padding"] = "padding"
 

@@ -16,8 +16,6 @@ from torch import Tensor
 
 from ...core.config import Config, Count, Size
 
-HIDDEN = -1e9  # the score that a reference gives to what is hidden
-
 
 class Chunks(Config):
     """How a row is cut: into chunks of `length` tokens that look `before` chunks back and `after` ahead.
@@ -60,7 +58,28 @@ class Laid:
 
     order: Tensor  # [S, L] of the token at each place; -1 = an empty one
     near: Tensor  # [S, chunks, *]
-    shown: Tensor | None = None  # [S, L] False = a token that asks, but that no token looks at; None = there are none
+
+    @property
+    def keys(self) -> Tensor:
+        """The places that the tokens of each chunk look at. [S, chunks, k]"""
+        length = self.order.shape[1] // self.near.shape[1]
+        return (self.near[..., None] * length + torch.arange(length, device=self.near.device)).flatten(2)
+
+    def at(self, keys: Tensor, x: Tensor) -> Tensor:
+        """What stands at these places. [S, chunks, k], [S, L, ...] -> [S, chunks, k, ...]"""
+        return x[torch.arange(len(keys), device=keys.device)[:, None, None], keys]
+
+    def scores(self, keys: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        """q·k of every token and the places that it looks at. [S, L, d] twice -> [S, chunks, c, k]"""
+        return query.view(*self.near.shape[:2], -1, query.shape[-1]) @ self.at(keys, key).mT
+
+    def visible(self, keys: Tensor, *, causal: bool, itself: bool) -> Tensor:
+        """Which of the places that it looks at hold a token that each token may see. [S, chunks, c, k]"""
+        asks, stands = self.order.view(*self.near.shape[:2], -1, 1), self.at(keys, self.order)[:, :, None]
+        visible = (asks >= 0) & (stands >= 0)
+        if causal:
+            visible = visible & (stands <= asks)
+        return visible if itself else visible & (stands != asks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,27 +97,18 @@ def around(
 ) -> Ring:
     """Softmax attention of every chunk over its neighbours, scores q·k. [S, L, d] three times.
 
-    A place that is a neighbour twice counts twice. A token that may look at itself always sees one, unless tokens are
-    not shown: then, as in the reference, one that sees none looks at all of its neighbourhood alike, rounded as there.
+    A place that is a neighbour twice counts twice.
     """
-    rings, chunks, _ = laid.near.shape
-    length = query.shape[1] // chunks
-    place = (laid.near[..., None] * length + torch.arange(length, device=query.device)).flatten(2)  # [S, chunks, k]
-    ring = torch.arange(rings, device=query.device)[:, None, None]
-    asks, stands = laid.order.view(rings, chunks, length, 1), laid.order[ring, place][:, :, None]
-    there = (asks >= 0) & (stands >= 0)
-    visible = there if laid.shown is None else there & laid.shown[ring, place][:, :, None]
-    if causal:
-        visible = visible & (stands <= asks)
-    if not itself:
-        visible = visible & (stands != asks)
-    score = query.view(rings, chunks, length, -1) @ key[ring, place].mT  # [S, chunks, c, k]
+    keys = laid.keys
+    visible = laid.visible(keys, causal=causal, itself=itself)
+    return attended(laid.scores(keys, query, key), visible, laid.at(keys, value), keys, dropout)
+
+
+def attended(score: Tensor, visible: Tensor, value: Tensor, keys: Tensor, dropout: float) -> Ring:
+    """The softmax over visible scores [S, chunks, c, k], and the values [S, chunks, k, e] that it weighs."""
     blind = ~visible.any(-1, keepdim=True)
-    if itself and laid.shown is not None:
-        score, visible = score.masked_fill(blind, HIDDEN), visible | (blind & there)
-        blind = ~there.any(-1, keepdim=True)
     total = score.masked_fill(~(visible | blind), -torch.inf).logsumexp(-1)
     weight = (score - total[..., None]).exp().masked_fill(~visible, 0)
     dropped = F.dropout(weight, dropout) if dropout else weight
-    y = (dropped @ value[ring, place]).flatten(1, 2)
-    return Ring(y, total.masked_fill(blind[..., 0], -torch.inf).flatten(1), weight, place)
+    y = (dropped @ value).flatten(1, 2)
+    return Ring(y, total.masked_fill(blind[..., 0], -torch.inf).flatten(1), weight, keys)

@@ -15,6 +15,7 @@ from torch import nn
 from ...core.config import Config, Text
 from ...core.errors import ConfigError
 from ...parts.layers.linear import LinearLike
+from ..formats.native import current
 
 M = TypeVar("M", bound=nn.Module)
 Layer: TypeAlias = "nn.Linear | LinearLike"
@@ -22,11 +23,14 @@ Layer: TypeAlias = "nn.Linear | LinearLike"
 SHOWN = 12  # names that a message lists
 
 
-def _several(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
+def _patterns(value: object) -> object:
+    several = (value,) if isinstance(value, str) else value
+    if not isinstance(several, tuple | list):
+        return value
+    return tuple(current(one) if isinstance(one, str) else one for one in several)  # a config of the last release
 
 
-Patterns: TypeAlias = Annotated[Text | tuple[Text, ...], BeforeValidator(_several)]  # one or several, held as a tuple
+Patterns: TypeAlias = Annotated[Text | tuple[Text, ...], BeforeValidator(_patterns)]  # one or several, held as a tuple
 
 
 class Edit(Config):

@@ -15,14 +15,14 @@ BLOCKS = ("*blocks.*",)  # embeddings and heads stay as they are
 
 
 class BitLinear(Swap):
-    """Weights are -1, 0 or 1, channels have 8 bits, both rounded in every call: BitNet b1.58 (Ma et al. 2024).
+    """Weights are -1, 0 or 1, activations have 8 bits, both quantised in every call: BitNet b1.58 (Ma et al. 2024).
 
     A model learns so from the beginning, or goes on from what it has learnt; `Packed` then stores it.
     """
 
     kind: Literal["bitlinear"] = "bitlinear"
     on: Patterns = BLOCKS
-    norm: AnyNorm | None = None  # of the channels, before they are rounded
+    norm: AnyNorm | None = None  # of the channels, before they are quantised
 
     def swapped(self, name: str, layer: Layer) -> nn.Module:
         whole = plain(name, layer, "BitLinear")
@@ -44,7 +44,7 @@ class BitLinearV1(Swap):
 class Packed(Swap):
     """Ternary weights, four of them in a byte: what BitLinear computes, to the last bit, in a sixteenth of the room.
 
-    Layers that BitLinear made are stored as they are, others are rounded first. What is packed does not learn.
+    Layers that BitLinear made are stored as they are, others are quantised first. What is packed does not learn.
     """
 
     kind: Literal["packed"] = "packed"

@@ -13,6 +13,7 @@ from ...core.atomic import replacing
 from ...core.config import Positive, Share, Size
 from ...core.errors import ConfigError, InputError, WeightsError
 from ...parts.layers.lora import LoraLinear
+from ..formats.native import current
 from ..formats.safetensors import Stored
 from .base import Layer, Patterns, Swap, linears
 
@@ -127,10 +128,11 @@ def load_adapters(model: nn.Module, path: Path | str) -> None:
         )
     for name in names:
         a, b, scale = (held[f"{name}.{part}"] for part in PARTS)
-        layer = layers[name]
+        place = current(name)
+        layer = layers[place]
         if not isinstance(layer, LoraLinear) or layer.a.shape != a.shape:
             layer = LoraLinear(layer, len(a), 1.0).train(layer.training)
-            model.set_submodule(name, layer)
+            model.set_submodule(place, layer)
         layer.scale = float(scale)
         layer.a.copy_(a)
         layer.b.copy_(b)
@@ -144,12 +146,13 @@ def _stored(layer: LoraLinear) -> dict[str, Tensor]:
 
 def _unfit(name: str, held: Stored, layers: dict[str, Layer]) -> str:
     """What is wrong with an adapter of a file, in words; nothing: it fits."""
-    if name not in layers:
+    if current(name) not in layers:
         return f"there is no linear layer {name}"
     lacking = [f"{name}.{part}" for part in PARTS if f"{name}.{part}" not in held]
     if lacking:
         return f"{', '.join(lacking)} is missing"
-    reads, writes = layers[name].in_features, layers[name].out_features
+    layer = layers[current(name)]
+    reads, writes = layer.in_features, layer.out_features
     a, b = (list(held.like(f"{name}.{part}").shape) for part in ("a", "b"))
     rank = a[0] if a else 0
     fits = [a, b] == [[rank, reads], [writes, rank]] and held.like(f"{name}.scale").numel() == 1

@@ -1,4 +1,4 @@
-"""Weights of 8 or 4 bits, for models that have learnt: a quarter or an eighth of float32's bytes, and of their time."""
+"""Quantization of trained models: weights as int8 or int4 codes with scales, a quarter or an eighth of float32."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from .base import Edit, Layer
 from .base import linears as layers_of
 
 Bits: TypeAlias = Literal["int8", "w8a8", "int4", "q8_0"]
-ROWS = ("int8", "w8a8")  # one step for a row
+ROWS = ("int8", "w8a8")  # one scale for a row
 BITS: tuple[Bits, ...] = get_args(Bits)
 PLAIN = (nn.Linear, nn.Embedding)
 
 
 class Quantised(Edit):
-    """Matrices of few bits: "int8" and "w8a8" have a step for every row, "int4" and "q8_0" (8 bits) one for 32 weights.
+    """Matrices as codes and scales: "int8" and "w8a8" have a scale per row, "int4" and "q8_0" (8 bits) per 32 weights.
 
-    "w8a8" rounds the channels of a token to 8 bits, too, which is quicker for many tokens, and coarser. Where inputs do
-    not divide by 32, "int8" it is. Tables of tokens are rounded, too, once for all that are tied to them. A layer that
-    is more than a matrix and a bias stays as it is, and so does what is tied to it. What is quantised does not learn.
+    "w8a8" quantises the channels of a token (activations) to 8 bits, too, which is quicker for many tokens, and
+    coarser. Where inputs do not divide by 32, "int8" it is. Tables of tokens are quantised, too, once for all that are
+    tied to them. A layer that is more than a matrix and a bias stays as it is, and so does what is tied to it. What is
+    quantised does not learn.
     `heed.load(path, quantise="int8")` does it as a checkpoint is read.
     """
 
@@ -44,7 +45,7 @@ class Quantised(Edit):
         for name in names:
             layer = places[name]
             if isinstance(layer, nn.Embedding) and id(layer.weight) not in alone:
-                continue  # somebody else needs the numbers
+                continue  # another module needs the exact numbers
             if id(layer) not in fresh:
                 fresh[id(layer)] = self._swapped(layer, made).requires_grad_(False).train(layer.training)
             model.set_submodule(name, fresh[id(layer)])
@@ -52,22 +53,24 @@ class Quantised(Edit):
     def _swapped(
         self, layer: Layer | nn.Embedding, made: dict[int, Int8Linear | GroupedLinear]
     ) -> Int8Linear | GroupedLinear | QuantisedEmbedding:
-        """Few bits in the place of a layer or of a table."""
+        """Codes and scales in the place of a layer or of a table."""
         key = id(layer.weight)
         if isinstance(layer, nn.Embedding):
-            return QuantisedEmbedding(made[key] if key in made else made.setdefault(key, self._rounded(_Looked(layer))))
-        rounded = self._rounded(layer)
-        first = made.setdefault(key, rounded)
-        rounded.codes, rounded.scale = first.codes, first.scale
-        return rounded
+            return QuantisedEmbedding(
+                made[key] if key in made else made.setdefault(key, self._quantised(_Looked(layer)))
+            )
+        own = self._quantised(layer)
+        first = made.setdefault(key, own)
+        own.codes, own.scale = first.codes, first.scale
+        return own
 
-    def _rounded(self, layer: Layer) -> Int8Linear | GroupedLinear:
+    def _quantised(self, layer: Layer) -> Int8Linear | GroupedLinear:
         if self.bits in ROWS or layer.in_features % GROUP:
             return Int8Linear(layer, 8 if self.bits == "w8a8" else 16)
         return GroupedLinear(layer, 4 if self.bits == "int4" else 8)
 
 
-def is_rounded(module: nn.Module) -> bool:
+def is_quantised(module: nn.Module) -> bool:
     """Whether this is what `Quantised` makes."""
     return isinstance(module, Int8Linear | GroupedLinear | QuantisedEmbedding)
 
@@ -90,7 +93,7 @@ def tables(model: nn.Module) -> Mapping[str, nn.Embedding]:
 
 
 def _alone(model: nn.Module, chosen: set[int]) -> set[int]:
-    """Weights, by identity, that nobody holds but these modules."""
+    """Weights, by identity, that only these modules hold."""
     held = [
         (id(weight), id(model.get_submodule(name.rpartition(".")[0])))
         for name, weight in model.named_parameters(remove_duplicate=False)

@@ -83,10 +83,10 @@ FAMILIES: Table[type[Family]] = Table(
 def open_(checkpoint: Checkpoint) -> Opened:
     """The model of a checkpoint, by the model_type of its config."""
     if checkpoint.config.get("model_type") == OWN:
-        from ..formats import quantised as rounded  # only such checkpoints need it
+        from ..formats import quantised  # only such checkpoints need it
 
-        theirs = rounded.theirs(checkpoint)
-        return rounded.read(kind_of(theirs), theirs.config, checkpoint)
+        theirs = quantised.theirs(checkpoint)
+        return quantised.read(kind_of(theirs), theirs.config, checkpoint)
     return read(kind_of(checkpoint), checkpoint)
 
 

@@ -1,4 +1,4 @@
-"""A family of checkpoints: their config.json, typed; the same in heed's words; and one table of names.
+"""A family of checkpoints: its config.json, typed; the same as a heed configuration; and one table of tensor names.
 
 Adding a family = one short file in `families/`, a subclass of `Family` with the fields of their config that matter,
 `ours` and `names`, and its types and place in `families.FAMILIES`. Loading, export, replay and the catalogue work from
@@ -87,12 +87,12 @@ class Family(Theirs):
         """The same model as a heed configuration; the names that are there tell which heads it has."""
 
     def edits(self, tensors: Tensors) -> tuple[Edit, ...]:
-        """What is changed in that model once it is built: layers whose weights are stored in few bits."""
+        """What is changed in that model once it is built: layers whose weights are stored quantised."""
         return ()
 
     @abstractmethod
     def names(self, tensors: Tensors) -> Table:
-        """Their names and ours."""
+        """The rename table: the name of every tensor in the checkpoint, and the one that it has in heed's model."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def prefix(tensors: Tensors, name: str) -> str:
 
 
 def alone(tensors: Tensors, stem: str, head: str = "lm_head.weight") -> bool:
-    """Whether a body was saved without its head, and so without a prefix: its embeddings are the nearest to one."""
+    """Whether a backbone was saved without its head, and so without a prefix: its embeddings are the nearest to one."""
     return head not in tensors and not prefix(tensors, stem)
 
 

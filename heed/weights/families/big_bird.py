@@ -41,7 +41,7 @@ class BigBird(Bertlike):
 
     @property
     def full(self) -> int:
-        """Of how many blocks a text is at most in which everybody sees everybody."""
+        """Of how many blocks a text is at most in which every token sees all."""
         return AROUND + 2 * self.num_random_blocks
 
     @property
@@ -63,7 +63,7 @@ class BigBird(Bertlike):
         if any(name.startswith("qa_classifier.") for name in tensors):
             raise ConfigError(
                 "it answers questions by a head with a layer of its own, which heed does not hold; "
-                "save the body alone, or with another head"
+                "save the backbone alone, or with another head"
             )
         return super().ours(tensors).model_copy(update={"scaled": self.rescale_embeddings})
 

@@ -1,4 +1,4 @@
-"""CLIP (Radford et al. 2021): a tower that reads, a tower that sees, and each of them alone."""
+"""CLIP (Radford et al. 2021): a text encoder, a vision encoder, and each of them alone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEGACY_END = 2  # what old configs name though no text ends so: the end was take
 
 
 class Tower(Family):
-    """What both towers have."""
+    """What both encoders have."""
 
     paper: ClassVar[str] = PAPER
 
@@ -55,7 +55,7 @@ class Tower(Family):
 
 
 class ClipText(Tower):
-    """The tower that reads."""
+    """The text encoder."""
 
     types: ClassVar[tuple[str, ...]] = ("clip_text_model",)
 
@@ -67,9 +67,9 @@ class ClipText(Tower):
     eos_token_id: Count = 49407
 
     def ours(self, tensors: Tensors) -> ClipTextEncoder.Config:
-        return self.tower(_rows(tensors, "text_projection.weight"))
+        return self.encoder(_rows(tensors, "text_projection.weight"))
 
-    def tower(self, size: int | None) -> ClipTextEncoder.Config:
+    def encoder(self, size: int | None) -> ClipTextEncoder.Config:
         """With an answer of so many channels."""
         return ClipTextEncoder.Config(
             vocabulary=self.vocab_size,
@@ -84,7 +84,7 @@ class ClipText(Tower):
 
 
 class ClipVision(Tower):
-    """The tower that sees."""
+    """The vision encoder."""
 
     types: ClassVar[tuple[str, ...]] = ("clip_vision_model",)
 
@@ -96,9 +96,9 @@ class ClipVision(Tower):
     patch_size: Sides = (32, 32)
 
     def ours(self, tensors: Tensors) -> VisionEncoder.Config:
-        return self.tower(_rows(tensors, "visual_projection.weight"))
+        return self.encoder(_rows(tensors, "visual_projection.weight"))
 
-    def tower(self, size: int | None) -> VisionEncoder.Config:
+    def encoder(self, size: int | None) -> VisionEncoder.Config:
         """With an answer of so many channels."""
         norm = LayerNorm(eps=self.layer_norm_eps)
         return VisionEncoder.Config(
@@ -115,7 +115,7 @@ class ClipVision(Tower):
 
 
 class CLIP(Family):
-    """Both towers, and how their answers are compared."""
+    """Both encoders, and how their answers are compared."""
 
     types: ClassVar[tuple[str, ...]] = ("clip",)
     paper: ClassVar[str] = PAPER
@@ -141,10 +141,10 @@ class CLIP(Family):
 
     def ours(self, tensors: Tensors) -> ClipModel.Config:
         if "classifier.weight" in tensors:
-            raise ConfigError("it classifies images (classifier.weight); heed reads CLIP as two towers")
+            raise ConfigError("it classifies images (classifier.weight); heed reads CLIP as two encoders")
         return ClipModel.Config(
-            text=self.text_config.tower(self.projection_dim),
-            image=self.vision_config.tower(self.projection_dim),
+            text=self.text_config.encoder(self.projection_dim),
+            image=self.vision_config.encoder(self.projection_dim),
             scale=self.logit_scale_init_value,
         )
 
@@ -157,7 +157,7 @@ class CLIP(Family):
 
 
 def text_names(theirs: str, ours: str) -> Table:
-    """The names of a tower that reads."""
+    """The names of a text encoder."""
     return (
         Same(f"{theirs}embeddings.token_embedding.weight", f"{ours}embeddings.table.weight"),
         Same(f"{theirs}embeddings.position_embedding.weight", f"{ours}embeddings.position.table"),
@@ -169,7 +169,7 @@ def text_names(theirs: str, ours: str) -> Table:
 
 
 def vision_names(theirs: str, ours: str) -> Table:
-    """The names of a tower that sees."""
+    """The names of a vision encoder."""
     return (
         Same(f"{theirs}embeddings.class_embedding", f"{ours}embeddings.marks.0"),
         Same(f"{theirs}embeddings.patch_embedding.weight", f"{ours}embeddings.cut.weight"),

@@ -10,7 +10,7 @@ from ...core.config import Count, Flag, Positive, Size, Text
 from ...core.contract import MixerConfig
 from ...core.errors import ConfigError
 from ...mixers import Attention, Disentangled
-from ...mixers.disentangled import Distances
+from ...mixers.disentangled import RelativeEmbeddings
 from ...models import Encoder
 from ...models.convolved import Convolved
 from ...parts.inputs.tokens import Narrow
@@ -26,7 +26,7 @@ ENHANCED = Prediction(
 )
 TERMS = frozenset({"c2p", "p2c"})
 POSITIONS = ("rel_embeddings.weight", "LayerNorm.weight", "LayerNorm.bias")
-MASKING = ("dense", "LayerNorm", "classifier")  # of a second head that v3 was trained with, and that nobody reads
+MASKING = ("dense", "LayerNorm", "classifier")  # of a second head that v3 was trained with, and that is not read
 
 
 def _parted(value: object) -> object:
@@ -87,7 +87,7 @@ class DebertaV2(Bertlike):
         if not self.disentangled:  # the named products count for the scale even where they are not made
             scale = ((1 + len(self.terms)) * (size or self.hidden_size // heads)) ** -0.5
             return Attention.Config(heads=heads, head_size=size, scale=scale, mask=Whole())
-        distances = Distances.Config(
+        distances = RelativeEmbeddings.Config(
             distance=self.max_relative_positions or self.max_position_embeddings,
             buckets=self.position_buckets,
             norm=self.norm if "layer_norm" in self.norm_rel_ebd else None,

@@ -51,7 +51,7 @@ BERTS = Prediction(
 class OneSided(Family):
     """A family that reads a text and is asked about it. Which heads there are, the names of the tensors tell."""
 
-    stem: ClassVar[str]  # what stands before the names of the body where there are heads
+    stem: ClassVar[str]  # what stands before the names of the backbone where there are heads
 
     architectures: tuple[Text, ...] | None = None
     vocab_size: Size
@@ -92,7 +92,7 @@ class OneSided(Family):
     def pooled(
         self, tensors: Tensors, dense: str, scores: str | None, activation: Activation = "tanh"
     ) -> tuple[Found, ...]:
-        """The pooler, alone or with the scores that are made of it, if there is one."""
+        """The pooler, alone or with the classifier on top of it, if there is one."""
         if f"{dense}.weight" not in tensors and scores is None:
             return ()
         labels = None if scores is None else classes(tensors, scores)
@@ -101,7 +101,7 @@ class OneSided(Family):
         return (Found(head, (*both(dense, "heads.pooled.transform"), *named)),)
 
     def tagged(self, tensors: Tensors, scores: str) -> tuple[Found, ...]:
-        """The scores of every token, if there are any."""
+        """The classifier of every token, if there is one."""
         if f"{scores}.weight" not in tensors:
             return ()
         return (Found(Tagged.Config(labels=classes(tensors, scores)), both(scores, "heads.tagged.scores")),)
@@ -229,7 +229,7 @@ def norms(theirs: str, ours: str) -> tuple[Same, ...]:
 
 
 def classes(tensors: Tensors, layer: str) -> int:
-    """How many scores a layer makes."""
+    """How many logits a layer makes."""
     name = f"{layer}.weight"
     shape = tensors.like(name).shape if name in tensors else ()
     if len(shape) != 2 or shape[0] < 1:

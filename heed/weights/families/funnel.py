@@ -25,7 +25,7 @@ CLASSIFIER = "classifier.linear_hidden.weight"  # of texts
 class Funnel(OneSided):
     """Funnel. Its two ways to compute relative attention, `attention_type`, give the same numbers.
 
-    A body without a decoder, as texts are classified with, gives the short text. Segments are 0, 1 and, for the first
+    A backbone without a decoder, as for classification, gives the short text. Segments are 0, 1 and, for the first
     token, 2.
     """
 

@@ -1,4 +1,4 @@
-"""GPT-Neo (Black et al. 2021): GPT-2 without a scale of the scores, whose layers look everywhere or nearby in turn."""
+"""GPT-Neo (Black et al. 2021): GPT-2 with unscaled attention scores, whose layers look everywhere or nearby in turn."""
 
 from __future__ import annotations
 

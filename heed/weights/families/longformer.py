@@ -1,4 +1,4 @@
-"""Longformer (Beltagy et al. 2020): RoBERTa with a sliding window, and a few tokens that see everybody."""
+"""Longformer (Beltagy et al. 2020): RoBERTa with a sliding window, and a few tokens with global attention."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROJECTIONS = ("query_global", "key_global", "value_global")
 class Longformer(Roberta):
     """Longformer with any of its heads or none. The classifier of texts marks the first token of every text.
 
-    Other tokens are marked by whoever calls it (`where.give(marked=...)`). A replay marks the question of a span head
+    Other tokens are marked by the caller (`where.give(marked=...)`). A replay marks the question of a span head
     as the reference does: all that stands before the first of three `sep_token_id`.
     """
 

@@ -58,7 +58,7 @@ GGUF = frozenset(  # read from GGUF, too
         *("gpt_bigcode", "bert", "t5"),
     }
 )
-TRAINED = {  # checkpoints that somebody trained, which answer as they should
+TRAINED = {  # trained checkpoints, which answer as they should
     "albert": "rxnmapper",
     "bert": "all-MiniLM-L6-v2",
     "llama": "SmolLM2-135M, stories260K",

@@ -100,7 +100,7 @@ class Reformer(OneSided):
     def ours(self, tensors: Tensors) -> TokenBackbone.Config:
         if not self.attn_layers:
             raise ConfigError("attn_layers is empty; a Reformer has at least one layer")
-        body: dict[str, Any] = {
+        backbone: dict[str, Any] = {
             "vocabulary": self.vocab_size,
             "width": self.hidden_size,
             "depth": self.layers,
@@ -111,8 +111,8 @@ class Reformer(OneSided):
             "position": self._position(),
         }
         if self._writes(tensors):
-            return Decoder.Config(**body, tied=False)
-        return Encoder.Config(**body, heads=self.asked(tensors))
+            return Decoder.Config(**backbone, tied=False)
+        return Encoder.Config(**backbone, heads=self.asked(tensors))
 
     def heads(self, tensors: Tensors) -> tuple[Found, ...]:
         if self._writes(tensors):
@@ -179,7 +179,7 @@ class Reformer(OneSided):
                 seed=self.hash_seed or 0,
             )
         length, before = self.local_attn_chunk_length, self.local_num_chunks_before
-        if self.is_decoder and self.local_num_chunks_after == 0:  # nobody looks ahead, so the ring is never closed
+        if self.is_decoder and self.local_num_chunks_after == 0:  # no token looks ahead, so the ring is never closed
             mask = Causal() & Segments(length=length, memory=before * length)
             return Attention.Config(heads=heads, head_size=size, bias=False, mask=mask)
         return self.ring()

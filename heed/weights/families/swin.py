@@ -78,15 +78,15 @@ class Swin(Family):
 
     def names(self, tensors: Tensors) -> Table:
         theirs = prefix(tensors, "swin.")
-        front, stage = f"{theirs}embeddings", f"{theirs}encoder.layers.{{s}}"
+        patches, stage = f"{theirs}embeddings", f"{theirs}encoder.layers.{{s}}"
         layer, block = f"{stage}.blocks.{{i}}", "stages.{s}.stack.blocks.{i}"
         new = any(name.endswith(".attention.q_proj.weight") for name in tensors)
         parts = zip(NEW if new else STORED, OURS, strict=True)
         table = "attention.relative_position_bias" if new else "attention.self"
         return (
-            *both(f"{front}.patch_embeddings.projection", "embeddings.cut"),
-            *both(f"{front}.norm", "embeddings.patch_norm"),
-            Framed(f"{front}.position_embeddings", "embeddings.position.table"),
+            *both(f"{patches}.patch_embeddings.projection", "embeddings.cut"),
+            *both(f"{patches}.norm", "embeddings.patch_norm"),
+            Framed(f"{patches}.position_embeddings", "embeddings.position.table"),
             *(rule for old, our in parts for rule in both(f"{layer}.{old}", f"{block}.{our}")),
             Same(f"{layer}.{table}.relative_position_bias_table", f"{block}.mixer.table"),
             *both(f"{layer}.layernorm_before", f"{block}.wiring.norms.0"),
@@ -97,6 +97,6 @@ class Swin(Family):
             *both("classifier", "heads.pooled.scores"),
             Ignored(f"{layer}.{table}.relative_position_index"),
             *kept(
-                tensors, f"{front}.mask_token", beside="embeddings.cut.weight"
+                tensors, f"{patches}.mask_token", beside="embeddings.cut.weight"
             ),  # stands for a patch that is to be drawn
         )

@@ -1,4 +1,4 @@
-"""T5 (Raffel et al. 2020), with mT5 and umT5: bucketed distances, RMS norms, no biases, scores without a scale."""
+"""T5 (Raffel et al. 2020), with mT5 and umT5: bucketed distances, RMS norms, no biases, unscaled attention scores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .base import ACTIVATIONS, Act
 from .encoder_decoders import TwoSided
 from .encoders import kept
 
-FARTHEST = 1 << 20  # tokens: whoever tells distances apart makes a table of them
+FARTHEST = 1 << 20  # tokens: a bias by distance is a table of so many
 
 
 class T5(TwoSided):

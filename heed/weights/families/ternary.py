@@ -1,6 +1,6 @@
 """What a `quantization_config` of BitNet says: which linear layers are ternary, and how their weights are stored.
 
-online              weights in full precision, rounded in every call (`BitLinear`)
+online              weights in full precision, quantised in every call (`BitLinear`)
 offline             -1, 0 and 1 as numbers or four in a byte, and `weight_scale`, which multiplies all (`Packed`)
 bitlinear           four in a byte, and `weight_scale`, which divides (`Packed`)
 """

@@ -130,7 +130,7 @@ class TransfoXL(Family):
         if "score.weight" in tensors:
             raise ConfigError("it classifies texts; heed reads Transformer-XL as a language model")
         if "crit.out_layers.0.bias" not in tensors:
-            raise ConfigError("it has no scores of tokens (crit.*): save the language model, not its body alone")
+            raise ConfigError("it has no head (crit.*): save the language model, not its backbone alone")
         common: dict[str, Any] = {
             "vocabulary": self.vocab_size,
             "width": self.d_model,
@@ -182,7 +182,7 @@ class TransfoXL(Family):
         )
 
     def _vocabulary(self, theirs: str) -> Table:
-        """Embeddings and scores."""
+        """Embeddings and head."""
         table, scores = f"{theirs}word_emb.emb_layers", "crit.out_layers"
         if self.adaptive is None:
             return Same(f"{table}.0.weight", "embeddings.table.weight"), *both(f"{scores}.0", "head")

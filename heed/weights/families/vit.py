@@ -94,21 +94,21 @@ class ViT(Family):
 
     def names(self, tensors: Tensors) -> Table:
         theirs = prefix(tensors, self.stem)
-        front, block = f"{theirs}embeddings", "stack.blocks.{i}"
+        patches, block = f"{theirs}embeddings", "stack.blocks.{i}"
         new = any(name.startswith(f"{theirs}layers.") for name in tensors)
         layer = f"{theirs}layers.{{i}}" if new else f"{theirs}encoder.layer.{{i}}"
         parts = zip(NEW if new else STORED, OURS, strict=True)
         return (
-            *(Framed(f"{front}.{name}", f"embeddings.marks.{i}", axes=2) for i, name in enumerate(self.marks)),
-            Framed(f"{front}.position_embeddings", "embeddings.position.table"),
-            *both(f"{front}.patch_embeddings.projection", "embeddings.cut"),
+            *(Framed(f"{patches}.{name}", f"embeddings.marks.{i}", axes=2) for i, name in enumerate(self.marks)),
+            Framed(f"{patches}.position_embeddings", "embeddings.position.table"),
+            *both(f"{patches}.patch_embeddings.projection", "embeddings.cut"),
             *(rule for old, our in parts for rule in both(f"{layer}.{old}", f"{block}.{our}")),
             *both(f"{layer}.layernorm_before", f"{block}.wiring.norms.0"),
             *both(f"{layer}.layernorm_after", f"{block}.wiring.norms.1"),
             *both(f"{theirs}layernorm", "stack.ends.final"),
             *self._head_names(tensors, theirs),
             *kept(
-                tensors, f"{front}.mask_token", beside="embeddings.cut.weight"
+                tensors, f"{patches}.mask_token", beside="embeddings.cut.weight"
             ),  # stands for a patch that is to be drawn
         )
 

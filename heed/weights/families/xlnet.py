@@ -12,7 +12,7 @@ from torch import Tensor
 from ...core.config import Count, Flag, Positive, Size, Text
 from ...core.errors import ConfigError
 from ...mixers import TwoStream
-from ...models import Shape, XLNetReader
+from ...models import Shape, XLNetEncoder
 from ...models import XLNet as XLNetWriter
 from ...parts.feedforward import FeedForward
 from ...parts.layers.norms import LayerNorm
@@ -105,7 +105,7 @@ class XLNet(Family):
         }
         if writes:
             return XLNetWriter.Config(**common, tied=self.tie_word_embeddings)
-        return XLNetReader.Config(**common, heads=tuple(found.head for found in self._heads(tensors)) or None)
+        return XLNetEncoder.Config(**common, heads=tuple(found.head for found in self._heads(tensors)) or None)
 
     def names(self, tensors: Tensors) -> Table:
         theirs, heads = prefix(tensors, STEM), self.n_head

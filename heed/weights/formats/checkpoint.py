@@ -1,4 +1,4 @@
-"""A checkpoint, wherever it comes from: a config in the words of its family, and tensors under that family's names."""
+"""A checkpoint, whatever file it comes from: the config.json of its family, and tensors under that family's names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from ...core.config import Data
 from .safetensors import Tensors
 
-OWN = "heed"  # the model_type of checkpoints in heed's own layout: rounded ones
+OWN = "heed"  # the model_type of checkpoints in heed's own layout: quantised ones
 
 
 @dataclass(frozen=True)

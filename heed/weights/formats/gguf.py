@@ -136,7 +136,7 @@ def _must_be_whole(place: Path, head: Head) -> None:
 
 
 def _sources(keys: Keys, chosen: Layout, held: Mapping[str, Placed]) -> dict[str, Source]:
-    """Every tensor of the file under its Hugging Face name; names that nobody knows are told together."""
+    """Every tensor of the file under its Hugging Face name; unknown names are told together."""
     found: dict[str, Source] = {}
     strange = []
     for name, placed in held.items():

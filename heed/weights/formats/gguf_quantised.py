@@ -1,4 +1,4 @@
-"""GGUF's q8_0 and q4_0 matrices as the file holds them: the same codes and the same steps, nothing is rounded anew.
+"""GGUF's quantised matrices (q8_0, q4_0) kept as they are: the same codes and scales, nothing is quantised anew.
 
 Where llama.cpp put rows into another order, codes go back row by row; where a family takes a tensor apart, so are its
 codes. No matrix that is kept is ever made float32. Tensors of other kinds are.
@@ -19,7 +19,7 @@ from ...core.contract import Mixer
 from ...core.errors import WeightsError
 from ...kernels import GROUP
 from ..edits import Edit, Quantised, edit
-from ..edits.quantised import Bits, is_rounded
+from ..edits.quantised import Bits, is_quantised
 from ..families import kind_of
 from ..families.base import Opened, Understood, understood
 from ..rename import Link, Plan, Same, outlined, restore
@@ -29,7 +29,7 @@ from .gguf_metadata import Keys
 from .safetensors import Tensors
 
 KINDS: dict[str, Bits] = {"Q8_0": "q8_0", "Q4_0": "int4"}  # and how heed calls them
-STEP = 2  # bytes of a step, which stands before the codes of its group
+SCALE = 2  # bytes of a scale, which stands before the codes of its group
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def read(path: Path | str) -> Opened:
 
 
 class _Mixed(Tensors):
-    """Codes and steps under our names, and whatever is not kept as the reader gives it."""
+    """Codes and scales under our names, and whatever is not kept as the reader gives it."""
 
     def __init__(self, tensors: gguf.Dequantised, kept: Sequence[Kept]) -> None:
         self._tensors, without = tensors, {one.theirs for one in kept}
@@ -86,7 +86,7 @@ class _Mixed(Tensors):
         if name not in self.codes:
             return self._tensors[name]
         codes = name.endswith(".codes")
-        made = _blocks(self._tensors.head.place, self.codes[name], slice(STEP, None) if codes else slice(0, STEP))
+        made = _blocks(self._tensors.head.place, self.codes[name], slice(SCALE, None) if codes else slice(0, SCALE))
         return made.view(self.like(name).dtype)
 
     @property
@@ -153,11 +153,11 @@ def _rows(link: Link, source: gguf.Source, head: Keys) -> list[Tensor] | None:
 
 
 def _chosen(told: Understood, checkpoint: Checkpoint, found: list[Kept]) -> list[Kept]:
-    """Those whose layers are all swapped for ones of few bits, if none but they are asked for."""
+    """Those whose layers are all swapped for quantised ones, if none but they are asked for."""
     while True:
         edits = _edits(told, found)
         model: Mixer[Any] = outlined(lambda edits=edits: edit(told.shape.build(), *edits), checkpoint)  # type: ignore[misc]
-        rest = [one for one in found if all(is_rounded(model.get_submodule(name)) for name in one.tied)]
+        rest = [one for one in found if all(is_quantised(model.get_submodule(name)) for name in one.tied)]
         if len(rest) == len(found):
             return found
         found = rest

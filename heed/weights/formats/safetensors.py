@@ -22,7 +22,7 @@ from ...core.errors import ConfigError, WeightsError
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PLACEHOLDER = "_empty"  # stands in the weights of a mechanism that has none
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-FRESH = 1 << 24  # bytes of a mapping: pages that were read count as memory until nobody holds a tensor of it
+FRESH = 1 << 24  # bytes of a mapping: pages that were read count as memory while a tensor of it is held
 
 DTYPES = {
     "F64": torch.float64,
@@ -42,7 +42,7 @@ DTYPES = {
 
 
 class Tensors(Mapping[str, Tensor]):
-    """Tensors by name; each is read when it is asked for, and nobody keeps it."""
+    """Tensors by name; each is read when it is asked for, and not kept."""
 
     @property
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What lies beside the weights of a checkpoint and belongs to it: settings, tokenizers, templates."""
+"""Files beside the weights of a checkpoint: configs, tokenizers, chat templates; copied along when it is converted."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class Padded:
 
 
 def streams(stack: Stack, x: Tensor, where: Where) -> list[Tensor]:
-    """The stream before the first block and after each one."""
+    """The hidden states (the stream) before the first block and after each one."""
     made = [stack.ends.enter(x)]
     for block in stack.layers:
         made.append(block(made[-1], where)[0])

@@ -18,22 +18,22 @@ from heed.core.laws import LAWS, Law
 from heed.core.spec import price
 from heed.mixers import Mssa
 from heed.models import Crate, Embedded, TransformerDecoder, VisionEncoder, familiar
-from heed.models.architectures.crate import BASE, LARGE, SMALL, TINY, Layer, Size, crate, layerwise
+from heed.models.architectures.crate import BASE, LARGE, SMALL, TINY, CrateSize, LayerStats, crate, layerwise
 from heed.parts.feedforward import Ista
 from heed.parts.masks import Causal, Whole
 from heed.parts.residual.wiring import Unrolled
 from heed.runs import Recipe, find
-from heed.show.voice import Silent
+from heed.show.progress import Silent
 from heed.train import train
 from tests.train.support import language_model, metrics
 
 EPSILON = 0.1  # of the coding rate
 
 
-def viewer(**more: Any) -> VisionEncoder:
+def classifier(**more: Any) -> VisionEncoder:
     """Images of 8 × 8 in four patches; a stream of five tokens."""
     torch.manual_seed(0)
-    size = Size(width=12, depth=3, heads=3)
+    size = CrateSize(width=12, depth=3, heads=3)
     return crate((8, 8), (4, 4), labels=10, size=size, channels=1, **more).build().double().eval()
 
 
@@ -78,7 +78,7 @@ def by_hand(stack: Any, x: Tensor, where: Where) -> list[tuple[float, float]]:
 
 @torch.no_grad()
 def test_layers_of_a_classifier_by_hand() -> None:
-    model, images = viewer(), torch.randn(2, 1, 8, 8, dtype=torch.float64)
+    model, images = classifier(), torch.randn(2, 1, 8, 8, dtype=torch.float64)
     wanted = by_hand(model.stack, *model.embeddings(images))
     shown = layerwise(model, images)
     assert len(shown) == 3
@@ -103,14 +103,16 @@ def test_layers_of_a_decoder_by_hand() -> None:
 
 @torch.no_grad()
 def test_looking_changes_nothing() -> None:
-    model, images = viewer(), torch.randn(2, 1, 8, 8, dtype=torch.float64)
+    model, images = classifier(), torch.randn(2, 1, 8, 8, dtype=torch.float64)
     before = model.see(images).parts[0]
     layerwise(model, images)
     assert torch.equal(model.see(images).parts[0], before)
 
 
 def test_a_classifier_is_made_of_the_papers_parts() -> None:
-    config = crate((8, 12), (2, 4), labels=7, size=Size(16, 2, 4), channels=3, pool="mean", ista=Ista.Config(step=0.2))
+    config = crate(
+        (8, 12), (2, 4), labels=7, size=CrateSize(16, 2, 4), channels=3, pool="mean", ista=Ista.Config(step=0.2)
+    )
     model = config.build()
     for block in model.stack.layers:
         assert isinstance(block.mixer, Mssa)
@@ -124,7 +126,7 @@ def test_a_classifier_is_made_of_the_papers_parts() -> None:
 
 
 @pytest.mark.parametrize(("size", "millions"), [(TINY, 6.09), (SMALL, 13.12), (BASE, 22.80), (LARGE, 77.64)])
-def test_the_papers_sizes(size: Size, millions: float) -> None:
+def test_the_papers_sizes(size: CrateSize, millions: float) -> None:
     """Yu et al. 2023, table 1: ImageNet-1k in patches of 16, and back by a free matrix, as their code does."""
     config = crate((224, 224), (16, 16), labels=1000, size=size)
     free = config.model_copy(update={"mixer": Mssa.Config(heads=size.heads, mask=Whole(), out="free")})
@@ -183,7 +185,7 @@ def test_a_fresh_classifier_knows_nothing() -> None:
 
 
 def test_rates_that_fall_are_told_from_others_and_drawn() -> None:
-    before, after = ([Layer(rate, 0.4) for rate in rates] for rates in ((9.0, 9.5, 8.0), (9.0, 7.0, 3.0)))
+    before, after = ([LayerStats(rate, 0.4) for rate in rates] for rates in ((9.0, 9.5, 8.0), (9.0, 7.0, 3.0)))
     assert falls(after)
     assert not falls(before)
     drawing = drawn(Outcome(0.9, before, after))

@@ -15,7 +15,7 @@ from heed.models import AdaptiveDecoder, Decoder, TransformerXL
 from heed.parts.inputs.adaptive import Adaptive
 from heed.parts.residual.wiring import PostNorm
 from heed.runs import Recipe, find
-from heed.show.voice import Silent
+from heed.show.progress import Silent
 from heed.train import train
 from tests.train.support import metrics
 

@@ -1,4 +1,4 @@
-"""Listeners: the laws from their frames on, what their fronts compute, and rows of different lengths."""
+"""Audio encoders: the laws from their frames on, what their embeddings compute, and rows of different lengths."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from heed.parts.residual.wiring import PostNorm, PreNorm
 
 WIDTH = 24
 SMALL = Waves.Config(channels=(5, 7), kernels=(4, 3), strides=(2, 2), inner=LayerNorm(), around=4, groups=3)
-FRONTS = {
+EMBEDDINGS = {
     "mels": Mels.Config(bins=5, position=Learned.Config(length=40)),
     "mels, waves for positions": Mels.Config(bins=3, position=Sinusoid.Config()),
     "mels without positions": Mels.Config(bins=3),
@@ -38,7 +38,7 @@ PRE = PreNorm()
 MIXERS = (Attention.Config(mask=Window(back=1, ahead=2)), AudioEncoder.Config.model_fields["mixer"].default[0])
 
 
-def listener(embeddings: Any, wiring: Any = PRE, mixer: Any = MIXERS[1]) -> AudioEncoder:
+def built(embeddings: Any, wiring: Any = PRE, mixer: Any = MIXERS[1]) -> AudioEncoder:
     torch.manual_seed(0)
     heads = Tagged.Config(labels=3)
     config = AudioEncoder.Config(embeddings=embeddings, width=WIDTH, depth=2, mixer=mixer, wiring=wiring, heads=heads)
@@ -46,7 +46,7 @@ def listener(embeddings: Any, wiring: Any = PRE, mixer: Any = MIXERS[1]) -> Audi
 
 
 class Frames(Mixer[State]):
-    """A listener from its bare frames on."""
+    """An audio encoder from its bare frames on."""
 
     def __init__(self, model: AudioEncoder) -> None:
         super().__init__()
@@ -60,10 +60,10 @@ class Frames(Mixer[State]):
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
-@pytest.mark.parametrize("embeddings", FRONTS.values(), ids=FRONTS)
+@pytest.mark.parametrize("embeddings", EMBEDDINGS.values(), ids=EMBEDDINGS)
 @pytest.mark.parametrize("mixer", MIXERS, ids=["window", "whole"])
 def test_laws(embeddings: Any, mixer: Any, law: Law) -> None:
-    finding = law(Frames(listener(embeddings, mixer=mixer)), Case.make(WIDTH))
+    finding = law(Frames(built(embeddings, mixer=mixer)), Case.make(WIDTH))
     assert finding.holds, finding
 
 
@@ -72,11 +72,11 @@ def sounds(embeddings: Any, rows: int, length: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
-@pytest.mark.parametrize("embeddings", FRONTS.values(), ids=FRONTS)
+@pytest.mark.parametrize("embeddings", EMBEDDINGS.values(), ids=EMBEDDINGS)
 @pytest.mark.parametrize("wiring", [PRE, PostNorm()], ids=["pre", "post"])
 @torch.no_grad()
-def test_a_row_is_heard_as_if_it_were_alone(embeddings: Any, wiring: Any) -> None:
-    model, lengths = listener(embeddings, wiring), (31, 20, 13, 3)
+def test_a_row_is_encoded_as_if_it_were_alone(embeddings: Any, wiring: Any) -> None:
+    model, lengths = built(embeddings, wiring), (31, 20, 13, 3)
     sound = sounds(embeddings, 4, 31)
     for row, length in enumerate(lengths):
         sound[row, length:] = torch.nan
@@ -139,25 +139,25 @@ def test_a_norm_over_time_does_not_count_padding() -> None:
         (SMALL, torch.zeros(1, 7), Where.run(1, 7), "a sound of 7 samples is too short; one frame needs 8"),
         (SMALL, torch.zeros(1, 9, 2), Where.run(1, 9), r"samples of shape \[rows, samples\]"),
         (SMALL, torch.zeros(1, 9, dtype=torch.long), Where.run(1, 9), r"got torch.int64"),
-        (FRONTS["mels"], torch.zeros(1, 9, 4), Where.run(1, 9), r"spectrogram of shape \[rows, frames, 5\]"),
-        (FRONTS["mels"], torch.zeros(1, 99, 5), Where.run(1, 99), "position 49 is outside 0 to 39"),
+        (EMBEDDINGS["mels"], torch.zeros(1, 9, 4), Where.run(1, 9), r"spectrogram of shape \[rows, frames, 5\]"),
+        (EMBEDDINGS["mels"], torch.zeros(1, 99, 5), Where.run(1, 99), "position 49 is outside 0 to 39"),
         (SMALL, torch.zeros(1, 9), Where.run(1, 9, start=2), "a sound is heard whole"),
     ],
 )
 def test_what_is_no_sound_is_refused(embeddings: Any, sound: Tensor, where: Where, message: str) -> None:
-    model = listener(embeddings)
+    model = built(embeddings)
     with pytest.raises(InputError, match=message):
         model.encode(sound.double() if sound.is_floating_point() else sound, where)
 
 
-def test_a_listener_cannot_continue() -> None:
-    model = listener(FRONTS["mels without positions"], mixer=Attention.Config())
+def test_an_audio_encoder_cannot_continue() -> None:
+    model = built(EMBEDDINGS["mels without positions"], mixer=Attention.Config())
     state = model.start(1)
-    with pytest.raises(CannotStream, match="a sound is heard whole"):
+    with pytest.raises(CannotStream, match="audio is encoded whole"):
         model(torch.zeros(1, 4, 3).double(), Where.run(1, 4), state)
 
 
-@pytest.mark.parametrize("embeddings", FRONTS.values(), ids=FRONTS)
+@pytest.mark.parametrize("embeddings", EMBEDDINGS.values(), ids=EMBEDDINGS)
 def test_configs_come_back_from_files(tmp_path: Path, embeddings: Any) -> None:
     encoder = AudioEncoder.Config(embeddings=embeddings, width=8, depth=1)
     assert encoder.sized(99) == encoder
@@ -172,11 +172,11 @@ def test_encoders_of_tokens_need_no_kind_and_sounds_share_no_table() -> None:
     decoder = {"vocabulary": 6, "width": 8, "depth": 1, "cross": {}}
     read = Seq2seq.Config.load({"encoder": {"vocabulary": 6, "width": 8, "depth": 1}, "decoder": decoder})
     assert isinstance(read.encoder, Encoder.Config)
-    heard = {"kind": "audio", "embeddings": {"kind": "mels"}, "width": 8, "depth": 1}
+    audio = {"kind": "audio", "embeddings": {"kind": "mels"}, "width": 8, "depth": 1}
     with pytest.raises(ConfigError, match="a shared table needs one vocabulary, not that of a sound and 6"):
-        Seq2seq.Config.load({"encoder": heard, "decoder": decoder, "shared": True})
-    with pytest.raises(ConfigError, match=r"encoder.kind is 'listner'; did you mean listener\?"):
-        Seq2seq.Config.load({"encoder": {**heard, "kind": "listner"}, "decoder": decoder})
+        Seq2seq.Config.load({"encoder": audio, "decoder": decoder, "shared": True})
+    with pytest.raises(ConfigError, match=r"encoder.kind is 'audoi'; did you mean audio\?"):
+        Seq2seq.Config.load({"encoder": {**audio, "kind": "audoi"}, "decoder": decoder})
     with pytest.raises(ConfigError, match="they have 1, 7 and 7 entries"):
         Waves.Config(channels=(3,))
 
@@ -189,13 +189,13 @@ def test_a_text_is_written_from_a_sound() -> None:
     model = Seq2seq.Config(encoder=encoder, decoder=decoder).build().double().eval()
     assert isinstance(model.encoder, AudioEncoder)
     assert isinstance(model.encoder.embeddings, AudioEmbeddings)
-    memory = model.encode(torch.randn(2, 9, 5).double(), Where.ragged([9, 6]))
-    assert memory.real.sum(1).tolist() == [5, 3]
+    encoded = model.encode(torch.randn(2, 9, 5).double(), Where.ragged([9, 6]))
+    assert encoded.real.sum(1).tolist() == [5, 3]
     tokens = torch.randint(6, (2, 4))
-    whole, _ = model(tokens, Where.run(2, 4).give(encoder_output=memory))
-    state = model.start(2, Given(encoder_output=memory))
+    whole, _ = model(tokens, Where.run(2, 4).give(encoder_output=encoded))
+    state = model.start(2, Given(encoder_output=encoded))
     for t in range(4):
-        scores, after = model(tokens[:, t : t + 1], Where.run(2, 1, start=t), state)
+        logits, after = model(tokens[:, t : t + 1], Where.run(2, 1, start=t), state)
         assert after is not None
         state = after
-        assert (scores[:, 0] - whole[:, t]).abs().max() < 1e-12
+        assert (logits[:, 0] - whole[:, t]).abs().max() < 1e-12

@@ -31,7 +31,7 @@ WIDTH = 24
 PLAIN = VisionEncoder.Config(
     width=WIDTH, depth=2, embeddings=PatchEmbeddings.Config(image=(20, 24), patch=(4, 4)), heads=Pooled.Config(labels=5)
 )
-VIEWERS = (
+ENCODERS = (
     PLAIN,
     PLAIN.model_copy(update={"embeddings": PatchEmbeddings.Config(image=(10, 12), patch=(2, 2), marks=2, channels=1)}),
     PLAIN.model_copy(
@@ -63,26 +63,24 @@ SWINS = (
     ),
 )
 TEXT = ClipTextEncoder.Config(vocabulary=13, width=WIDTH, depth=2, position=Learned.Config(length=64), end=7, size=10)
-ENCODERS_OF_CLIP = ClipModel.Config(
-    text=TEXT, image=PLAIN.model_copy(update={"heads": (Pooled.Config(labels=10, bias=False),)})
-)
+CLIP = ClipModel.Config(text=TEXT, image=PLAIN.model_copy(update={"heads": (Pooled.Config(labels=10, bias=False),)}))
 
 
 class Bare(Mixer[Any]):
-    """A body from its bare embeddings on."""
+    """A backbone from its bare embeddings on."""
 
-    def __init__(self, body: Backbone) -> None:
+    def __init__(self, backbone: Backbone) -> None:
         super().__init__()
-        self.body, self.reach = body, body.reach
+        self.backbone, self.reach = backbone, backbone.reach
 
     def spec(self) -> Spec:
-        return self.body.spec()
+        return self.backbone.spec()
 
     def start(self, *given: Any) -> Any:
-        return self.body.start(*given)
+        return self.backbone.start(*given)
 
     def forward(self, x: Tensor, where: Where, state: Any = None) -> tuple[Tensor, Any]:
-        return self.body.mix(x, where, state)
+        return self.backbone.mix(x, where, state)
 
 
 def mixers(stage: Stage) -> list[ShiftedWindow]:
@@ -95,8 +93,8 @@ def images(*shape: int) -> Tensor:
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
-@pytest.mark.parametrize("config", [*VIEWERS, TEXT], ids=range(len(VIEWERS) + 1))
-def test_viewers_and_readers_obey_the_laws(law: Law, config: VisionEncoder.Config | ClipTextEncoder.Config) -> None:
+@pytest.mark.parametrize("config", [*ENCODERS, TEXT], ids=range(len(ENCODERS) + 1))
+def test_image_and_text_encoders_obey_the_laws(law: Law, config: VisionEncoder.Config | ClipTextEncoder.Config) -> None:
     finding = law(Bare(config.build()), Case.make(WIDTH))
     assert finding.holds, finding
 
@@ -112,15 +110,13 @@ def test_every_stage_obeys_the_laws(law: Law, config: Swin.Config) -> None:
             assert finding.holds, finding
 
 
-@pytest.mark.parametrize(
-    "config", [*VIEWERS, *SWINS, TEXT, ENCODERS_OF_CLIP], ids=lambda config: type(config).__qualname__
-)
+@pytest.mark.parametrize("config", [*ENCODERS, *SWINS, TEXT, CLIP], ids=lambda config: type(config).__qualname__)
 def test_configs_come_back(config: Any) -> None:
     assert round_trips(config).holds
     assert isinstance(heed.build(config), Mixer)
 
 
-@pytest.mark.parametrize("config", [*VIEWERS, *SWINS], ids=range(len(VIEWERS) + len(SWINS)))
+@pytest.mark.parametrize("config", [*ENCODERS, *SWINS], ids=range(len(ENCODERS) + len(SWINS)))
 @torch.no_grad()
 def test_images_are_independent_of_one_another(config: VisionEncoder.Config | Swin.Config) -> None:
     model = config.build().double().eval()
@@ -134,19 +130,19 @@ def test_images_are_independent_of_one_another(config: VisionEncoder.Config | Sw
     assert model.heads["pooled"](whole.parts[0], whole).shape == (3, 5)
 
 
-def test_a_viewer_is_its_equation() -> None:
+def test_a_vision_encoder_is_its_equation() -> None:
     """Patches cut out by hand, as one matrix; the mark first; then the positions."""
-    viewer = PLAIN.build().double().eval()
+    model = PLAIN.build().double().eval()
     picture = images(1, 3, 20, 24)
-    weight, bias = viewer.embeddings.cut.weight.reshape(WIDTH, -1), viewer.embeddings.cut.bias
+    weight, bias = model.embeddings.cut.weight.reshape(WIDTH, -1), model.embeddings.cut.bias
     assert bias is not None
-    tokens = [viewer.embeddings.marks[0]]
+    tokens = [model.embeddings.marks[0]]
     tokens += [
         weight @ picture[0, :, r : r + 4, c : c + 4].flatten() + bias for r in range(0, 20, 4) for c in range(0, 24, 4)
     ]
-    position = viewer.embeddings.position
+    position = model.embeddings.position
     assert position is not None
-    x, where = viewer.embeddings(picture)
+    x, where = model.embeddings(picture)
     assert torch.allclose(x[0], torch.stack(tokens) + position.table, rtol=0, atol=1e-12)
     assert (where.height, where.width, where.shape) == (5, 6, (1, 31))
 
@@ -200,28 +196,28 @@ def test_every_second_layer_of_a_stage_is_shifted() -> None:
 
 
 @torch.no_grad()
-def test_towers_match_what_belongs_together() -> None:
-    towers = ENCODERS_OF_CLIP.build().double().eval()
+def test_clip_matches_what_belongs_together() -> None:
+    clip = CLIP.build().double().eval()
     tokens, where = torch.tensor([[1, 2, 7, 3], [4, 7, 7, 7], [7, 0, 0, 0]]), Where.ragged([4, 2, 1])
     batch = images(2, 3, 20, 24)
-    scores = towers.match(batch, tokens, where)
-    assert scores.shape == (2, 3)
-    text, image = towers.texts(tokens, where), towers.images(batch)
+    logits = clip.match(batch, tokens, where)
+    assert logits.shape == (2, 3)
+    text, image = clip.texts(tokens, where), clip.images(batch)
     assert torch.allclose(text.norm(dim=1), torch.ones(3, dtype=torch.float64))
-    assert torch.allclose(scores, towers.scale.exp() * image @ text.T, rtol=0, atol=1e-12)
-    assert float(towers.scale.exp()) == pytest.approx(1 / 0.07, rel=1e-4)
+    assert torch.allclose(logits, clip.scale.exp() * image @ text.T, rtol=0, atol=1e-12)
+    assert float(clip.scale.exp()) == pytest.approx(1 / 0.07, rel=1e-4)
     for row, end in enumerate((2, 1, 0)):  # the first end counts, and nothing after it
-        alone = towers.texts(tokens[row : row + 1, : end + 1], Where.run(1, end + 1))
+        alone = clip.texts(tokens[row : row + 1, : end + 1], Where.run(1, end + 1))
         assert torch.allclose(alone[0], text[row], rtol=0, atol=1e-12)
 
 
 @torch.no_grad()
 def test_the_highest_token_ends_a_text_where_none_is_named() -> None:
-    tower = TEXT.model_copy(update={"end": None}).build().double().eval()
+    encoder = TEXT.model_copy(update={"end": None}).build().double().eval()
     tokens = torch.tensor([[1, 12, 3, 4], [5, 6, 9, 12]])
-    stream, _ = tower(tokens, Where.run(2, 4))
-    assert torch.equal(tower.ended(stream, tokens, Where.run(2, 4)), stream[[0, 1], [1, 3]])
-    assert torch.equal(tower.ended(stream, tokens, Where.ragged([4, 3], width=4)), stream[[0, 1], [1, 2]])
+    stream, _ = encoder(tokens, Where.run(2, 4))
+    assert torch.equal(encoder.ended(stream, tokens, Where.run(2, 4)), stream[[0, 1], [1, 3]])
+    assert torch.equal(encoder.ended(stream, tokens, Where.ragged([4, 3], width=4)), stream[[0, 1], [1, 2]])
 
 
 @torch.no_grad()
@@ -232,9 +228,9 @@ def test_a_taught_mark_has_half_a_say() -> None:
             "heads": (Distilled.Config(labels=3),),
         }
     )
-    viewer = config.build().double().eval()
-    seen = viewer.see(images(2, 3, 8, 8))
-    head, stream = viewer.heads["distilled"], seen.parts[0]
+    model = config.build().double().eval()
+    seen = model.see(images(2, 3, 8, 8))
+    head, stream = model.heads["distilled"], seen.parts[0]
     assert isinstance(head, Distilled)
     assert torch.allclose(head(stream, seen), (head.own(stream[:, 0]) + head.taught(stream[:, 1])) / 2)
 
@@ -247,10 +243,10 @@ def test_they_can_be_trained() -> None:
         F.cross_entropy(model.heads["pooled"](seen.parts[0], seen), torch.tensor([1, 4])).backward()
         cold = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
         assert not cold
-    towers = ENCODERS_OF_CLIP.build()
-    scores = towers.match(torch.randn(2, 3, 20, 24), torch.tensor([[1, 7], [2, 7]]), Where.run(2, 2))
-    F.cross_entropy(scores, torch.arange(2)).backward()
-    assert all(p.grad is not None for p in towers.parameters())
+    clip = CLIP.build()
+    logits = clip.match(torch.randn(2, 3, 20, 24), torch.tensor([[1, 7], [2, 7]]), Where.run(2, 2))
+    F.cross_entropy(logits, torch.arange(2)).backward()
+    assert all(p.grad is not None for p in clip.parameters())
 
 
 def test_sizes_that_cannot_be_are_refused() -> None:
@@ -258,14 +254,14 @@ def test_sizes_that_cannot_be_are_refused() -> None:
         Swin.Config(width=4, depths=(1, 1), heads_per_stage=(1,), embeddings=SMALL.embeddings)
     with pytest.raises(ConfigError, match="a plane has no place for marks; set embeddings.marks to 0"):
         Swin.Config(width=4, depths=(1,), heads_per_stage=(1,), embeddings=PLAIN.embeddings)
-    with pytest.raises(ConfigError, match="the text tower answers in 10 channels, the image tower in \\[5\\]"):
+    with pytest.raises(ConfigError, match="text embeddings have 10 channels, image embeddings \\[5\\]"):
         ClipModel.Config(text=TEXT, image=PLAIN)
-    viewer = PLAIN.build()
+    model = PLAIN.build()
     with pytest.raises(InputError, match="images must be numbers of shape .rows, 3, height, width."):
-        viewer.see(torch.zeros(2, 3, 20, 24, dtype=torch.uint8))
+        model.see(torch.zeros(2, 3, 20, 24, dtype=torch.uint8))
     with pytest.raises(InputError, match="smaller than one patch of 4x4"):
-        viewer.see(torch.zeros(2, 3, 3, 24))
+        model.see(torch.zeros(2, 3, 3, 24))
     with pytest.raises(InputError, match="use see"):
-        viewer(torch.zeros(2, 3, 20, 24), Where.run(2, 30))
+        model(torch.zeros(2, 3, 20, 24), Where.run(2, 30))
     assert PLAIN.sized(99) == PLAIN
-    assert ENCODERS_OF_CLIP.sized(13).text.vocabulary == 13
+    assert CLIP.sized(13).text.vocabulary == 13

@@ -13,29 +13,29 @@ from torch.nn.functional import cross_entropy
 
 from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError
-from heed.models import Deep
+from heed.models import DeepDecoder
 from heed.models.variants.deep import Placed
 from heed.parts.residual.wiring import PreNorm
 from heed.runs import Recipe, find
-from heed.show.voice import Silent
+from heed.show.progress import Silent
 from heed.tasks import Causal
 from heed.train import checkpoint, train
 from tests.train.support import language_model, metrics, resumed, same_run
 from tests.train.test_resume import stop_after
 
-TINY = Deep.Config(vocabulary=11, width=16, depth=4, places=20)
+TINY = DeepDecoder.Config(vocabulary=11, width=16, depth=4, places=20)
 
 
-def built(config: Deep.Config = TINY) -> Deep:
+def built(config: DeepDecoder.Config = TINY) -> DeepDecoder:
     torch.manual_seed(0)
     return config.build().double()
 
 
-def placed(model: Deep) -> list[Placed]:
+def placed(model: DeepDecoder) -> list[Placed]:
     return [cast(Placed, block) for block in model.stack.layers]
 
 
-def streams(model: Deep, tokens: Tensor) -> list[Tensor]:
+def streams(model: DeepDecoder, tokens: Tensor) -> list[Tensor]:
     """After every layer, from its parts: x + P_l, then attention and feed-forward, each with its norm after it."""
     x, made = model.embeddings.table(tokens), list[Tensor]()
     for block in placed(model):
@@ -96,7 +96,7 @@ def test_there_is_no_place_beyond_the_last() -> None:
         model(torch.zeros(1, 21, dtype=torch.long), Where.run(1, 21))
     for wrong in ({"places": 0}, {"targets": 0}, {"target_weight": 0.0}):
         with pytest.raises(ConfigError, match="greater than 0"):
-            Deep.Config(vocabulary=5, width=8, depth=1, **wrong)
+            DeepDecoder.Config(vocabulary=5, width=8, depth=1, **wrong)
 
 
 def test_one_target_needs_fewer_heads() -> None:
@@ -130,5 +130,5 @@ def test_it_trains_and_goes_on_to_the_last_bit(tmp_path: Path, monkeypatch: pyte
 def test_the_recipe_is_whole() -> None:
     recipe = Recipe.read(find("deep"))
     model = recipe.model.sized(65)
-    assert isinstance(model, Deep.Config)
+    assert isinstance(model, DeepDecoder.Config)
     assert model.build().longest == 256

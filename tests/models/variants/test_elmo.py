@@ -11,19 +11,19 @@ from heed.core.contract import Where
 from heed.core.errors import ConfigError
 from heed.core.spec import price
 from heed.mixers import Attention, Infini, Lstm
-from heed.models import Elmo, ElmoReader
-from heed.models.variants.elmo import Turned, depths
+from heed.models import Elmo, ElmoEncoder
+from heed.models.variants.elmo import Reversed, depths
 from heed.parts.masks import Whole, Window
 from heed.parts.outputs.heads import Tagged
 from heed.parts.residual.wiring import ResiDual
-from heed.show.voice import Silent
+from heed.pipelines.base import Padded
+from heed.show.progress import Silent
 from heed.tasks import Batch, Causal
-from heed.tasks.base import Padded
 from heed.train import train
 from tests.train.support import language_model, metrics
 
 CONFIG = Elmo.Config(vocabulary=11, width=12, depth=2, mixer=Attention.Config(heads=2))
-READER = ElmoReader.Config(vocabulary=11, width=12, depth=2, mixer=Attention.Config(heads=2))
+READER = ElmoEncoder.Config(vocabulary=11, width=12, depth=2, mixer=Attention.Config(heads=2))
 TOKENS = torch.randint(11, (2, 6), generator=torch.Generator().manual_seed(0))
 EXACT = 1e-13
 
@@ -64,7 +64,7 @@ def test_one_table_and_one_head_serve_both_directions() -> None:
     assert not bool(silent.total)  # a process without rows takes part with nothing
 
 
-def reading() -> ElmoReader:
+def reading() -> ElmoEncoder:
     torch.manual_seed(0)
     reader = READER.build().double().eval()
     with torch.no_grad():
@@ -91,7 +91,7 @@ def test_ragged_rows_are_turned_each_by_itself() -> None:
     reader = reading()
     made, _ = reader(TOKENS, Where.ragged([6, 4]))
     assert float((made[1, :4] - reader(TOKENS[1:, :4], Where.run(1, 4))[0][0]).detach().abs().max()) < EXACT
-    turn = Turned.of(Where.ragged([6, 4], start=3))
+    turn = Reversed.of(Where.ragged([6, 4], start=3))
     assert turn.where.order.tolist() == [[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, -1, -1]]
     assert torch.equal(turn(turn(TOKENS)), TOKENS)
     assert turn(TOKENS)[1].tolist() == [*TOKENS[1, :4].flip(0).tolist(), *TOKENS[1, 4:].tolist()]
@@ -101,7 +101,7 @@ def test_a_reader_takes_the_weights_of_a_language_model() -> None:
     torch.manual_seed(0)
     model = CONFIG.build().eval()
     asked = READER.model_copy(update={"heads": (Tagged.Config(labels=3),)})
-    reader = ElmoReader.of(model, asked).eval()
+    reader = ElmoEncoder.of(model, asked).eval()
     where = Where.run(2, 6)
     for name in ("embeddings.table.weight", "stack.blocks.1.mixer.key.weight", "backward.blocks.0.mixer.out.bias"):
         assert torch.equal(reader.state_dict()[name], model.state_dict()[name])
@@ -114,7 +114,7 @@ def test_by_default_each_direction_is_an_lstm() -> None:
     torch.manual_seed(0)
     model = Elmo.Config(vocabulary=11, width=12, depth=2).build().double().eval()
     assert price(model.spec(), 1) == price(model.spec(), 10**6) == 2 * 2 * 12 * 8
-    reader = ElmoReader.of(model, ElmoReader.Config(vocabulary=11, width=12, depth=2)).double().eval()
+    reader = ElmoEncoder.of(model, ElmoEncoder.Config(vocabulary=11, width=12, depth=2)).double().eval()
     for stack in (model.stack, model.backward, reader.stack, reader.backward):
         assert all(isinstance(block.mixer, Lstm) for block in stack.layers)
     made, where = reader(TOKENS, Where.ragged([6, 4]))[0], Where.run(1, 4)
@@ -141,7 +141,7 @@ def test_any_mixer_will_do(mixer: Attention.Config | Infini.Config | Lstm.Config
 
 def test_what_cannot_be() -> None:
     both = READER.model_copy(update={"mixer": (Attention.Config(heads=2, mask=Whole()),)})
-    with pytest.raises(ConfigError, match="each direction of an elmo_reader looks back only"):
+    with pytest.raises(ConfigError, match="each direction of an elmo_encoder looks back only"):
         both.build()
     with pytest.raises(ConfigError, match="choose a wiring like pre or post"):
         READER.model_copy(update={"wiring": ResiDual()}).build()

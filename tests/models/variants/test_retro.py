@@ -12,8 +12,7 @@ from heed.core.spec import price
 from heed.core.state import Seen, nbytes, select
 from heed.mixers import ChunkedCross
 from heed.models import Retro
-from heed.models.variants.neighbours import NeighbourEncoder
-from heed.models.variants.retro import neighbours
+from heed.models.variants.retro import NeighbourEncoder, neighbours
 from heed.parts.inputs.tokens import Narrow
 from heed.parts.layers.norms import LayerNorm
 from heed.parts.residual.wiring import DeepNorm, Parallel
@@ -127,7 +126,10 @@ def test_unaided_is_a_plain_decoder() -> None:
 
 def test_it_learns_from_neighbours() -> None:
     model, (tokens, ids) = built(), texts(2, 12)
-    stream, head = model.apart(tokens, Where.run(2, 12).give(neighbours=neighbours(ids, padding=0)))
+    (stream, _), head = (
+        model.hidden_states(tokens, Where.run(2, 12).give(neighbours=neighbours(ids, padding=0))),
+        model.lm_head,
+    )
     scores, _ = model(tokens, Where.run(2, 12).give(neighbours=neighbours(ids, padding=0)))
     assert torch.allclose(head(stream), scores, rtol=0, atol=1e-12)
     scores.square().sum().backward()

@@ -95,7 +95,7 @@ def test_the_loss_sees_the_stream_that_the_scores_come_from() -> None:
     model = built()
     tokens, where = torch.randint(VOCABULARY, (2, 9)), Where.run(2, 9)
     with torch.no_grad():
-        stream, head = model.apart(tokens, where)
+        (stream, _), head = model.hidden_states(tokens, where), model.lm_head
         assert torch.equal(head(stream), model(tokens, where)[0])
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from heed.core.contract import Where
 from heed.core.errors import CannotStream, ConfigError, InputError
 from heed.mixers import Attention, Cross, TwoStream
-from heed.models import XLNet, XLNetReader
+from heed.models import XLNet, XLNetEncoder
 from heed.models.variants.xlnet import Memory
 from heed.parts.feedforward import Absent, ChannelMix, FeedForward
 from heed.parts.masks import Causal, Whole, Window
@@ -27,9 +27,9 @@ def writer(**changes: Any) -> XLNet:
     return config.build().double().eval()
 
 
-def reader(**changes: Any) -> XLNetReader:
+def reader(**changes: Any) -> XLNetEncoder:
     torch.manual_seed(0)
-    config = XLNetReader.Config(vocabulary=VOCABULARY, width=WIDTH, depth=2, **changes)
+    config = XLNetEncoder.Config(vocabulary=VOCABULARY, width=WIDTH, depth=2, **changes)
     return config.build().double().eval()
 
 
@@ -69,7 +69,7 @@ def test_writing_asks_for_the_next_place() -> None:
         short = Where.run(ROWS, known)
         here = Where.run(ROWS, 1, start=known)
         assert torch.allclose(model.predict(tokens[:, :known], short, here)[:, 0], asked[:, known], rtol=0, atol=BOUND)
-    stream, head = model.apart(tokens, where)
+    (stream, _), head = model.hidden_states(tokens, where), model.lm_head
     assert torch.allclose(head(stream), scores, rtol=0, atol=BOUND)
 
 
@@ -171,11 +171,15 @@ def goes_on(tokens: Tensor, start: int) -> None:
 
 
 BAD: dict[str, tuple[Any, type[Exception], str]] = {
-    "mixer": (lambda: writer(mixer=Attention.Config()), ConfigError, "mixers of kind twostream, not attention"),
-    "ahead": (lambda: writer(mixer=TwoStream.Config(mask=Whole())), ConfigError, "who predicts must not look ahead"),
+    "mixer": (lambda: writer(mixer=Attention.Config()), ConfigError, "mixers of kind two_stream, not attention"),
+    "ahead": (
+        lambda: writer(mixer=TwoStream.Config(mask=Whole())),
+        ConfigError,
+        "a model that predicts must not look ahead",
+    ),
     "cross": (lambda: writer(cross=Cross.Config()), ConfigError, "neither cross nor convolution"),
     "segments": (lambda: reader(segments=2), ConfigError, "segments are compared by the mixers, not embedded"),
-    "reader": (lambda: reader(mixer=Attention.Config(mask=Whole())), ConfigError, "mixers of kind twostream"),
+    "reader": (lambda: reader(mixer=Attention.Config(mask=Whole())), ConfigError, "mixers of kind two_stream"),
     "feed-forward": (lambda: writer(feedforward=ChannelMix.Config()), ConfigError, "must look at one token alone; use"),
     "fields": (
         lambda: writer()(torch.zeros(1, 2, 3, dtype=torch.long), Where.run(1, 2)),
@@ -192,7 +196,7 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
         InputError,
         "a memory of 1 rows and width 24 was given beside 2 rows",
     ),
-    "again": (lambda: goes_on(ids()[:1], start=0), InputError, "a token of order 0 was already read.*goes up to 3"),
+    "again": (lambda: goes_on(ids()[:1], start=0), InputError, "a token of order 0 was encoded already.*goes up to 3"),
     "keep": (lambda: reader().read_on(ids(), Where.run(ROWS, TOKENS), keep=-1), InputError, "keep is -1"),
 }
 

@@ -12,7 +12,7 @@ from heed.core.spec import price, words
 from heed.core.state import Log, leaves, nbytes
 from heed.mixers import Attention, GatedRetention, Retention
 from heed.models import Decoder, Yoco
-from heed.models.variants.yoco import Reader
+from heed.models.variants.yoco import SharedKVAttention
 from heed.parts.look import look
 from heed.parts.masks import Window
 from heed.parts.positions import NoPosition
@@ -28,7 +28,7 @@ def shape(**options: object) -> Yoco.Config:
 @pytest.mark.parametrize("kv_heads", [4, 1])
 def test_its_memory_is_the_declared_fraction_of_a_plain_decoders(kv_heads: int) -> None:
     """Of n layers one n-th, but for the matrices of the lower half, which do not grow."""
-    reader = Reader.Config(heads=HEADS, kv_heads=kv_heads)
+    reader = SharedKVAttention.Config(heads=HEADS, kv_heads=kv_heads)
     model = Yoco.Config(vocabulary=13, width=WIDTH, depth=DEPTH, reader=reader).build()
     plain = Decoder.Config(
         vocabulary=13, width=WIDTH, depth=DEPTH, mixer=Attention.Config(heads=HEADS, kv_heads=kv_heads)
@@ -59,7 +59,7 @@ def test_what_is_held_is_what_is_declared_and_one_log_serves_all(mixer: GatedRet
 def test_upper_layers_look_at_what_the_lower_half_made() -> None:
     """The layer as it is written: q of its own stream, k and v of the stream in the middle."""
     torch.manual_seed(0)
-    model = shape(reader=Reader.Config(position=NoPosition.Config()).dump()).build().double().eval()
+    model = shape(reader=SharedKVAttention.Config(position=NoPosition.Config()).dump()).build().double().eval()
     tokens, where = torch.randint(13, (1, 6)), Where.run(1, 6)
     with torch.no_grad():
         x = model.embeddings(tokens, where)
@@ -68,14 +68,14 @@ def test_upper_layers_look_at_what_the_lower_half_made() -> None:
         middle = model.shared.norm(x)
         key, value = model.shared.key(middle).view(6, 4, 6), model.shared.value(middle).view(6, 4, 6)
         for block in model.stack.layers[2:]:
-            assert isinstance(block.mixer, Reader)
+            assert isinstance(block.mixer, SharedKVAttention)
             x = x + by_hand(block.mixer, block.wiring.norms[0](x[0]), key, value)
             x = x + block.feedforward(block.wiring.norms[1](x), where)[0]
         scores, _ = model(tokens, where)
         assert torch.allclose(model.head(model.stack.ends.leave(x)), scores, rtol=0, atol=1e-12)
 
 
-def by_hand(reader: Reader, x: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def by_hand(reader: SharedKVAttention, x: Tensor, key: Tensor, value: Tensor) -> Tensor:
     query, rows = reader.query(x).view(6, 4, 6), []
     for i in range(6):
         weight = [(key[: i + 1, h] @ query[i, h] / 6**0.5).softmax(0) for h in range(4)]
@@ -88,7 +88,7 @@ def test_halves_may_be_of_any_size_and_the_lower_one_a_hybrid() -> None:
     near = Attention.Config(mask=Window(back=1))
     config = Yoco.Config(vocabulary=13, width=24, depth=5, upper=2, mixer=(near, Retention.Config()))
     kinds = [type(block.mixer).__name__ for block in config.build().stack.layers]
-    assert kinds == ["Attention", "Retention", "Attention", "Reader", "Reader"]
+    assert kinds == ["Attention", "Retention", "Attention", "SharedKVAttention", "SharedKVAttention"]
     assert (shape(depth=5).readers, shape(depth=5).lower) == (2, 3)
 
 
@@ -132,5 +132,5 @@ def test_what_cannot_be_is_refused() -> None:
         ConfigError, match="width 24 does not divide into 5 heads; nearest widths: 20, 25; or set reader"
     ):
         shape(reader={"heads": 5}).build()
-    with pytest.raises(InputError, match="a reader needs another layer's keys and values"):
-        Reader.Config().build(24)(torch.zeros(1, 1, 24), Where.run(1, 1))
+    with pytest.raises(InputError, match="attention to a shared KV cache needs its keys"):
+        SharedKVAttention.Config().build(24)(torch.zeros(1, 1, 24), Where.run(1, 1))

@@ -34,7 +34,7 @@ def adapted(change: LoRA | None = None, seed: int = 0) -> Decoder:
     return model
 
 
-def scores(model: Any) -> Tensor:
+def logits(model: Any) -> Tensor:
     with torch.no_grad():
         made: Tensor = model(TOKENS, WHERE)[0]
     return made
@@ -44,8 +44,8 @@ def test_a_fresh_adapter_changes_nothing() -> None:
     torch.manual_seed(0)
     model = PLAIN.build().eval()
     with written_out():  # the same sums in the same order
-        before = scores(model)
-        assert torch.equal(scores(edit(model, LoRA())), before)
+        before = logits(model)
+        assert torch.equal(logits(edit(model, LoRA())), before)
 
 
 def test_only_adapters_learn() -> None:
@@ -68,14 +68,14 @@ def test_only_adapters_learn() -> None:
 def test_merged_and_taken_out_again() -> None:
     """Two roundings: |W'' - W| ≤ ε·(|W| + |change|) for the sum, and as much again for the difference."""
     model = adapted()
-    wanted = scores(model)
+    wanted = logits(model)
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, LoraLinear)}
     before = {name: layer.base.weight.detach().clone() for name, layer in layers.items()}
     change = {name: layer.change.detach().clone() for name, layer in layers.items()}
     held = merge(model)
     assert not any(isinstance(layer, LoraLinear) for layer in model.modules())
     # a score is a sum of some hundred products of size one, each of them rounded to 6e-8
-    assert float((scores(model) - wanted).abs().max()) < 1e-5
+    assert float((logits(model) - wanted).abs().max()) < 1e-5
     for name, weight in before.items():
         merged: Any = model.get_submodule(name).weight
         assert bool(((merged - (weight + change[name])).abs() <= 2 * ROUNDING * merged.abs()).all())
@@ -84,16 +84,16 @@ def test_merged_and_taken_out_again() -> None:
         back: Any = model.get_submodule(name)
         bound = ROUNDING * (2 * weight.abs() + 2 * change[name].abs())
         assert bool(((back.base.weight - weight).abs() <= bound).all())
-    assert float((scores(model) - wanted).abs().max()) < 1e-5
+    assert float((logits(model) - wanted).abs().max()) < 1e-5
 
 
 def test_merging_in_float64_is_exact_for_all_that_counts() -> None:
     model = adapted().double()
-    wanted = scores(model)
+    wanted = logits(model)
     held = merge(model)
-    assert float((scores(model) - wanted).abs().max()) < 1e-13
+    assert float((logits(model) - wanted).abs().max()) < 1e-13
     unmerge(model, held)
-    assert float((scores(model) - wanted).abs().max()) < 1e-13
+    assert float((logits(model) - wanted).abs().max()) < 1e-13
 
 
 def test_adapters_are_kept_alone(tmp_path: Path) -> None:
@@ -104,9 +104,9 @@ def test_adapters_are_kept_alone(tmp_path: Path) -> None:
     assert (tmp_path / "a.safetensors").stat().st_size < sum(weight.nbytes for weight in model.parameters()) / 3
     torch.manual_seed(0)
     fresh = PLAIN.build().eval()
-    assert not torch.equal(scores(fresh), scores(model))
+    assert not torch.equal(logits(fresh), logits(model))
     load_adapters(fresh, tmp_path / "a.safetensors")  # onto a plain model of the same weights
-    assert torch.equal(scores(fresh), scores(model))
+    assert torch.equal(logits(fresh), logits(model))
     assert [n for n, w in fresh.named_parameters() if w.requires_grad] == [
         n for n, w in model.named_parameters() if w.requires_grad
     ]
@@ -115,7 +115,7 @@ def test_adapters_are_kept_alone(tmp_path: Path) -> None:
         if isinstance(module, LoraLinear):
             nn.init.zeros_(module.b)
     load_adapters(other, tmp_path / "a.safetensors")  # and into adapters that are there
-    assert torch.equal(scores(other), scores(model))
+    assert torch.equal(logits(other), logits(model))
 
 
 def test_what_cannot_be_loaded(tmp_path: Path) -> None:
@@ -151,19 +151,19 @@ def test_what_cannot_be_merged() -> None:
 def test_on_a_loaded_checkpoint(tmp_path: Path) -> None:
     """Other people's models are adapted like heed's own; what has no place in their layout is not lost unsaid."""
     opened = weights.load(GOLDEN / "llama" / "lm")
-    before = scores(opened.model)
+    before = logits(opened.model)
     edit(opened.model, LoRA(on="*.query", rank=2))
     with pytest.raises(WeightsError, match="has no place in this layout: the model was edited since it was loaded"):
         weights.write(opened, tmp_path / "no")
     for module in opened.model.modules():
         if isinstance(module, LoraLinear):
             nn.init.normal_(module.b, std=0.2)
-    wanted = scores(opened.model)
+    wanted = logits(opened.model)
     assert not torch.equal(wanted, before)
     merge(opened.model)
     weights.write(opened, tmp_path / "merged")
     again = weights.load(tmp_path / "merged").model
-    assert float((scores(again) - wanted).abs().max()) < 1e-5
+    assert float((logits(again) - wanted).abs().max()) < 1e-5
 
 
 def test_packed_layers_can_be_adapted() -> None:

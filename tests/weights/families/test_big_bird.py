@@ -55,7 +55,7 @@ def recorded(model: Any, folder: Path, inputs: dict[str, Tensor], *, training: b
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("mask", ["none", "right", "left", "holes"])
-@pytest.mark.parametrize("length", [14, 15, 22])  # everybody sees everybody; filled up to blocks; whole blocks
+@pytest.mark.parametrize("length", [14, 15, 22])  # every token sees all; filled up to blocks; whole blocks
 def test_every_column_agrees(length: int, mask: str, training: bool, tmp_path: Path) -> None:
     """Also those that are hidden, and those that the reference adds."""
     inputs = {"input_ids": ids(2, length, VOCABULARY)} | hiding(mask, 2, length)

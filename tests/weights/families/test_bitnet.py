@@ -199,7 +199,7 @@ def test_ternary_weights(form: str, options: str, tmp_path: Path) -> None:
 
 @torch.no_grad()
 def test_a_packed_model_takes_a_twelfth_and_scores_the_same(tmp_path: Path) -> None:
-    """Golden weights of full precision, rounded in every call; then packed: to the last bit the same scores."""
+    """Golden weights of full precision, rounded in every call; then packed: to the last bit the same logits."""
     from heed.weights.edits import Packed as Pack
     from heed.weights.edits import edit
 

@@ -1,4 +1,4 @@
-"""FNet beside `transformers`: every head, any length, and masks that nobody reads."""
+"""FNet beside `transformers`: every head, any length, and masks that are not read."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def hidden(name: str, gap: Tensor, mask: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", CASES)
 @torch.no_grad()
 def test_folders_like_the_golden_ones(name: str, tmp_path: Path) -> None:
-    """One row whole, one padded on the left, one on the right: scores, streams, weights."""
+    """One row whole, one padded on the left, one on the right: logits, hidden states, weights."""
     looks = "sdpa" if name == "falcon_rw" else "eager"  # its eager form adds ALiBi twice
     model = type(made(name, tmp_path)).from_pretrained(tmp_path, attn_implementation=looks).eval()
     tokens, mask = ids(3, 13, 41), torch.ones(3, 13, dtype=torch.long)

@@ -1,4 +1,4 @@
-"""The decoders that came after GPT-2, random ones, beside the reference library: the same scores, and back again.
+"""The decoders that came after GPT-2, random ones, beside the reference library: the same logits, and back again.
 
 `EXACT` is what two orders of summing leave in float64. The reference computes softmax weights (GPT-J, GPT-Neo, BLOOM,
 MPT) or the angles of rotations (GPT-J, GPT-NeoX, Falcon) in float32 whatever the model is in: `SINGLE` is that.

@@ -184,8 +184,8 @@ def test_routers_and_the_loss_that_counts_them(name: str, tmp_path: Path) -> Non
     outputs = replay(tmp_path)
     close(outputs["aux_loss"], given.aux_loss, SINGLE)
     close(outputs["loss"], given.loss, SINGLE)
-    for number, scores in enumerate(given.router_logits):
-        close(outputs[f"router_logits.{number}"][mask.flatten() == 1], scores[mask.flatten() == 1], SINGLE)
+    for number, logits in enumerate(given.router_logits):
+        close(outputs[f"router_logits.{number}"][mask.flatten() == 1], logits[mask.flatten() == 1], SINGLE)
     assert len(given.router_logits) == sum(key.startswith("router_logits") for key in outputs)
 
 

@@ -1,4 +1,4 @@
-"""Llama and its descendants, random ones, beside the reference library: the same scores, and back again.
+"""Llama and its descendants, random ones, beside the reference library: the same logits, and back again.
 
 Whatever a model is in, the reference computes norms, rotations, softmax weights and routers in float32; `SINGLE` is
 what a few layers leave of that. Where it rounds a router, a token may go another way: that did not happen here.

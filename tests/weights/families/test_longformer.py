@@ -61,7 +61,7 @@ def shown(kind: str, tokens: int) -> dict[str, Tensor]:
 
 
 def marking(kind: str, tokens: int) -> dict[str, Tensor]:
-    """Which tokens see everybody: several, more in one row than in the other, or nothing is said."""
+    """Which tokens have global attention: several, more in one row than in the other, or nothing is said."""
     marked = torch.zeros(2, tokens, dtype=torch.long)
     if kind == "first":
         marked[:, 0] = 1

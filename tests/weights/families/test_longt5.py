@@ -23,8 +23,7 @@ from heed.core.contract import Where
 from heed.core.errors import WeightsError
 from heed.mixers import Attention, TransientGlobal
 from heed.models import Encoder
-from heed.pipelines import GenerationConfig
-from heed.pipelines.loaded import Rewriter
+from heed.pipelines import GenerationConfig, Text2TextGeneration
 from heed.weights import replay
 from tests.pipelines.test_checkpoint import WORDS, worded
 from tests.weights.families.encoders import EXACT, record, told
@@ -160,8 +159,8 @@ def test_it_is_used_like_any_other(kind: str, tmp_path: Path) -> None:
     worded(tmp_path)
     texts = [LONG, "the dog"]
     model = heed.load(tmp_path)
-    assert isinstance(model, Rewriter)
-    for text, answer in zip(texts, model.translate(texts, GenerationConfig(limit=6)), strict=True):
+    assert isinstance(model, Text2TextGeneration)
+    for text, answer in zip(texts, model.translate(texts, GenerationConfig(max_new_tokens=6)), strict=True):
         wanted = theirs.generate(framed(text), max_new_tokens=6, do_sample=False)[0, 1:].tolist()
         wanted = wanted[: wanted.index(2)] if 2 in wanted else wanted
         assert model.tokenizer.encode(answer) == [token for token in wanted if token > 4]

@@ -1,6 +1,6 @@
-"""Mamba, random ones, beside the reference library: the same scores, and back again.
+"""Mamba, random ones, beside the reference library: the same logits, and back again.
 
-The reference has rates, norms and scores in float32 whatever the model is in: `SINGLE` is that.
+The reference has rates, norms and logits in float32 whatever the model is in: `SINGLE` is that.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def test_a_body_without_a_head_and_the_authors_name_of_its_table(tmp_path: Path)
     for folder in (tmp_path, write(tmp_path / "authors", model.config.to_dict(), tensors, {})):
         opened = weights.load(folder)
         assert isinstance(opened.model, Decoder)
-        stream, _ = opened.model.apart(tokens, Where.run(1, LENGTH))
+        stream, _ = opened.model.hidden_states(tokens, Where.run(1, LENGTH))
         close(stream, model(input_ids=tokens).last_hidden_state, SINGLE)
 
 

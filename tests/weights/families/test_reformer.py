@@ -19,8 +19,7 @@ from heed import weights
 from heed.core.contract import Where
 from heed.core.errors import CannotStream, WeightsError
 from heed.models import Decoder, Encoder
-from heed.pipelines import GenerationConfig
-from heed.pipelines.loaded import Continuer
+from heed.pipelines import GenerationConfig, TextGeneration
 from heed.weights import replay
 from tests.pipelines.test_checkpoint import WORDS, worded
 from tests.weights.families.encoders import EXACT, ROUNDED, build, record
@@ -117,7 +116,7 @@ def agrees(model: Any, folder: Path, inputs: dict[str, Tensor]) -> None:
     real = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"])).bool()
     for key, tensor in wanted.items():
         assert made[key].shape == tensor.shape, key
-        close(made[key], tensor, ROUNDED)  # who sees nobody has scores of -1e9, of which few digits are left
+        close(made[key], tensor, ROUNDED)  # a token that sees no other has scores of -1e9, of which few digits are left
         if tensor.dtype == torch.float64 and tensor.dim() > 1 and tensor.shape[1] >= real.shape[1]:
             close(made[key][:, : real.shape[1]][real], tensor[:, : real.shape[1]][real], EXACT)
 
@@ -243,11 +242,11 @@ def test_it_is_used_like_any_other(tmp_path: Path) -> None:
     theirs = stored(WRITER, tmp_path / "local", **local)
     worded(tmp_path / "local", framed=False)
     model = heed.load(tmp_path / "local")
-    assert isinstance(model, Continuer)
+    assert isinstance(model, TextGeneration)
     prompt = torch.tensor([[WORDS.index(word) for word in ("the", "cat", "sat", "on", "a", "mat")]])
     wanted = theirs.generate(prompt, max_new_tokens=8, do_sample=False, eos_token_id=2, pad_token_id=0)[0, 6:].tolist()
     wanted = wanted[: wanted.index(2)] if 2 in wanted else wanted
-    written = model.generate("the cat sat on a mat", GenerationConfig(limit=8))
+    written = model.generate("the cat sat on a mat", GenerationConfig(max_new_tokens=8))
     assert model.tokenizer.encode(written) == [token for token in wanted if token > 4]
     stored(WRITER, tmp_path / "hashed", **sized, is_decoder=True)
     worded(tmp_path / "hashed", framed=False)

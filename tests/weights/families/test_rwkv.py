@@ -1,4 +1,4 @@
-"""RWKV, random ones, beside the reference library: the same scores, the same memory, and back again.
+"""RWKV, random ones, beside the reference library: the same logits, the same state, and back again.
 
 The reference sums in float32 whatever the model is in: `SINGLE` is that. It shows a model all tokens of a row, padding
 or not, and is wrong where several rows go on by one token each: there heed is compared with each row alone.
@@ -24,8 +24,8 @@ from heed.core.contract import Where
 from heed.core.errors import WeightsError
 from heed.models import Decoder
 from heed.weights import replay
+from heed.weights.replays.greedy import greedy
 from heed.weights.replays.shapes.recurrent import _state
-from heed.weights.replays.shapes.shared import greedy
 from tests.weights.live import close, ids, returns, saved
 from tests.weights.support import GOLDEN, write
 
@@ -69,9 +69,9 @@ def _goes_on(model: Any, ours: Decoder, tokens: Tensor, state: list[Tensor]) -> 
     theirs = model(input_ids=tokens, use_cache=True).state
     for mine, wanted in zip(state, theirs, strict=True):
         close(mine, wanted, SINGLE)
-    written, scores = greedy(ours, tokens, Where.ragged([LENGTH, SHORT]), STEPS)
+    written, logits = greedy(ours, tokens, Where.ragged([LENGTH, SHORT]), STEPS)
     asked = {"max_new_tokens": STEPS, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
-    sure = scores.sort(-1).values.diff(dim=-1)[..., -1].amin(1) > 10 * SINGLE * scores.abs().max()
+    sure = logits.sort(-1).values.diff(dim=-1)[..., -1].amin(1) > 10 * SINGLE * logits.abs().max()
     for row, length in enumerate((LENGTH, SHORT)):
         found = model.generate(input_ids=tokens[row : row + 1, :length], **asked)[0, length:]
         assert not sure[row] or torch.equal(written[row], found)
@@ -140,7 +140,7 @@ def test_a_body_without_a_head(tmp_path: Path) -> None:
     tokens = ids(1, LENGTH, VOCABULARY)
     opened = weights.load(tmp_path)
     assert isinstance(opened.model, Decoder)
-    stream, head = opened.model.apart(tokens, Where.run(1, LENGTH))
+    (stream, _), head = opened.model.hidden_states(tokens, Where.run(1, LENGTH)), opened.model.lm_head
     assert head.weight is opened.model.embeddings.table.weight
     close(stream, model(input_ids=tokens).last_hidden_state, SINGLE)
 

@@ -131,7 +131,7 @@ def test_bart_saved_bare(tmp_path: Path) -> None:
     wanted = model(input_ids=source, decoder_input_ids=target)
     memory = ours.encode(source, Where.run(2, READ))
     close(memory.parts[0], wanted.encoder_last_hidden_state, EXACT)
-    stream, head = ours.apart(target, Where.run(2, WRITTEN).give(encoder_output=memory))
+    (stream, _), head = ours.hidden_states(target, Where.run(2, WRITTEN).give(encoder_output=memory)), ours.lm_head
     close(stream, wanted.last_hidden_state, EXACT)
     assert not [name for name, _ in head.named_parameters() if name == "bias"]
     again = returned(opened, tmp_path / "ours", model)
@@ -160,7 +160,7 @@ RECORDED = "hidden_states", "attentions"
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
 def test_what_was_recorded_is_replayed(kind: str, tmp_path: Path) -> None:
-    """Streams, weights and scores under the names of the reference; the loss of labels, which are shifted its way."""
+    """Hidden states, weights, logits under their names in the reference; the loss of labels, which are shifted its way."""
     model = stored(made(kind), tmp_path)
     model.set_attn_implementation("eager")
     labels = ids(2, WRITTEN, VOCABULARY, seed=1)

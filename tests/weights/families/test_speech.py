@@ -18,7 +18,7 @@ from heed import weights
 from heed.core.contract import Given, Where
 from heed.core.errors import WeightsError
 from heed.models import AudioEncoder, Seq2seq
-from heed.weights.replays.shapes.shared import greedy
+from heed.weights.replays.greedy import greedy
 from tests.weights.live import close, ids, returns, saved
 
 EXACT = 1e-10  # float64 throughout
@@ -72,8 +72,8 @@ def whisper_agrees(model: Any, folder: Path) -> None:
 
     tokens = target[:, :1]
     for _ in range(5):
-        scores = model(input_features=features, decoder_input_ids=tokens).logits[:, -1]
-        tokens = torch.cat((tokens, scores.argmax(-1, keepdim=True)), 1)
+        logits = model(input_features=features, decoder_input_ids=tokens).logits[:, -1]
+        tokens = torch.cat((tokens, logits.argmax(-1, keepdim=True)), 1)
     written, _ = greedy(ours, target[:, :1], Where.run(2, 1), 5, Given(encoder_output=memory))
     assert torch.equal(written, tokens[:, 1:])
 
@@ -93,7 +93,7 @@ def test_whisper_without_prefix(tmp_path: Path) -> None:
     features, target = sound(1, 5, 18), ids(1, 4, 37)
     wanted = model(input_features=features, decoder_input_ids=target).last_hidden_state
     memory = opened.model.encode(features.mT, Where.run(1, 18))
-    close(opened.model.decoder.apart(target, Where.run(1, 4).give(encoder_output=memory))[0], wanted, EXACT)
+    close(opened.model.decoder.hidden_states(target, Where.run(1, 4).give(encoder_output=memory))[0], wanted, EXACT)
     again = returns(opened, tmp_path / "ours", model)
     assert torch.equal(again(input_features=features, decoder_input_ids=target).last_hidden_state, wanted)
 

@@ -182,7 +182,7 @@ def captions(rows: int, length: int, end: int, vocabulary: int) -> Tensor:
 
 @torch.no_grad()
 def clip_agrees(model: Any, folder: Path, inputs: dict[str, Tensor]) -> None:
-    """Both towers, under the names of the recorded run."""
+    """Both encoders, under the names of the recorded run."""
     model = saved(model, folder)
     given = model(**inputs, return_loss=True)
     wanted = {
@@ -347,8 +347,8 @@ def test_clip_configs_of_old(tmp_path: Path) -> None:
     old = {"text_config": None, "vision_config": {**VIT, "image_size": 99}}
     model = weights.load(changed(tmp_path, text_config_dict=text, vision_config_dict=VIT, **old)).model
     assert isinstance(model, ClipModel)
-    scores = model.match(pixels(2, 3, 8, 8), torch.tensor([[3, 19, 4], [5, 6, 19]]), Where.run(2, 3))
-    assert scores.shape == (2, 2)
+    logits = model.match(pixels(2, 3, 8, 8), torch.tensor([[3, 19, 4], [5, 6, 19]]), Where.run(2, 3))
+    assert logits.shape == (2, 2)
 
 
 REFUSED = {
@@ -382,7 +382,7 @@ def test_refused(tmp_path: Path, kind: str, changes: Drawn, fields: Drawn, messa
 def test_clip_as_a_classifier_is_refused(tmp_path: Path) -> None:
     config = transformers.CLIPConfig(text_config=BODY, vision_config=VIT)
     saved(transformers.CLIPForImageClassification(config), tmp_path)
-    with pytest.raises(WeightsError, match="heed reads CLIP as two towers"):
+    with pytest.raises(WeightsError, match="heed reads CLIP as two encoders"):
         weights.load(tmp_path)
 
 

@@ -28,7 +28,7 @@ from heed import weights
 from heed.core.contract import Where
 from heed.core.errors import WeightsError
 from heed.mixers import TwoStream
-from heed.models import XLNet, XLNetReader
+from heed.models import XLNet, XLNetEncoder
 from heed.parts.masks import Causal, Mask, Whole, Window
 from heed.pipelines import GenerationConfig
 from tests.pipelines.test_checkpoint import WORDS, worded
@@ -152,7 +152,7 @@ def test_a_reader_looks_both_ways_and_answers(name: str, tmp_path: Path) -> None
     model = model_of(HEADS[name], tmp_path / "theirs", num_labels=2)
     opened = weights.load(tmp_path / "theirs")
     ours, tokens, kinds = opened.model, ids(ROWS, TOKENS, 31), torch.tensor([[0, 0, 0, 1, 1, 1, 2]] * ROWS)
-    assert isinstance(ours, XLNetReader)
+    assert isinstance(ours, XLNetEncoder)
     shown = torch.ones_like(tokens)
     shown[1, :3] = 0
     given = {"input_ids": tokens, "attention_mask": shown, "token_type_ids": kinds}
@@ -188,7 +188,7 @@ def test_in_use(tmp_path: Path) -> None:
     folder = tmp_path / "words"
     model_of(XLNetLMHeadModel, folder, vocab_size=len(WORDS))
     worded(folder)
-    assert heed.load(folder).generate("the cat", GenerationConfig(limit=3)) != ""
+    assert heed.load(folder).generate("the cat", GenerationConfig(max_new_tokens=3)) != ""
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -310,7 +310,7 @@ def test_who_sees_whom_by_the_config(tmp_path: Path) -> None:
     for number, (kind, settings, mask) in enumerate(cases):
         model_of(kind, tmp_path / str(number), **settings)
         model = weights.load(tmp_path / str(number)).model
-        assert isinstance(model, XLNet | XLNetReader)
+        assert isinstance(model, XLNet | XLNetEncoder)
         mixers = [block.mixer for block in model.stack.layers]
         assert [mixer.mask for mixer in mixers if isinstance(mixer, TwoStream)] == [mask] * 2
 

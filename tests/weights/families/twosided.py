@@ -20,8 +20,8 @@ from heed.core.contract import Given, Where
 from heed.core.state import Seen
 from heed.models import Seq2seq
 from heed.weights import Opened
+from heed.weights.replays.greedy import greedy
 from heed.weights.replays.inputs import Padded
-from heed.weights.replays.shapes.shared import greedy
 from tests.weights.live import close, ids, saved
 
 EXACT, SINGLE = 1e-10, 1e-6
@@ -123,15 +123,15 @@ def padded(rows: int, length: int, side: str) -> Tensor:
     return mask
 
 
-def in_pieces(model: Seq2seq, target: Tensor, memory: Seen) -> Tensor:
+def in_pieces(model: Seq2seq, target: Tensor, encoder_output: Seen) -> Tensor:
     """The split law on a loaded model: the source is projected once, the target comes in calls."""
-    scores, begin = list[Tensor](), 0
-    state: Any = model.start(2, Given(encoder_output=memory))
+    logits, begin = list[Tensor](), 0
+    state: Any = model.start(2, Given(encoder_output=encoder_output))
     for end in (1, 4, WRITTEN):
         y, state = model(target[:, begin:end], Where.run(2, end - begin, start=begin), state)
-        scores.append(y)
+        logits.append(y)
         begin = end
-    return torch.cat(scores, 1)
+    return torch.cat(logits, 1)
 
 
 @torch.no_grad()
@@ -144,24 +144,24 @@ def agrees(model: Any, folder: Path, within: float) -> Seq2seq:
     everything, mask = Where.run(2, WRITTEN), torch.ones_like(source)
 
     wanted = model(input_ids=source, decoder_input_ids=target).logits
-    memory = ours.encode(source, Where.run(2, READ))
-    close(ours(target, everything.give(encoder_output=memory))[0], wanted, within)
-    close(in_pieces(ours, target, memory), wanted, within)
+    encoder_output = ours.encode(source, Where.run(2, READ))
+    close(ours(target, everything.give(encoder_output=encoder_output))[0], wanted, within)
+    close(in_pieces(ours, target, encoder_output), wanted, within)
 
     for side in ("right", "left"):
         mask = padded(2, READ, side)
         shown = Padded.of(mask.bool())
-        memory = ours.encode(shown.aligned(source), shown.where)
-        scores = model(input_ids=source, attention_mask=mask, decoder_input_ids=target).logits
-        close(ours(target, everything.give(encoder_output=memory))[0], scores, within)
-        close(in_pieces(ours, target, memory), scores, within)
+        encoder_output = ours.encode(shown.aligned(source), shown.where)
+        logits = model(input_ids=source, attention_mask=mask, decoder_input_ids=target).logits
+        close(ours(target, everything.give(encoder_output=encoder_output))[0], logits, within)
+        close(in_pieces(ours, target, encoder_output), logits, within)
 
     asked = {"max_new_tokens": STEPS, "do_sample": False, "decoder_start_token_id": START}
     asked["use_cache"] = False  # its cache has as many layers as the encoder, even for a deeper decoder
     theirs = model.generate(input_ids=source, attention_mask=mask, **asked)
     begun = torch.full((2, 1), START)
-    written, scores = greedy(ours, begun, Where.run(2, 1), STEPS, Given(encoder_output=memory))
-    sure = scores.sort(-1).values.diff(dim=-1)[..., -1].amin() > 10 * within * scores.abs().max()
+    written, logits = greedy(ours, begun, Where.run(2, 1), STEPS, Given(encoder_output=encoder_output))
+    sure = logits.sort(-1).values.diff(dim=-1)[..., -1].amin() > 10 * within * logits.abs().max()
     assert not sure or torch.equal(torch.cat((begun, written), 1), theirs), (written, theirs)
 
     again = returned(opened, folder / "ours", model)

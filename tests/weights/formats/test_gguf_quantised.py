@@ -19,7 +19,7 @@ from heed.parts.layers.linear import LinearLike
 from heed.parts.layers.quantised import GroupedLinear
 from heed.runs.convert import convert as convert_file
 from heed.weights import open_
-from heed.weights.edits.quantised import is_rounded
+from heed.weights.edits.quantised import is_quantised
 from heed.weights.formats import gguf as ours
 from heed.weights.formats import gguf_quantised as ggufkept
 from tests.weights.formats.ggufs import write
@@ -79,7 +79,7 @@ def test_what_is_kept_is_what_the_file_says(tmp_path: Path, name: str, monkeypat
 
     monkeypatch.setattr(ours, "_floats", made_float)
     kept = ggufkept.read(path).model
-    found = {place: module for place, module in kept.named_modules() if is_rounded(module)}
+    found = {place: module for place, module in kept.named_modules() if is_quantised(module)}
     for place, module in found.items():
         assert torch.equal(numbers(module), exact.get_parameter(f"{place}.weight")), place
     for place, weight in kept.named_parameters():

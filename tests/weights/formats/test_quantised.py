@@ -1,4 +1,4 @@
-"""Few bits: tables that share codes with their heads, and checkpoints that are stored so and loaded so."""
+"""Quantization: tables that share codes with their heads, and checkpoints that are stored so and loaded so."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from heed import engine
 from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError, WeightsError
 from heed.kernels import library
@@ -23,7 +24,7 @@ from heed.parts.outputs.heads import LMHead
 from heed.runs.convert import convert
 from heed.weights import load, write
 from heed.weights.edits import LoRA, Quantised, edit
-from heed.weights.edits.quantised import BITS, Bits, bits_of, is_rounded
+from heed.weights.edits.quantised import BITS, Bits, bits_of, is_quantised
 from tests.weights.support import GOLDEN
 
 SHARD = 1 << 30
@@ -41,7 +42,7 @@ def decoder(**options: Any) -> Decoder:
 
 
 def numbers(module: nn.Module) -> Tensor:
-    """What a layer or a table of few bits stands for."""
+    """What a quantised layer or table stands for."""
     if isinstance(module, QuantisedEmbedding):
         return module(torch.arange(module.num_embeddings))
     assert isinstance(module, LinearLike)
@@ -53,8 +54,8 @@ def numbers(module: nn.Module) -> Tensor:
 
 @pytest.mark.parametrize("bits", BITS)
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_table_is_rounded_with_its_head(bits: Bits, tied: bool) -> None:
-    """Every number is at most half a step from what it was; codes are there once for all that were tied."""
+def test_a_table_is_quantised_with_its_head(bits: Bits, tied: bool) -> None:
+    """Every number is at most half a scale from what it was; codes are there once for all that were tied."""
     before = decoder(tied=tied)
     exact = {name: weight.detach().clone() for name, weight in before.named_parameters(remove_duplicate=False)}
     model = edit(before, Quantised(bits=bits))
@@ -64,10 +65,10 @@ def test_a_table_is_rounded_with_its_head(bits: Bits, tied: bool) -> None:
     assert (table.codes is head.codes, table.scale is head.scale) == (tied, tied)
     for name in ("embeddings.table", "head", "stack.blocks.0.mixer.query"):
         module, old = model.get_submodule(name), exact[f"{name}.weight"]
-        assert is_rounded(module)
+        assert is_quantised(module)
         step = module.get_buffer("scale").float().abs()
         wide = step.repeat_interleave(32, 1) if step.dim() == 2 else step[:, None]
-        share = 1.01 if bits == "int4" else 0.51  # of four bits, 8 is cut to 7; and steps are rounded themselves
+        share = 1.01 if bits == "int4" else 0.51  # of four bits, 8 is cut to 7; and scales are rounded themselves
         assert ((numbers(module) - old).abs() <= share * wide + 1e-3 * old.abs()).all(), name
     size = sum({id(t): t.nbytes for t in model.state_dict(keep_vars=True).values()}.values())
     float32 = sum({id(weight): weight.nbytes for weight in decoder(tied=tied).parameters()}.values())
@@ -97,7 +98,7 @@ def test_tokens_that_are_unknown_are_told() -> None:
         model(torch.tensor([[40]]), Where.run(1, 1))
 
 
-def test_numbers_that_somebody_needs_stay() -> None:
+def test_numbers_that_another_module_needs_stay() -> None:
     """A head that is more than a matrix, or is left out, keeps the table that it is tied to."""
     capped = edit(decoder(cap=5.0), Quantised())
     assert isinstance(capped.head, LMHead)
@@ -124,13 +125,13 @@ def test_an_encoder_decoder_has_one_set_of_codes() -> None:
     assert len({id(module.codes) for module in held}) == 1
 
 
-def test_widths_that_do_not_divide_by_32_have_a_step_for_every_row() -> None:
+def test_widths_that_do_not_divide_by_32_have_a_scale_for_every_row() -> None:
     model = edit(decoder(width=48), Quantised(bits="int4"))
     assert isinstance(model.get_submodule("stack.blocks.0.mixer.query"), Int8Linear)
     assert isinstance(model.get_submodule("stack.blocks.0.feedforward.down"), GroupedLinear)
 
 
-def test_steps_of_groups_stay_half_precision() -> None:
+def test_scales_of_groups_stay_half_precision() -> None:
     """Kernels read them so; what became float32 was exact and comes back."""
     model = edit(decoder(), Quantised(bits="int4")).to(torch.float32)
     assert model.head.scale.dtype == torch.float16
@@ -141,19 +142,19 @@ def test_steps_of_groups_stay_half_precision() -> None:
 
 @pytest.mark.parametrize("bits", BITS)
 def test_a_step_reads_the_table_as_a_call_does(bits: Bits) -> None:
-    """Whole numbers times the same steps: no other float32 sums than before a table was rounded."""
+    """Codes times the same scales: no other float32 sums than before a table was quantised."""
     model = edit(decoder(scaled=True), Quantised(bits=bits))
     tokens = torch.tensor([[1, 36], [0, 17]])
     with torch.no_grad():
         whole, _ = model(torch.cat((tokens, tokens), 1), Where.run(2, 4))
         _, state = model(tokens, Where.run(2, 2), model.start(2))
-        walk = None if state is None else model.stepper(state)
         if library() is None:
             pytest.skip("this machine has no C++ compiler; that heed does without is shown by all other tests")
-        assert walk is not None
+        assert state is not None
+        runner = engine.runner(model, state)
         for place in (2, 3):
-            scores = walk.step(tokens[:, place - 2], Where.run(2, 1, start=place))
-            assert (scores - whole[:, place]).abs().max().item() < 1e-4 * whole.abs().max().item()
+            logits = runner.step(tokens[:, place - 2], Where.run(2, 1, start=place))
+            assert (logits - whole[:, place]).abs().max().item() < 1e-4 * whole.abs().max().item()
 
 
 # --- checkpoints ---

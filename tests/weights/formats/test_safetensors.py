@@ -50,7 +50,7 @@ def shards(folder: Path, *names: str) -> dict[str, str]:
     return index
 
 
-def scores(folder: Path) -> torch.Tensor:
+def logits(folder: Path) -> torch.Tensor:
     model = weights.load(folder).model
     assert isinstance(model, Decoder)
     with torch.no_grad():
@@ -71,15 +71,15 @@ def answers(folder: Path) -> None:
 
 
 def test_one_file_or_many_is_the_same(folder: Path) -> None:
-    whole = scores(folder)
+    whole = logits(folder)
     shards(folder, "model-00001-of-00003.safetensors", "b.safetensors", "c.safetensors")
-    assert torch.equal(scores(folder), whole)
+    assert torch.equal(logits(folder), whole)
 
 
 @pytest.mark.parametrize("size", [1, 5000, 10**9])
 def test_export_in_files_of_any_size(folder: Path, tmp_path: Path, size: int) -> None:
     weights.write(weights.load(folder), tmp_path / "out", size)
-    assert torch.equal(scores(tmp_path / "out"), scores(folder))
+    assert torch.equal(logits(tmp_path / "out"), logits(folder))
     files = sorted(path.name for path in (tmp_path / "out").glob("*.safetensors"))
     if size == 10**9:
         assert files == [WEIGHTS]

@@ -56,6 +56,6 @@ def test_golden(case: str) -> None:
 
 
 def test_no_golden_folder_is_left_out() -> None:
-    """Whoever adds a folder adds its tolerance, and whoever adds a family its folders."""
+    """A new folder comes with its tolerance, a new family with its folders."""
     folders = {path.parent.relative_to(GOLDEN).as_posix() for path in Path(GOLDEN).rglob("config.json")}
     assert folders == set(TOLERANCES)

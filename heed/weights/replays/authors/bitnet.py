@@ -1,4 +1,4 @@
-"""One linear layer of BitNet b1.58, recorded alone: rounded in every call, from two bits, and from ternary weights."""
+"""One linear layer of BitNet b1.58, recorded alone: quantised per call, from two bits, and from ternary weights."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from . import recurrent
 
 HIDDEN = -1e6  # the d2l book's score of a hidden key
 
-# In the d2l book "epanechikov" (its spelling) is max(0, 1 - |u|), which everybody else calls triangular.
+# In the d2l book "epanechikov" (its spelling) is max(0, 1 - |u|), which others call triangular.
 KERNELS: dict[str, Callable[[float], Kernel]] = {
     "gaussian": lambda width: Gaussian(1, 1, width),
     "boxcar": lambda width: Boxcar(1, 1, width),

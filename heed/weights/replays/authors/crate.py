@@ -83,17 +83,17 @@ class Crate(Theirs):
     def names(self) -> Table:
         """Their tensors, and ours."""
         theirs, ours = "transformer.layers.{i}", "stack.blocks.{i}"
-        front, (height, width) = "to_patch_embedding", self.patch_size
+        patches, (height, width) = "to_patch_embedding", self.patch_size
         return (
             Framed("cls_token", "embeddings.marks.0", axes=2),
             Framed("pos_embedding", "embeddings.position.table"),
             *(
-                Pixels(f"{front}.1.{kind}", f"embeddings.pixel_norm.{kind}", height, width)
+                Pixels(f"{patches}.1.{kind}", f"embeddings.pixel_norm.{kind}", height, width)
                 for kind in ("weight", "bias")
             ),
-            Pixels(f"{front}.2.weight", "embeddings.cut.weight", height, width, plane=True),
-            Same(f"{front}.2.bias", "embeddings.cut.bias"),
-            *both(f"{front}.3", "embeddings.patch_norm"),
+            Pixels(f"{patches}.2.weight", "embeddings.cut.weight", height, width, plane=True),
+            Same(f"{patches}.2.bias", "embeddings.cut.bias"),
+            *both(f"{patches}.3", "embeddings.patch_norm"),
             *both(f"{theirs}.0.norm", f"{ours}.wiring.norms.0"),
             Same(f"{theirs}.0.fn.qkv.weight", f"{ours}.mixer.subspaces.weight"),
             *both(f"{theirs}.0.fn.to_out.0", f"{ours}.mixer.out"),
@@ -137,20 +137,20 @@ def model(folder: Folder) -> VisionEncoder:
 
 
 def outputs(folder: Folder) -> Outputs:
-    """Family `crate`: the stream before the first layer and after each of its two steps, and scores of labels."""
-    theirs, viewer, images = understood(folder, Crate), model(folder), folder.input("img")
+    """Family `crate`: hidden states before the first layer and after each of its two steps, and logits."""
+    theirs, vision, images = understood(folder, Crate), model(folder), folder.input("img")
     needed = (theirs.channels, *theirs.image_size)
     if images.dim() != 4 or images.shape[1:] != needed:
         raise WeightsError(
             f"{folder.path / INPUTS}: img has the shape {list(images.shape)}; needed is [rows, "
             f"{', '.join(map(str, needed))}]: their positions fit images of one size"
         )
-    x, where = viewer.embeddings(images)
+    x, where = vision.embeddings(images)
     made = {"embedded": x}
-    for layer, block in enumerate(viewer.stack.layers):
+    for layer, block in enumerate(vision.stack.layers):
         first, second = block.wiring.norms
         x = x + block.mixer(first(x), where)[0]
         made[f"after_mssa.{layer}"] = x
         x, _ = block.feedforward(second(x), where)
         made[f"after_ista.{layer}"] = x
-    return made | {"logits": viewer.heads["pooled"](viewer.stack.ends.leave(x), where)}
+    return made | {"logits": vision.heads["pooled"](vision.stack.ends.leave(x), where)}

@@ -21,10 +21,11 @@ from ....parts.feedforward import Gated
 from ....parts.layers.norms import RMSNorm
 from ....parts.positions import Rope, frequencies
 from ....parts.residual.wiring import PreNorm
-from ...formats.folder import INPUTS, OUTPUTS, Folder
+from ...formats.folder import Folder
 from ...rename import Computed, Fused, Same, Table, both, restore
-from ..inputs import Outputs, must_hold, sequence, understood
-from ..shapes.shared import generated, greedy, mean_loss, must_read
+from ..greedy import continued, ids
+from ..inputs import Outputs, must_hold, understood
+from ..shapes.shared import mean_loss, must_read
 
 BASE = 10000.0  # of the rotation
 SMALLEST = 1e-12  # a stream is divided at least by this length
@@ -106,46 +107,27 @@ def model(folder: Folder) -> Decoder:
 
 
 def outputs(folder: Folder) -> Outputs:
-    """Scores at every token; what each layer remembers after every segment, a short last one counted in, as `kv_mem`
+    """Logits at every token; what each layer remembers after every segment, a short last one counted in, as `kv_mem`
     and `k_norm` by segment and layer; a greedy continuation, which may begin before the last token; and a mean loss.
     """
     must_read(folder, "attention_mask", "position_ids", "labels")
-    decoder, tokens = model(folder), sequence(folder, "input_ids")
-    if not tokens.numel() or tokens.is_floating_point():
-        raise WeightsError(f"{folder.path / INPUTS}: input_ids must be ids of at least one token, in at least one row")
+    decoder, tokens = model(folder), ids(folder, "input_ids")
     made = _by_segments(decoder, tokens, understood(folder, InfiniTransformer).segment_length)
     if tokens.shape[1] > 1:
         made["loss_mean_ce"] = mean_loss(made["logits"][:, :-1], tokens[:, 1:])
-    stem, steps = generated(folder, tokens.shape[1])
-    if steps and folder.wanted is not None:
-        prompt = _prompt(folder, tokens, stem, steps)
-        written, made[f"{stem}step_logits"] = greedy(decoder, prompt, Where.run(*prompt.shape), steps)
-        made[f"{stem}sequences"] = torch.cat((prompt, written), 1)
-    return made
+    return made | continued(folder, decoder, tokens)
 
 
 def _by_segments(decoder: Decoder, tokens: Tensor, length: int) -> Outputs:
     """One call per segment, and a look at what is remembered after each."""
-    rows, made, scores = tokens.shape[0], dict[str, Tensor](), list[Tensor]()
+    rows, made, logits = tokens.shape[0], dict[str, Tensor](), list[Tensor]()
     state: States = decoder.start(rows)
     for number, piece in enumerate(torch.split(tokens, length, 1)):
-        score, after = decoder(piece, Where.run(rows, piece.shape[1], start=number * length), state)
+        step_logits, after = decoder(piece, Where.run(rows, piece.shape[1], start=number * length), state)
         assert after is not None  # a state came in, so one comes out
         state = after
-        scores.append(score)
+        logits.append(step_logits)
         for layer, (block, held) in enumerate(zip(decoder.stack.layers, state, strict=True)):
             mixer, remembered = cast(Infini, block.mixer), cast(Remembered, cast(States, held)[0])
             made[f"kv_mem.{number}.{layer}"], made[f"k_norm.{number}.{layer}"] = mixer.closed(remembered)
-    return made | {"logits": torch.cat(scores, 1)}
-
-
-def _prompt(folder: Folder, tokens: Tensor, stem: str, steps: int) -> Tensor:
-    """The first tokens: as many as the recorded sequence has before what was generated."""
-    name = f"{stem}sequences"
-    length = folder.extra(name).shape[1] - steps if folder.wants(name) else tokens.shape[1]
-    if 0 < length <= tokens.shape[1]:
-        return tokens[:, :length]
-    raise WeightsError(
-        f"{folder.path / OUTPUTS}: {name} with {steps} generated tokens has a prompt of {length}; "
-        f"needed is one of 1 to {tokens.shape[1]} tokens, the first of input_ids"
-    )
+    return made | {"logits": torch.cat(logits, 1)}

@@ -1,7 +1,7 @@
 """lucidrains' LinformerLM: pre-norm, learned positions, a head over tokens that looks both ways.
 
-A heed `Decoder` is a trunk with a head; who sees whom is the mixer's affair. So this is a `Decoder` whose mixers are
-Linformers. It knows no mask: every token counts.
+A heed `Decoder` is a backbone with a head; which token sees which is the mixer's affair. So this is a `Decoder` whose
+mixers are Linformers. It knows no mask: every token counts.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def model(folder: Folder) -> Decoder:
 
 
 def outputs(folder: Folder) -> Outputs:
-    """The scores of every token."""
+    """The logits of every token."""
     loaded, longest = model(folder), understood(folder, LinformerLM).seq_len
     tokens = sequence(folder, "input_ids")
     _must_show(folder)

@@ -32,8 +32,8 @@ from ....parts.positions import AddedConfig, Learned, Sinusoid
 from ....parts.residual.wiring import PostNorm, PreNorm
 from ...formats.folder import INPUTS, Folder
 from ...rename import Computed, Ignored, Rule, Same, Table, both, restore
+from ..greedy import generated, greedy
 from ..inputs import Outputs, Padded, must_hold, sequence, streams, understood
-from ..shapes.shared import generated, greedy
 
 Side: TypeAlias = Literal["encoder", "decoder"]
 SIDES: tuple[Side, Side] = ("encoder", "decoder")
@@ -303,26 +303,28 @@ def _vocabulary(folder: Folder, side: Side) -> int:
 
 def outputs(folder: Folder) -> Outputs:
     """Family `lite_transformer`: what the encoder gives, time first; the stream of the decoder at every depth, its
-    scores over a whole target and token by token, whom its last layer looks at, a greedy translation; and the first
-    pair of branches of the encoder alone.
+    logits over a whole target and token by token, attention weights of its last layer, a greedy translation; and the
+    first pair of branches of the encoder alone.
     """
     translator, padding = model(folder), understood(folder, Lite).padding_idx
     tokens = sequence(folder, "src_tokens")
     source = Padded.of(tokens != padding, "ranks")
     with _filled(translator.encoder, tokens.shape[1]):
-        memory = translator.encode(source.aligned(tokens), source.where)
-        made = {"encoder_out": _time_first(source.back(memory.parts[0]))}
+        encoder_output = translator.encode(source.aligned(tokens), source.where)
+        made = {"encoder_out": _time_first(source.back(encoder_output.parts[0]))}
         if "lsra0_input_TBC" in (folder.wanted or ()):
             made |= _alone(folder, translator, source)
     if "prev_output_tokens" in folder.inputs:
-        made |= _decoded(folder, translator, source, memory, padding)
+        made |= _decoded(folder, translator, source, encoder_output, padding)
     stem, steps = generated(folder, 1)
     if steps:
         sequences = f"{stem or 'generate.'}sequences"
         asked = folder.extra(sequences)[:, :1] if sequences in (folder.wanted or ()) else None
         prompt = torch.full((len(tokens), 1), START) if asked is None else asked
-        written, scores = greedy(translator, prompt, Where.run(*prompt.shape), steps, Given(encoder_output=memory))
-        made |= {sequences: torch.cat((prompt, written), 1), sequences.replace("sequences", "step_logits"): scores}
+        written, logits = greedy(
+            translator, prompt, Where.run(*prompt.shape), steps, Given(encoder_output=encoder_output)
+        )
+        made |= {sequences: torch.cat((prompt, written), 1), sequences.replace("sequences", "step_logits"): logits}
     return made
 
 
@@ -339,7 +341,7 @@ def _alone(folder: Folder, translator: Seq2seq, source: Padded) -> Outputs:
     return {"lsra0_input_TBC": given, "lsra0_output_TBC": _time_first(source.back(y))}
 
 
-def _decoded(folder: Folder, translator: Seq2seq, source: Padded, memory: Seen, padding: int) -> Outputs:
+def _decoded(folder: Folder, translator: Seq2seq, source: Padded, encoder_output: Seen, padding: int) -> Outputs:
     """The decoder over a whole target. Theirs does not hide padding, so that it may stand only at a row's end."""
     target, decoder = sequence(folder, "prev_output_tokens"), translator.decoder
     real = target != padding
@@ -349,7 +351,7 @@ def _decoded(folder: Folder, translator: Seq2seq, source: Padded, memory: Seen, 
             "for tokens; heed replays targets whose padding comes last"
         )
     shown = Padded.of(real, "ranks")
-    where = shown.where.give(encoder_output=memory)
+    where = shown.where.give(encoder_output=encoder_output)
     with look(decoder.stack, f"blocks.{len(decoder.stack.order) - 1}.cross.weights") as seen:
         inner = streams(decoder.stack, decoder.embeddings(target, where), where)
     ((weights,),) = seen.values()
@@ -357,13 +359,13 @@ def _decoded(folder: Folder, translator: Seq2seq, source: Padded, memory: Seen, 
     made["avg_cross_attn"] = shown.pairs_back(weights, source).mean(1)
     made["logits"] = decoder.head(decoder.stack.ends.leave(inner[-1]))
     if folder.wants("logits_incremental"):
-        state, scores = translator.start(len(target), Given(encoder_output=memory)), []
+        state, logits = translator.start(len(target), Given(encoder_output=encoder_output)), []
         for column in range(target.shape[1]):
-            score, after = translator(target[:, column : column + 1], where.cut(column, column + 1), state)
+            step_logits, after = translator(target[:, column : column + 1], where.cut(column, column + 1), state)
             assert after is not None  # a state came in, so one comes out
             state = after
-            scores.append(score)
-        made["logits_incremental"] = torch.cat(scores, 1)
+            logits.append(step_logits)
+        made["logits_incremental"] = torch.cat(logits, 1)
     return made
 
 

@@ -22,7 +22,7 @@ from ....parts.masks import Causal, Whole
 from ...formats.folder import CONFIG, Folder
 from ..inputs import Outputs, Padded, sequence
 from . import torchscale
-from .torchscale import Side, Skeleton, corrected, depths, one_by_one, side_of
+from .torchscale import Side, TorchscaleConfig, corrected, depths, one_by_one, side_of
 
 
 def _listed(value: object) -> object:
@@ -39,7 +39,7 @@ def _listed(value: object) -> object:
 Sizes: TypeAlias = Annotated[tuple[Size, ...], MinLen(1), BeforeValidator(_listed)]
 
 
-class LongNet(Skeleton):
+class LongNet(TorchscaleConfig):
     """LongNetDecoder or LongNetEncoder."""
 
     segment_length: Sizes
@@ -70,23 +70,23 @@ def outputs(folder: Folder) -> Outputs:
     side = side_of(folder)
     tokens = sequence(folder, "prev_output_tokens" if side == "decoder" else "src_tokens")
     _must_align(folder, tokens.shape[1])
-    trunk = model(folder)
+    backbone = model(folder)
     where = Where.run(*tokens.shape)
-    x = trunk.embeddings(tokens, where)
+    x = backbone.embeddings(tokens, where)
     if side == "encoder":
         x = x * Padded.hiding(folder, "encoder_padding_mask", tokens).real[..., None]
-    inner, last = depths(trunk, x, where)
+    inner, last = depths(backbone, x, where)
     stem = "inner_states" if side == "decoder" else "encoder_states"
     made = {f"{stem}.{depth}": x for depth, x in enumerate(inner)}
     if "attn0_input" in (folder.wanted or ()):
         alone = folder.extra("attn0_input")
         made["attn0_input"] = alone
-        made["attn0_output"] = trunk.stack.layers[0].mixer(alone, Where.run(*alone.shape[:2]))[0]
+        made["attn0_output"] = backbone.stack.layers[0].mixer(alone, Where.run(*alone.shape[:2]))[0]
     if side == "encoder":
         return made | {"encoder_out": last}
-    made["logits" if isinstance(trunk, Decoder) else "features"] = last
-    if isinstance(trunk, Decoder) and folder.wants("logits_incremental"):
-        made["logits_incremental"] = one_by_one(trunk, tokens, where)
+    made["logits" if isinstance(backbone, Decoder) else "features"] = last
+    if isinstance(backbone, Decoder) and folder.wants("logits_incremental"):
+        made["logits_incremental"] = one_by_one(backbone, tokens, where)
     return made
 
 

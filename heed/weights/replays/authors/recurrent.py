@@ -46,15 +46,15 @@ class Recurrent(nn.Module):
         return states, last
 
     def write(self, target: Tensor, states: Tensor, last: Tensor, visible: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores after each token, the last states, and who was looked at; token by token, as each needs the last."""
-        memory, scores, weights = states.transpose(0, 1), list[Tensor](), list[Tensor]()
+        """Logits after each token, the last states, and attention weights; token by token, as each needs the last."""
+        encoder_output, logits, weights = states.transpose(0, 1), list[Tensor](), list[Tensor]()
         for token in self.target(target).unbind(1):
-            found = self.attention(last[-1].unsqueeze(1), memory).masked_fill(~visible, HIDDEN).softmax(-1)
-            x = torch.cat((found @ memory, token.unsqueeze(1)), -1)
+            found = self.attention(last[-1].unsqueeze(1), encoder_output).masked_fill(~visible, HIDDEN).softmax(-1)
+            x = torch.cat((found @ encoder_output, token.unsqueeze(1)), -1)
             out, last = self.decoder(x.transpose(0, 1), last)
-            scores.append(self.head(out[0]))
+            logits.append(self.head(out[0]))
             weights.append(found[:, 0])
-        return torch.stack(scores, 1), last, torch.stack(weights, 1)
+        return torch.stack(logits, 1), last, torch.stack(weights, 1)
 
 
 def _names(depth: int) -> Table:
@@ -84,5 +84,5 @@ def outputs(folder: Folder) -> Outputs:
             raise WeightsError(f"{folder.path / INPUTS}: src_valid_len has the shape {list(length.shape)}")
         visible = torch.arange(source.shape[1]) < length[:, None, None]
     states, last = model.read(source)
-    scores, final, weights = model.write(target, states, last, visible)
-    return {"encoder_outputs": states, "logits": scores, "final_state": final, "attention_weights": weights}
+    logits, final, weights = model.write(target, states, last, visible)
+    return {"encoder_outputs": states, "logits": logits, "final_state": final, "attention_weights": weights}

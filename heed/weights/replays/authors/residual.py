@@ -98,9 +98,9 @@ def outputs(folder: Folder) -> Outputs:
     last = pair.encoder.ends.leave(inner[-1])
     made = {"encoder_out": hidden.back(last)} | _both("enc", [hidden.back(x) for x in inner[1:]])
 
-    memory = Seen.of(hidden.where, last)
+    encoder_output = Seen.of(hidden.where, last)
     shown = Padded.of(torch.ones(target.shape[:2], dtype=torch.bool))
-    inner = streams(pair.decoder, target, shown.where.give(encoder_output=memory))
+    inner = streams(pair.decoder, target, shown.where.give(encoder_output=encoder_output))
     made |= {"decoder_out": pair.decoder.ends.leave(inner[-1])} | _both("dec", inner[1:])
     return {name: tensor.transpose(0, 1).contiguous() for name, tensor in made.items()}
 

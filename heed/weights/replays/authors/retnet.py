@@ -165,15 +165,15 @@ def outputs(folder: Folder) -> Outputs:
 def _recurrent(decoder: Decoder, tokens: Tensor, middle: int) -> Outputs:
     """Token by token, with a look at what is remembered after `middle` of them, and after all."""
     where, length = Where.run(*tokens.shape), tokens.shape[1]
-    state, scores, made = decoder.start(len(tokens)), list[Tensor](), dict[str, Tensor]()
+    state, logits, made = decoder.start(len(tokens)), list[Tensor](), dict[str, Tensor]()
     for column in range(length):
-        score, after = decoder(tokens[:, column : column + 1], where.cut(column, column + 1), state)
+        step_logits, after = decoder(tokens[:, column : column + 1], where.cut(column, column + 1), state)
         assert after is not None  # a state came in, so one comes out
         state = after
-        scores.append(score)
+        logits.append(step_logits)
         for stem in [stem for stem, count in (("state_mid", middle), ("state_end", length)) if count == column + 1]:
             made |= _held(state, stem)
-    return made | {"logits_recurrent": torch.cat(scores, 1)}
+    return made | {"logits_recurrent": torch.cat(logits, 1)}
 
 
 def _middle(folder: Folder, decay: Tensor, length: int) -> int:

@@ -14,8 +14,7 @@ from ....core.contract import Where
 from ....core.errors import WeightsError
 from ....core.state import Seen
 from ....mixers import Attention, ChunkedCross, Cross
-from ....models.variants.neighbours import NeighbourEncoder
-from ....models.variants.retro import Retro, neighbours
+from ....models.variants.retro import NeighbourEncoder, Retro, neighbours
 from ....parts.feedforward import FeedForward
 from ....parts.inputs.tokens import Narrow
 from ....parts.layers.norms import GatedNorm, LayerNorm, NormConfig, RMSNorm
@@ -217,7 +216,7 @@ def model(folder: Folder, found: int, length: int) -> Retro:
 
 
 def outputs(folder: Folder) -> Outputs:
-    """Family `retro`: scores with and without neighbours, and the first chunked cross-attention alone."""
+    """Family `retro`: logits with and without neighbours, and the first chunked cross-attention alone."""
     theirs, tokens = understood(folder, RetroPytorch), sequence(folder, "seq")
     where = Where.run(*tokens.shape)
     if "retrieved" not in folder.inputs:

@@ -1,7 +1,7 @@
 """torchscale's Decoder and Encoder: xPos, SubLN (Magneto) and DeepNorm are options of the same two classes.
 
-A heed `Decoder` is a trunk with a head, an `Encoder` one without; who sees whom is the mask's affair. So a torchscale
-encoder with an output projection becomes a `Decoder` that looks both ways.
+A heed `Decoder` is a backbone with a head, an `Encoder` one without; which token sees which is the mask's affair. So a
+torchscale encoder with an output projection becomes a `Decoder` that looks both ways.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from ..inputs import Outputs, Padded, must_hold, sequence, streams, understood
 
 Side: TypeAlias = Literal["decoder", "encoder"]
 
-S = TypeVar("S", bound="Skeleton")
+S = TypeVar("S", bound="TorchscaleConfig")
 
 FIRST_POSITION = 2  # the row of embed_positions that position 0 has, as in fairseq
 ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "gelu": "gelu", "swish": "silu"}
 
 
-class Skeleton(Theirs):
+class TorchscaleConfig(Theirs):
     """DecoderConfig or EncoderConfig, without the side in the names; the defaults are torchscale's."""
 
     embed_dim: Size = 768
@@ -154,7 +154,7 @@ class Skeleton(Theirs):
         )
 
 
-class Torchscale(Skeleton):
+class Torchscale(TorchscaleConfig):
     """With plain attention."""
 
     segment_length: Literal["", None] = None
@@ -192,7 +192,7 @@ def corrected(folder: Folder, kind: type[S]) -> S:
     return theirs
 
 
-def model(folder: Folder, kind: type[Skeleton] = Torchscale) -> Decoder | Encoder:
+def model(folder: Folder, kind: type[TorchscaleConfig] = Torchscale) -> Decoder | Encoder:
     """The model in a folder of the family `xpos` or `deepnorm`, or of another `kind`."""
     theirs, side = corrected(folder, kind), side_of(folder)
     must_hold(folder, theirs.embed_dim, theirs.layers)
@@ -206,25 +206,25 @@ def model(folder: Folder, kind: type[Skeleton] = Torchscale) -> Decoder | Encode
 
 def outputs(folder: Folder) -> Outputs:
     """Families `xpos` and `deepnorm`: the stream at every depth and what comes out at the end."""
-    trunk = model(folder)
+    backbone = model(folder)
     if side_of(folder) == "decoder":
-        return _decoder_outputs(folder, trunk)
+        return _decoder_outputs(folder, backbone)
     tokens = sequence(folder, "src_tokens")
     hidden = Padded.hiding(folder, "encoder_padding_mask", tokens)
-    inner, last = depths(trunk, trunk.embeddings(hidden.aligned(tokens), hidden.where), hidden.where)
+    inner, last = depths(backbone, backbone.embeddings(hidden.aligned(tokens), hidden.where), hidden.where)
     made = {f"encoder_states.{depth}": hidden.back(x) for depth, x in enumerate(inner)}
     return made | {"encoder_out": hidden.back(last)}
 
 
-def _decoder_outputs(folder: Folder, trunk: Decoder | Encoder) -> Outputs:
+def _decoder_outputs(folder: Folder, backbone: Decoder | Encoder) -> Outputs:
     tokens = sequence(folder, "prev_output_tokens")
     hidden = Padded.hiding(folder, "self_attn_padding_mask", tokens)
-    inner, last = depths(trunk, trunk.embeddings(hidden.aligned(tokens), hidden.where), hidden.where)
+    inner, last = depths(backbone, backbone.embeddings(hidden.aligned(tokens), hidden.where), hidden.where)
     made = {f"inner_states.{depth}": hidden.back(x) for depth, x in enumerate(inner)}
-    if isinstance(trunk, Decoder):
+    if isinstance(backbone, Decoder):
         made["logits"] = hidden.back(last)
         if folder.wants("logits_incremental"):
-            made["logits_incremental"] = hidden.back(one_by_one(trunk, hidden.aligned(tokens), hidden.where))
+            made["logits_incremental"] = hidden.back(one_by_one(backbone, hidden.aligned(tokens), hidden.where))
     else:
         made["features"] = hidden.back(last)
     if folder.wanted is not None and "xpos_in" in folder.wanted:
@@ -232,22 +232,22 @@ def _decoder_outputs(folder: Folder, trunk: Decoder | Encoder) -> Outputs:
     return made
 
 
-def depths(trunk: Decoder | Encoder, x: Tensor, where: Where) -> tuple[list[Tensor], Tensor]:
+def depths(backbone: Decoder | Encoder, x: Tensor, where: Where) -> tuple[list[Tensor], Tensor]:
     """The stream at every depth, and the last one after the final norm and the head, if there are any."""
-    inner = streams(trunk.stack, x, where)
-    last = trunk.stack.ends.leave(inner[-1])
-    return inner, trunk.head(last) if isinstance(trunk, Decoder) else last
+    inner = streams(backbone.stack, x, where)
+    last = backbone.stack.ends.leave(inner[-1])
+    return inner, backbone.head(last) if isinstance(backbone, Decoder) else last
 
 
-def one_by_one(trunk: Decoder, tokens: Tensor, where: Where) -> Tensor:
-    """The scores, one token per call."""
-    state = trunk.start(tokens.shape[0])
+def one_by_one(backbone: Decoder, tokens: Tensor, where: Where) -> Tensor:
+    """The logits, one token per call."""
+    state = backbone.start(tokens.shape[0])
     made = []
     for column in range(tokens.shape[1]):
-        score, after = trunk(tokens[:, column : column + 1], where.cut(column, column + 1), state)
+        step_logits, after = backbone(tokens[:, column : column + 1], where.cut(column, column + 1), state)
         assert after is not None  # a state came in, so one comes out
         state = after
-        made.append(score)
+        made.append(step_logits)
     return torch.cat(made, 1)
 
 

@@ -99,8 +99,8 @@ class _Replay:
             with look(block, "mixer.weights") as seen:
                 streams.append(block(streams[-1], where, (log, *block.start(rows)[1:]))[0])
             weights += seen["mixer.weights"]
-        scores = self.model.head(self.model.stack.ends.leave(streams[-1]))
-        log_probs = scores if isinstance(self.model, AdaptiveDecoder) else scores.log_softmax(-1)
+        logits = self.model.head(self.model.stack.ends.leave(streams[-1]))
+        log_probs = logits if isinstance(self.model, AdaptiveDecoder) else logits.log_softmax(-1)
         kept = [torch.cat(pair, 1) for pair in zip(memory, streams, strict=False)]
         most = self.family.mem_len
         return _Call(streams, weights, log_probs, [x[:, max(0, x.shape[1] - most) :] for x in kept])
@@ -158,7 +158,7 @@ class _Replay:
         return {f"losses{stem}": found.view(labels.shape), f"loss{stem}": found[found != 0].mean()}
 
     def _continued(self, called: _Call) -> Outputs:
-        """The likeliest token after the likeliest token, each a segment of its own."""
+        """Greedy decoding, each token a segment of its own."""
         steps = STEPS
         if self.folder.wanted is not None:
             names = [name for name in ("generate.step_log_probs", "generate.new_tokens") if self.folder.wants(name)]

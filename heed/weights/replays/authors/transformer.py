@@ -11,8 +11,7 @@ from ....core.config import Flag, Positive, Size, Theirs
 from ....core.contract import Given, Where
 from ....core.errors import WeightsError
 from ....core.state import Seen
-from ....models.architectures.transformer import ANNOTATED, Variant, transformer
-from ....models.architectures.transformer import Size as Numbers
+from ....models.architectures.transformer import ANNOTATED, TransformerSize, Variant, transformer
 from ....models.seq2seq import Seq2seq
 from ....parts.feedforward import FeedForward
 from ....parts.layers.norms import LayerNorm
@@ -73,7 +72,7 @@ class Torch(Theirs):
         """The same as a heed model."""
         wiring = PreNorm(final=self.final_norm) if self.norm_first else PostNorm(final=self.final_norm)
         variant = Variant(wiring, LayerNorm(eps=self.eps), tied=False, inner_dropout=True)
-        size = Numbers(width=self.d, depth=self.ne, heads=self.h, hidden=self.ff, dropout=0.0)
+        size = TransformerSize(width=self.d, depth=self.ne, heads=self.h, hidden=self.ff, dropout=0.0)
         config = transformer(self.vs, self.vt, size=size, variant=variant)
         between = {"feedforward": (FeedForward.Config(hidden=self.ff, activation=self.act),)}
         return Seq2seq.Config(
@@ -94,35 +93,35 @@ def torch_outputs(folder: Folder) -> Outputs:
     model = torch_model(folder)
     source, target = sequence(folder, "src"), sequence(folder, "tgt")
     hidden = Padded.hiding(folder, "src_key_padding_mask", source)
-    memory = model.encode(hidden.aligned(source), hidden.where)
-    made = {"memory": hidden.back(memory.parts[0])}
-    stream, logits = decoded(model, target, Padded.hiding(folder, "tgt_key_padding_mask", target), memory)
+    encoder_output = model.encode(hidden.aligned(source), hidden.where)
+    made = {"memory": hidden.back(encoder_output.parts[0])}
+    stream, logits = decoded(model, target, Padded.hiding(folder, "tgt_key_padding_mask", target), encoder_output)
     made |= {"decoder_out": stream, "logits": logits}
     steps = _steps(folder)
     if steps:
-        made["generate.sequences"], made["generate.step_logits"] = greedy(model, memory, steps)
+        made["generate.sequences"], made["generate.step_logits"] = greedy(model, encoder_output, steps)
     return made
 
 
-def decoded(model: Seq2seq, target: Tensor, hidden: Padded, memory: Seen) -> tuple[Tensor, Tensor]:
-    """What the decoder makes of a whole target: its stream, and the scores of the next token."""
-    where, decoder = hidden.where.give(encoder_output=memory), model.decoder
+def decoded(model: Seq2seq, target: Tensor, hidden: Padded, encoder_output: Seen) -> tuple[Tensor, Tensor]:
+    """What the decoder makes of a whole target: its hidden states, and the logits of the next token."""
+    where, decoder = hidden.where.give(encoder_output=encoder_output), model.decoder
     stream, _ = decoder.stack(decoder.embeddings(hidden.aligned(target), where), where)
     return hidden.back(stream), hidden.back(decoder.head(stream))
 
 
-def greedy(model: Seq2seq, memory: Seen, steps: int) -> tuple[Tensor, Tensor]:
-    """The likeliest token after the likeliest token, from `START` on, one per call; and the scores of every step."""
-    rows = memory.shape[0]
-    state = model.start(rows, Given(encoder_output=memory))
-    tokens, scores = [torch.full((rows, 1), START)], []
+def greedy(model: Seq2seq, encoder_output: Seen, steps: int) -> tuple[Tensor, Tensor]:
+    """Greedy decoding from `START` on, one token per call; and the logits of every step."""
+    rows = encoder_output.shape[0]
+    state = model.start(rows, Given(encoder_output=encoder_output))
+    tokens, logits = [torch.full((rows, 1), START)], []
     for step in range(steps):
-        score, after = model(tokens[-1], Where.run(rows, 1, start=step), state)
+        step_logits, after = model(tokens[-1], Where.run(rows, 1, start=step), state)
         assert after is not None  # a state came in, so one comes out
         state = after
-        scores.append(score)
-        tokens.append(score.argmax(-1))
-    return torch.cat(tokens, 1), torch.cat(scores, 1)
+        logits.append(step_logits)
+        tokens.append(step_logits.argmax(-1))
+    return torch.cat(tokens, 1), torch.cat(logits, 1)
 
 
 def _steps(folder: Folder) -> int:
@@ -175,7 +174,7 @@ class Annotated(Theirs):
 
     def ours(self) -> Seq2seq.Config:
         """The same as a heed model."""
-        size = Numbers(width=self.d_model, depth=self.N, heads=self.h, hidden=self.d_ff, dropout=0.0)
+        size = TransformerSize(width=self.d_model, depth=self.N, heads=self.h, hidden=self.d_ff, dropout=0.0)
         return transformer(self.src_vocab, self.tgt_vocab, size=size, variant=ANNOTATED)
 
 
@@ -191,11 +190,11 @@ def annotated_outputs(folder: Folder) -> Outputs:
     model = annotated_model(folder)
     source, target = sequence(folder, "src"), sequence(folder, "tgt")
     hidden = Padded.of(_visible(folder, "src_mask", 1, source)[:, 0])
-    memory = model.encode(hidden.aligned(source), hidden.where)
+    encoder_output = model.encode(hidden.aligned(source), hidden.where)
     shown = _unpadded(folder, _visible(folder, "tgt_mask", target.shape[1], target))
-    stream, logits = decoded(model, target, Padded.of(shown), memory)
+    stream, logits = decoded(model, target, Padded.of(shown), encoder_output)
     return {
-        "memory": hidden.back(memory.parts[0]),
+        "memory": hidden.back(encoder_output.parts[0]),
         "decoder_out": stream,
         "log_probs": logits.log_softmax(-1),
     }
@@ -215,7 +214,7 @@ def _visible(folder: Folder, name: str, queries: int, tokens: Tensor) -> Tensor:
 
 
 def _unpadded(folder: Folder, visible: Tensor) -> Tensor:
-    """Which target tokens are real: those that somebody at or after them sees. [B, T, T] -> [B, T]"""
+    """Which target tokens are real: those that some token at or after them sees. [B, T, T] -> [B, T]"""
     causal = torch.ones_like(visible).tril()
     real = (visible & causal).any(1)
     if not torch.equal(visible & real[:, :, None], causal & real[:, None, :] & real[:, :, None]):

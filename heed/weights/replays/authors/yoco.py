@@ -13,7 +13,7 @@ from ....core.errors import WeightsError
 from ....core.state import Cell
 from ....mixers import Attention, GatedRetention
 from ....models.block import States
-from ....models.variants.yoco import Reader, Yoco
+from ....models.variants.yoco import SharedKVAttention, Yoco
 from ....parts.feedforward import Gated
 from ....parts.layers.norms import RMSNorm
 from ....parts.masks import Window
@@ -75,7 +75,9 @@ class YOCOArgs(Theirs):
             width=self.dim,
             depth=2 * self.half,
             mixer=self.mixer,
-            reader=Reader.Config(heads=self.n_attn_heads, kv_heads=self.n_attn_kv_heads, position=self.position),
+            reader=SharedKVAttention.Config(
+                heads=self.n_attn_heads, kv_heads=self.n_attn_kv_heads, position=self.position
+            ),
             feedforward=Gated.Config(hidden=self.hidden_dim),
             norm=RMSNorm(eps=self.norm_eps),
             scaled=True,
@@ -146,15 +148,15 @@ def _at_once(yoco: Yoco, tokens: Tensor) -> Outputs:
 def _one_by_one(yoco: Yoco, tokens: Tensor) -> Outputs:
     rows, length = tokens.shape
     first = max(1, length // 2)
-    state, scores, made = yoco.start(rows), list[Tensor](), dict[str, Tensor]()
+    state, logits, made = yoco.start(rows), list[Tensor](), dict[str, Tensor]()
     for begin, end in ((0, first), *((place, place + 1) for place in range(first, length))):
-        score, after = yoco(tokens[:, begin:end], Where.run(rows, end - begin, start=begin), state)
+        step_logits, after = yoco(tokens[:, begin:end], Where.run(rows, end - begin, start=begin), state)
         assert after is not None  # a state came in, so one comes out
         state = after
-        scores.append(score)
+        logits.append(step_logits)
         if begin == 0:
             made |= _held(state[: yoco.config.lower], "prefill_state")
-    return made | _held(state[: yoco.config.lower], "final_state") | {"logits_incremental": torch.cat(scores, 1)}
+    return made | _held(state[: yoco.config.lower], "final_state") | {"logits_incremental": torch.cat(logits, 1)}
 
 
 def _held(state: States, stem: str) -> Outputs:

@@ -16,7 +16,7 @@ from ....models import (
     Swin,
     VisionEncoder,
     XLNet,
-    XLNetReader,
+    XLNetEncoder,
 )
 from ...families.base import Opened
 from ...families.big_bird import BigBird
@@ -43,13 +43,13 @@ from . import (
     vision,
     xlnet,
 )
-from .choices import chosen
+from .encoder import chosen
 
 
 def outputs(opened: Opened, folder: Folder) -> Outputs:
     """Everything that can be computed from the inputs, under the names that references give it."""
     match opened.model:
-        case XLNet() | XLNetReader() if isinstance(opened.family, XLNetFamily):
+        case XLNet() | XLNetEncoder() if isinstance(opened.family, XLNetFamily):
             return xlnet.outputs(opened.model, opened.family, folder)
         case Decoder() | Encoder() if isinstance(opened.family, Reformer):
             return reformer.outputs(opened.model, opened.family, folder)
@@ -69,8 +69,8 @@ def outputs(opened: Opened, folder: Folder) -> Outputs:
             return funnel.outputs(opened.model, folder)
         case Encoder():
             return chosen(folder, partial(encoder.outputs, opened.model, opened.family))
-        case Seq2seq(encoder=AudioEncoder() as listener):
-            return speech.transcribed(opened.model, listener, opened.family, folder)
+        case Seq2seq(encoder=AudioEncoder() as audio):
+            return speech.transcribed(opened.model, audio, opened.family, folder)
         case AudioEncoder():
             return speech.heard(opened.model, opened.family, folder)
         case Seq2seq():

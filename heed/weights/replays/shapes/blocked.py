@@ -1,9 +1,9 @@
 """What a BigBird gives as its reference runs it: over the width of the batch, filled up to whole blocks.
 
-A row of heed has its own last block. The reference lays blocks over all columns, padding too, which is hidden (`Veil`);
-streams and weights are told of the columns that it adds as well. In training (`training_mode`) it draws blocks anew in
-every layer, from numpy's generator seeded with the number of the layer: they are drawn again here, or read where they
-were written down.
+A row of heed has its own last block. The reference lays blocks over all columns, padding too, which is hidden
+(`HiddenBigBird`); hidden states and weights are told of the columns that it adds as well. In training (`training_mode`)
+it draws blocks anew in every layer, from numpy's generator seeded with the number of the layer: they are drawn again
+here, or read where they were written down.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from ....parts.attention.sdpa import masked_softmax
 from ...families.base import read
 from ...families.big_bird import AROUND, BigBird
 from ...formats.folder import CONFIG, OUTPUTS, Folder
+from ..hidden import with_weights_of
 from ..inputs import Outputs, sequence
 from . import encoder
 from .shared import widened
 
 OLD = (1024, 3072, 4096)  # lengths for which blocks are drawn as the first checkpoints were trained
 OLD_LAST = 1024  # and up to which token
-TOLD = ("last_hidden_state", "logits", "prediction_logits")  # of the columns given; a text's scores have none
+TOLD = ("last_hidden_state", "logits", "prediction_logits")  # of the columns given; a text's logits have none
 
 
 def outputs(family: BigBird, folder: Folder) -> Outputs:
@@ -48,8 +49,9 @@ def outputs(family: BigBird, folder: Folder) -> Outputs:
     made: Outputs = {}
     if folder.config.get("training_mode"):
         made |= {f"rand_attn.{layer}": ids for layer, ids in enumerate(_planned(family, width))}
-        for mixer, ids in zip(mixers, drawn, strict=True):
-            _redraw(mixer, ids)
+        for block, mixer, ids in zip(model.stack.layers, mixers, drawn, strict=True):
+            config = mixer.config.model_copy(update={"repeats_first": False})
+            block.mixer = with_weights_of(mixer, Redrawn, ids=ids, config=config)
     wide = widened(folder, width, family.pad_token_id or 0)
     made |= encoder.outputs(model, family, wide)
     cut = [name for name in (*TOLD, f"hidden_states.{family.layers}") if name in made and made[name].dim() > 2]
@@ -69,10 +71,13 @@ def _opened(folder: Folder, kind: str) -> Encoder:
     return model
 
 
-def _redraw(mixer: Sparse, ids: Tensor) -> None:
-    """Let a mixer take these random blocks, [H, m - 2, r], instead of its own."""
-    mixer.config = mixer.config.model_copy(update={"repeats_first": False})
-    mixer.drawn = lambda count: F.pad(ids, (0, 0, 1, 1), value=-1)
+class Redrawn(Sparse):
+    """With random blocks that are given, [H, m - 2, r], instead of its own."""
+
+    ids: Tensor
+
+    def drawn(self, count: int) -> Tensor:
+        return F.pad(self.ids, (0, 0, 1, 1), value=-1)
 
 
 def _must_not_drop(folder: Folder, *weights: str) -> None:

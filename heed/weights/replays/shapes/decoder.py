@@ -1,4 +1,4 @@
-"""What a language model gives: scores at every token, streams and weights at every depth, a greedy continuation."""
+"""What a language model gives: logits, hidden states and attention weights at every depth, a greedy continuation."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from ....parts.outputs.loss import NO_LABEL
 from ....parts.positions import Alibi
 from ...families.base import Family
 from ...formats.folder import INPUTS, Folder
+from ..greedy import generated, greedy, is_called
 from ..inputs import Outputs, Padded, sequence
-from .shared import Depths, generated, greedy, has_loss, is_called, mean_loss, must_read
+from .shared import Depths, has_loss, mean_loss, must_read
 
 
 def outputs(model: Decoder, family: Family, folder: Folder) -> Outputs:
@@ -94,10 +95,10 @@ def _embedded(model: Decoder, family: Family, folder: Folder, padded: Padded, wh
 
 
 def _ways(said: list[Routing], padded: Padded) -> Outputs:
-    """The scores of every router, for all tokens of all rows one after the other."""
+    """The logits of every router, for all tokens of all rows one after the other."""
     real = padded.where.real
     made: Outputs = {}
-    for number, (scores, *_) in enumerate(said):
-        whole = scores.new_zeros(*real.shape, scores.shape[1]).masked_scatter(real[..., None], scores)
+    for number, (logits, *_) in enumerate(said):
+        whole = logits.new_zeros(*real.shape, logits.shape[1]).masked_scatter(real[..., None], logits)
         made[f"router_logits.{number}"] = padded.back(whole).flatten(0, 1)
     return made

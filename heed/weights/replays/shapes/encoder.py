@@ -1,43 +1,38 @@
-"""What an encoder gives: streams and weights at every depth, and the answers of its heads.
+"""What an encoder gives: hidden states and attention weights at every depth, and the logits of its heads.
 
 References hide padding as keys only: a hidden token still asks the others, and a head may read what it was told (the
-pooler reads column 0, whatever stands there). Where the mixers are plain attention, heed does the same here (`Hiding`),
-and everything is equal at every column. Otherwise real tokens are moved to the front (`Padded`), and what depends on
-padding is not made.
+pooler reads column 0, whatever stands there). Where the mixers can hide keys alone (`hidden_keys`), heed does the same
+here, and everything is equal at every column. Otherwise real tokens are moved to the front (`Padded`), and what depends
+on padding is not made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from ....core.contract import Where
 from ....core.errors import WeightsError
-from ....core.stamps import Stamps
 from ....core.state import Seen
-from ....mixers import Attention
 from ....models import Encoder
-from ....parts.attention.sdpa import Term
-from ....parts.masks import Whole
 from ....parts.outputs.heads import Pooled
 from ....parts.outputs.loss import NO_LABEL
-from ....parts.positions import Relates
-from ....parts.veil import Veil, veiled
 from ...families.base import Family
 from ...families.encoders import OneSided
 from ...formats.folder import INPUTS, Folder
+from ..hidden import can_hide, hidden_keys
 from ..inputs import Outputs, Padded, sequence
 from .shared import Depths, mean_loss
 
-PAIRS = {  # what a family calls the scores of two sentences, and their labels, where it is trained on both
+PAIRS = {  # what a family calls the logits of two sentences, and their labels, where it is trained on both
     "albert": ("sop_logits", "sentence_order_label"),
 }
 PAIR = ("seq_relationship_logits", "next_sentence_label")
-BLANKED = ("deberta-v2",)  # whose embeddings are zero at padding, and whose padding looks at nobody
+BLANKED = ("deberta-v2",)  # whose embeddings are zero at padding, and whose padding looks at no token
 ONE, MANY = "single_label_classification", "multi_label_classification"  # kinds of labels that a text may have
 UNREAD = ("position_ids", "inputs_embeds", "head_mask", "bool_masked_pos")
 
@@ -47,7 +42,7 @@ def outputs(model: Encoder, family: Family, folder: Folder, marked: Tensor | Non
     _must_be_read(folder)
     tokens = sequence(folder, "input_ids")
     shown = Padded.showing(folder, "attention_mask", tokens, family.places)
-    stays = folder.family not in BLANKED and _can_hide(model)
+    stays = folder.family not in BLANKED and all(can_hide(block.mixer) for block in model.stack.layers)
     padded = Padded.of(torch.ones_like(shown.real)) if stays else shown
     where = padded.where if marked is None else padded.where.give(marked=padded.aligned(marked))
     x = model.embeddings(padded.aligned(_fields(model, folder, tokens)), _placed(family, where, padded, tokens))
@@ -56,6 +51,34 @@ def outputs(model: Encoder, family: Family, folder: Folder, marked: Tensor | Non
     stream = depths.streams[-1]
     made = depths.named(padded) | {"last_hidden_state": padded.back(stream)}
     return answered(model, folder, made, Seen.of(where, stream), padded, shown.real)
+
+
+def chosen(folder: Folder, encoded: Callable[[Folder], Outputs]) -> Outputs:
+    """Multiple choice: of ids [rows, answers, tokens] each answer is a row of its own; `logits` are [rows, answers]."""
+    ids = folder.inputs.get("input_ids")
+    if ids is None or ids.dim() != 3:
+        return encoded(folder)
+    rows, answers = ids.shape[:2]
+    labels, flat = folder.inputs.get("labels"), replace(folder)
+    given = {name: tensor for name, tensor in folder.inputs.items() if name != "labels"}
+    vars(flat)["inputs"] = {
+        name: tensor.flatten(0, 1) if tensor.shape[:2] == (rows, answers) else tensor for name, tensor in given.items()
+    }
+    made = encoded(flat)
+    if "logits" not in made or made["logits"].shape != (rows * answers, 1):
+        raise WeightsError(
+            f"{folder.path / INPUTS}: input_ids has the shape {list(ids.shape)}, answers to choose from; this model "
+            "has no head that gives one logit to each"
+        )
+    made["logits"] = made["logits"].reshape(rows, answers)
+    if labels is None:
+        return made
+    if labels.numel() != rows or labels.is_floating_point():
+        raise WeightsError(
+            f"{folder.path / INPUTS}: labels are {labels.dtype} of the shape {list(labels.shape)}; needed is the "
+            f"number of an answer for each of {rows} rows"
+        )
+    return made | {"loss": mean_loss(made["logits"], labels.flatten().long())}
 
 
 def answered(model: Encoder, folder: Folder, made: Outputs, read: Seen, padded: Padded, shown: Tensor) -> Outputs:
@@ -74,61 +97,6 @@ def answered(model: Encoder, folder: Folder, made: Outputs, read: Seen, padded: 
         return made | _blanked_loss(made["logits"], folder.inputs["labels"])
     loss = _loss(model, folder, made, shown, padded.real)
     return made if loss is None else made | {"loss": loss}
-
-
-class Hiding(Relates):
-    """A position code that hides keys as references do: the lowest number there is is added to their scores.
-
-    Hidden tokens ask like all others. In a row that hides everything that number swallows all scores, and all keys
-    weigh the same.
-    """
-
-    def __init__(self, code: Relates, shown: Tensor) -> None:
-        super().__init__()
-        self.code, self.shown = code, shown  # shown: [B, T], by order
-
-    def turn(self, x: Tensor, where: Stamps) -> Tensor:
-        return self.code.turn(x, where)
-
-    def turn_value(self, x: Tensor, where: Stamps) -> Tensor:
-        return self.code.turn_value(x, where)
-
-    def meet(self, query: Tensor, key: Tensor, where: Stamps, seen: Stamps) -> tuple[Tensor, Tensor]:
-        return self.code.meet(query, key, where, seen)
-
-    @property
-    def bias(self) -> Term:
-        return self._added
-
-    def _added(self, query: Tensor, key: Tensor, where: Stamps, seen: Stamps) -> Tensor:
-        hidden = ~self.shown.gather(1, seen.order)[:, None, None]  # [B, 1, 1, N]
-        lowest = torch.zeros_like(hidden, dtype=query.dtype).masked_fill(hidden, torch.finfo(query.dtype).min)
-        return lowest if self.code.bias is None else self.code.bias(query, key, where, seen) + lowest
-
-
-@contextmanager
-def hidden_keys(model: Encoder, shown: Tensor) -> Iterator[None]:
-    """While this lasts, nobody looks at the tokens that are not shown. [B, T]"""
-    mixers = [] if bool(shown.all()) else [part for part in model.stack.modules() if isinstance(part, Attention)]
-    codes = [mixer.position for mixer in mixers]
-    for mixer, code in zip(mixers, codes, strict=True):
-        mixer.position = Hiding(code, shown)
-    try:
-        with veiled(model.stack, shown):
-            yield
-    finally:
-        for mixer, code in zip(mixers, codes, strict=True):
-            mixer.position = code
-
-
-def _can_hide(model: Encoder) -> bool:
-    """Whether tokens meet in attention alone, and there all of them, or in mixers with a veil."""
-    return all(_hides(block.mixer) for block in model.stack.layers)
-
-
-def _hides(mixer: nn.Module) -> bool:
-    veiled = any(isinstance(part, Veil) for part in mixer.modules())
-    return veiled or (isinstance(mixer, Attention) and isinstance(mixer.mask, Whole))
 
 
 def _must_be_read(folder: Folder) -> None:
@@ -166,7 +134,7 @@ def _fields(model: Encoder, folder: Folder, tokens: Tensor) -> Tensor:
 
 
 def _names(model: Encoder, folder: Folder) -> dict[str, str]:
-    """What the scores of each head are called: logits, unless the model is trained on two things at once."""
+    """What the logits of each head are called: `logits`, unless the model is trained on two things at once."""
     names = dict.fromkeys(model.heads, "logits")
     if "masked" not in model.heads or "pooled" not in model.heads or model.heads["pooled"].scores is None:
         return names
@@ -195,31 +163,31 @@ def _loss(model: Encoder, folder: Folder, made: Outputs, shown: Tensor, equal: T
         return F.binary_cross_entropy_with_logits(made["logits"][shown], labels[shown].to(made["logits"]))
     if "logits" in made and made["logits"].dim() == 2:
         return _text_loss(folder, made["logits"], labels)
-    scores = "logits" if "logits" in made else "prediction_logits"
-    if scores not in made:
+    name_of = "logits" if "logits" in made else "prediction_logits"
+    if name_of not in made:
         return None
     _must_have(labels, equal.shape)
     if bool((labels[~equal] != NO_LABEL).any()):
         return None
-    if scores == "logits":
-        return _mean(made[scores], labels)
+    if name_of == "logits":
+        return _mean(made[name_of], labels)
     name, label = PAIRS.get(folder.family, PAIR)
     if name not in made or label not in given:
         return None
-    return _mean(made[scores], labels) + _mean(made[name], given[label].flatten())
+    return _mean(made[name_of], labels) + _mean(made[name], given[label].flatten())
 
 
-def _text_loss(folder: Folder, scores: Tensor, labels: Tensor) -> Tensor | None:
+def _text_loss(folder: Folder, logits: Tensor, labels: Tensor) -> Tensor | None:
     """A text has a value, a class or several classes: as the config says or, if it does not, as the labels look."""
     guess = ONE if labels.dtype in (torch.long, torch.int) else MANY
-    problem = folder.config.get("problem_type") or ("regression" if scores.shape[-1] == 1 else guess)
+    problem = folder.config.get("problem_type") or ("regression" if logits.shape[-1] == 1 else guess)
     if problem == ONE:
-        return _mean(scores, labels.flatten())
-    labels = labels[:, None] if scores.shape[-1] == 1 and labels.dim() == 1 else labels
-    _must_have(labels, scores.shape)
+        return _mean(logits, labels.flatten())
+    labels = labels[:, None] if logits.shape[-1] == 1 and labels.dim() == 1 else labels
+    _must_have(labels, logits.shape)
     if problem == "regression":
-        return F.mse_loss(scores, labels.to(scores))
-    return F.binary_cross_entropy_with_logits(scores, labels.to(scores)) if problem == MANY else None
+        return F.mse_loss(logits, labels.to(logits))
+    return F.binary_cross_entropy_with_logits(logits, labels.to(logits)) if problem == MANY else None
 
 
 def _untold(folder: Folder, made: Outputs) -> bool:
@@ -228,28 +196,28 @@ def _untold(folder: Folder, made: Outputs) -> bool:
     return asked and folder.config.get("problem_type") is None
 
 
-def _blanked_loss(scores: Tensor, labels: Tensor) -> Outputs:
-    """DeBERTa's own rules: one score is a value, and given as such; labels below 0 do not count; shares may be soft."""
-    if scores.shape[-1] == 1:
-        _must_have(labels.flatten(), scores.shape[:1])
-        values = scores.flatten().to(labels.dtype)
-        return {"logits": values, "loss": F.mse_loss(values.to(scores), labels.flatten().to(scores)).to(labels.dtype)}
+def _blanked_loss(logits: Tensor, labels: Tensor) -> Outputs:
+    """DeBERTa's own rules: one logit is a value, and given as such; labels below 0 do not count; shares may be soft."""
+    if logits.shape[-1] == 1:
+        _must_have(labels.flatten(), logits.shape[:1])
+        values = logits.flatten().to(labels.dtype)
+        return {"logits": values, "loss": F.mse_loss(values.to(logits), labels.flatten().to(logits)).to(labels.dtype)}
     if labels.dim() == 1 or labels.shape[-1] == 1:
         classes = labels.flatten().long()
         classes = classes.masked_fill(classes < 0, NO_LABEL)
         none = bool((classes == NO_LABEL).all())
-        return {"loss": torch.zeros((), dtype=scores.dtype) if none else _mean(scores, classes)}
-    _must_have(labels, scores.shape)
-    return {"loss": -(scores.log_softmax(-1) * labels).sum(-1).mean()}
+        return {"loss": torch.zeros((), dtype=logits.dtype) if none else _mean(logits, classes)}
+    _must_have(labels, logits.shape)
+    return {"loss": -(logits.log_softmax(-1) * labels).sum(-1).mean()}
 
 
-def _mean(scores: Tensor, labels: Tensor) -> Tensor:
-    _must_have(labels, scores.shape[:-1])
+def _mean(logits: Tensor, labels: Tensor) -> Tensor:
+    _must_have(labels, logits.shape[:-1])
     if labels.is_floating_point():
         raise WeightsError(
             f"labels are {labels.dtype}; needed is the number of a class for each of {list(labels.shape)}"
         )
-    return mean_loss(scores, labels.long())
+    return mean_loss(logits, labels.long())
 
 
 def _must_have(labels: Tensor, shape: torch.Size) -> None:
@@ -264,7 +232,7 @@ def _span_loss(folder: Folder, made: Outputs, equal: Tensor) -> Tensor | None:
         return None
     tokens = equal.shape[1]
     ends = (
-        F.cross_entropy(made[scores], folder.inputs[label].flatten().clamp(0, tokens), ignore_index=tokens)
-        for scores, label in names.items()
+        F.cross_entropy(made[logits], folder.inputs[label].flatten().clamp(0, tokens), ignore_index=tokens)
+        for logits, label in names.items()
     )
     return sum(ends, torch.zeros(())) / 2

@@ -32,7 +32,7 @@ def outputs(model: Encoder, family: Longformer, folder: Folder) -> Outputs:
 
 
 def _marked(family: Longformer, folder: Folder, tokens: Tensor) -> Tensor:
-    """Which tokens see everybody: those that the inputs name or, if they name none, those that the head marks. [B, T]
+    """Which tokens have global attention: those that the inputs name or, if none, those that the head marks. [B, T]
 
     A token is marked where its mask, times one more than its global mask, is 2.
     """

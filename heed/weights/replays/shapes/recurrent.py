@@ -1,4 +1,4 @@
-"""What a language model gives that remembers a fixed amount (RWKV, Mamba): scores, streams, and what it remembers."""
+"""What a language model with a state of fixed size gives (RWKV, Mamba): logits, hidden states, and that state."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from ....parts.outputs.loss import NO_LABEL
 from ...families.mamba import Mamba
 from ...families.rwkv import Rwkv
 from ...formats.folder import INPUTS, Folder
+from ..greedy import generated, greedy, is_called
 from ..inputs import Outputs, Padded, sequence, streams
-from .shared import generated, greedy, has_loss, is_called, mean_loss, must_read
+from .shared import has_loss, mean_loss, must_read
 
 FIRST = "split_state_after_first"  # what is remembered after the first of two calls
 
@@ -27,7 +28,7 @@ def outputs(model: Decoder, family: Rwkv | Mamba, folder: Folder) -> Outputs:
     """`logits`, `last_hidden_state`, `hidden_states`, `loss`; `sequences` and `step_logits` of a greedy continuation.
 
     Streams are those after each block; the reference does not count the embeddings among them. Of RWKV also what it
-    remembers, `state`; scores token by token, `recurrent_logits`; and of two calls, `split_logits`, with what is
+    remembers, `state`; logits token by token, `recurrent_logits`; and of two calls, `split_logits`, with what is
     remembered between them. The reference shows RWKV all tokens, whatever a mask says.
     """
     must_read(folder, "position_ids", "token_type_ids", "state", "cache_params")
@@ -79,9 +80,9 @@ def _remembered(model: Decoder, folder: Folder, tokens: Tensor) -> Outputs:
     cut = _cut(model, folder, tokens)
     made: Outputs = {}
     for name, sizes in {"": [length], "recurrent": [1] * length, "split": [cut, length - cut]}.items():
-        scores, states = _cut_up(model, tokens, [size for size in sizes if size])
+        logits, states = _cut_up(model, tokens, [size for size in sizes if size])
         if name:
-            made[f"{name}_logits"] = scores
+            made[f"{name}_logits"] = logits
         shown = {"": ("state", -1), "split": (FIRST, 0)}.get(name)
         if shown is not None:
             made |= {f"{shown[0]}.{part}": tensor for part, tensor in enumerate(states[shown[1]])}
@@ -90,14 +91,14 @@ def _remembered(model: Decoder, folder: Folder, tokens: Tensor) -> Outputs:
 
 def _cut_up(model: Decoder, tokens: Tensor, sizes: list[int]) -> tuple[Tensor, list[list[Tensor]]]:
     """Scores of calls of these sizes, and what is remembered after each, under the reference's numbers."""
-    state, begin, scores, states = model.start(len(tokens)), 0, list[Tensor](), list[list[Tensor]]()
+    state, begin, logits, states = model.start(len(tokens)), 0, list[Tensor](), list[list[Tensor]]()
     for size in sizes:
         where = Where.run(len(tokens), size, start=begin)
         y, after = model(tokens[:, begin : begin + size], where, state)
         state, begin = cast(States, after), begin + size
-        scores.append(y)
+        logits.append(y)
         states.append(_state(state))
-    return torch.cat(scores, 1), states
+    return torch.cat(logits, 1), states
 
 
 def _state(state: States) -> list[Tensor]:

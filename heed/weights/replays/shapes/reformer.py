@@ -1,32 +1,33 @@
 """What a Reformer gives as its reference runs it: over the width of the batch, filled up to whole chunks.
 
-A row of heed is as long as its own tokens. In the reference hidden tokens are part of the row: they ask, but nobody
-looks at them (`Veil`), and streams are told of the columns that it adds as well. Its rotations may be an input.
+A row of heed is as long as its own tokens. In the reference hidden tokens are part of the row: they ask, but are no
+keys (`HiddenLsh`, `HiddenLocal`), and hidden states are told of the columns that it adds as well. Its rotations may be
+an input.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from copy import copy
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ....core.contract import Mixer, Where
-from ....core.errors import ConfigError, InputError, WeightsError
+from ....core.errors import InputError, WeightsError
 from ....core.state import Seen
 from ....mixers import Attention, Local, Lsh
 from ....models import Decoder, Encoder
 from ....parts.attention.lsh import even
 from ....parts.outputs.loss import NO_LABEL
-from ....parts.veil import veiled
 from ...families.reformer import Reformer
 from ...formats.folder import INPUTS, OUTPUTS, Folder
+from ..greedy import generated, greedy
+from ..hidden import HiddenLocal, HiddenLsh, mixers_swapped, with_weights_of
 from ..inputs import Outputs, Padded, sequence, streams
 from .encoder import answered
-from .shared import generated, greedy, mean_loss, must_read, widened
+from .shared import mean_loss, must_read, widened
 
 ROTATIONS = "random_rotations"
 
@@ -43,8 +44,8 @@ def outputs(model: Decoder | Encoder, family: Reformer, folder: Folder) -> Outpu
     wide = widened(folder, width, family.pad_token_id or 0)
     shown = Padded.showing(wide, "attention_mask", wide.inputs["input_ids"]).real
     where = Where.run(*shown.shape)
-    _hash(model, family, folder, width)
-    with _rings(model, family, width), veiled(model.stack, shown):
+    rotations = _rotations(model, family, folder, width)
+    with mixers_swapped(model.stack, partial(_ring, family=family, shown=shown, rotations=rotations)):
         try:
             depths = streams(model.stack, model.embeddings(wide.inputs["input_ids"], where), where)
         except InputError as error:
@@ -70,50 +71,36 @@ def _continued(model: Decoder, family: Reformer, folder: Folder, tokens: Tensor)
             f"{folder.path / OUTPUTS} holds a continuation; where layers hash, or look back more than one chunk, the "
             "reference continues a text otherwise than it reads it as a whole, which heed does not; record one call"
         )
-    written, scores = greedy(model, tokens, Where.run(*tokens.shape), steps)
-    return {f"{stem}step_logits": scores, f"{stem}sequences": torch.cat((tokens, written), 1)}
+    written, logits = greedy(model, tokens, Where.run(*tokens.shape), steps)
+    return {f"{stem}step_logits": logits, f"{stem}sequences": torch.cat((tokens, written), 1)}
 
 
 def _continues(model: Decoder, family: Reformer) -> bool:
     return model.streams and family.local_num_chunks_before <= 1
 
 
-@contextmanager
-def _rings(model: Decoder | Encoder, family: Reformer, width: int) -> Iterator[None]:
-    """While this lasts, every row is as long as the batch, and local layers of a decoder are rings, too.
+def _ring(mixer: Mixer[Any], family: Reformer, shown: Tensor, rotations: Iterator[Tensor]) -> Mixer[Any]:
+    """The same mixer, with the same weights, over rows that are as long as the batch; local layers are rings, too.
 
     That matters where a text has few chunks: one whose neighbour would lie beyond the whole ring sees itself once more.
     """
-    layers = list(model.stack.layers)
-    before = [block.mixer for block in layers]
-    for block in layers:
-        block.mixer = _ring(block.mixer, family, width)
-    try:
-        yield
-    finally:
-        for block, mixer in zip(layers, before, strict=True):
-            block.mixer = mixer
-
-
-def _ring(mixer: Mixer[Any], family: Reformer, width: int) -> Mixer[Any]:
-    """The same mixer, with the same weights, over rows of this width."""
-    ring: Lsh | Local
+    width = shown.shape[1]
+    if isinstance(mixer, Lsh):
+        assert mixer.chunks is not None  # as the family builds it
+        chunks, factors = mixer.chunks.model_copy(update={"filled": width}), even(family.buckets_at(width))
+        return with_weights_of(mixer, HiddenLsh, shown=shown, chunks=chunks, factors=factors, rotation=next(rotations))
+    local = mixer
     if isinstance(mixer, Attention):
-        ring = family.ring().build(family.hidden_size).eval()
+        local = family.ring().build(family.hidden_size).eval()
         for name in ("query", "key", "value", "out"):
-            setattr(ring, name, getattr(mixer, name))
-    else:
-        assert isinstance(mixer, Lsh | Local)  # there are no others in a Reformer
-        ring = copy(mixer)
-    assert ring.chunks is not None
-    ring.chunks = ring.chunks.model_copy(update={"filled": width})
-    return ring
+            setattr(local, name, getattr(mixer, name))
+    assert isinstance(local, Local)  # there are no others in a Reformer
+    return with_weights_of(local, HiddenLocal, shown=shown, chunks=local.chunks.model_copy(update={"filled": width}))
 
 
-def _hash(model: Decoder | Encoder, family: Reformer, folder: Folder, width: int) -> None:
+def _rotations(model: Decoder | Encoder, family: Reformer, folder: Folder, width: int) -> Iterator[Tensor]:
     """Rotations that were recorded, or those of the seed for as many buckets as a text of this width has."""
     mixers = [block.mixer for block in model.stack.layers if isinstance(block.mixer, Lsh)]
-    factors = even(family.buckets_at(width))
     for number, mixer in enumerate(mixers):
         name = f"{ROTATIONS}.{number}"
         if name not in folder.inputs and family.hash_seed is None and width > family.lsh_attn_chunk_length:
@@ -121,11 +108,13 @@ def _hash(model: Decoder | Encoder, family: Reformer, folder: Folder, width: int
                 f"{folder.path / INPUTS}: hash_seed is not set, so the reference drew its rotations anew; record them "
                 f"as {name}"
             )
-        shape = int(mixer.heads), int(mixer.head_size), int(mixer.rounds), sum(factors) // 2
+        shape = int(mixer.heads), int(mixer.head_size), int(mixer.rounds), sum(even(family.buckets_at(width))) // 2
         draw = torch.Generator().manual_seed(mixer.seed)
         given = folder.inputs.get(name)
         given = torch.randn(shape, generator=draw, dtype=folder.dtype) if given is None else given
-        try:
-            mixer.turn(given, factors)
-        except ConfigError as error:
-            raise WeightsError(f"{folder.path / INPUTS}: {name}: {error}") from None
+        if given.shape != shape:
+            raise WeightsError(
+                f"{folder.path / INPUTS}: {name}: rotations of the shape {list(given.shape)} were given, needed is "
+                f"{list(shape)}"
+            )
+        yield given

@@ -1,4 +1,4 @@
-"""What an encoder-decoder gives: streams and weights of both sides, scores at every token, a greedy translation."""
+"""What an encoder-decoder gives: hidden states and attention weights of both sides, logits, a greedy translation."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from ....models import Encoder, Seq2seq
 from ...families.base import Family
 from ...families.encoder_decoders import TwoSided
 from ...formats.folder import Folder
+from ..greedy import generated, greedy, is_called
 from ..inputs import Outputs, Padded, sequence
-from .shared import Depths, generated, greedy, has_loss, is_called, mean_loss, must_read
+from .shared import Depths, has_loss, mean_loss, must_read
 
 
 def outputs(model: Seq2seq, family: Family, folder: Folder) -> Outputs:
@@ -26,12 +27,12 @@ def outputs(model: Seq2seq, family: Family, folder: Folder) -> Outputs:
     depths = Depths.of(
         model.encoder.stack, model.encoder.embeddings(source.aligned(tokens), source.where), source.where
     )
-    memory = Seen.of(source.where, depths.streams[-1])
+    encoder_output = Seen.of(source.where, depths.streams[-1])
     made = depths.named(source, side="encoder_") | {"encoder_last_hidden_state": source.back(depths.streams[-1])}
-    return made | written(model, family, folder, memory, source)
+    return made | written(model, family, folder, encoder_output, source)
 
 
-def written(model: Seq2seq, family: Family, folder: Folder, memory: Seen, source: Padded) -> Outputs:
+def written(model: Seq2seq, family: Family, folder: Folder, encoder_output: Seen, source: Padded) -> Outputs:
     """The decoder's half, whatever was read: what `decoded` gives, `loss`, `sequences`, `step_logits`.
 
     The target is `decoder_input_ids` or else `labels`, shifted. The greedy one begins with `decoder_input_ids`, too;
@@ -41,25 +42,25 @@ def written(model: Seq2seq, family: Family, folder: Folder, memory: Seen, source
     target = _target(family, folder) if is_called(folder) else None
     if target is not None:
         padded = Padded.showing(folder, "decoder_attention_mask", target, family.places)
-        made |= decoded(model, target, padded, memory, source)
+        made |= decoded(model, target, padded, encoder_output, source)
         if "labels" in folder.inputs:
             labels = sequence(folder, "labels")
             if has_loss(folder, labels, padded.real):
                 made["loss"] = mean_loss(made["logits"], labels)
     stem, steps = generated(folder, 1)
     if steps:
-        rows = memory.shape[0]
+        rows = encoder_output.shape[0]
         asked = "decoder_input_ids" in folder.inputs and not stem
         prompt = sequence(folder, "decoder_input_ids") if asked else torch.full((rows, 1), _begun(family, folder).start)
         where = Where.run(rows, prompt.shape[1])
-        tokens, made[f"{stem}step_logits"] = greedy(model, prompt, where, steps, Given(encoder_output=memory))
+        tokens, made[f"{stem}step_logits"] = greedy(model, prompt, where, steps, Given(encoder_output=encoder_output))
         made[f"{stem}sequences"] = torch.cat((prompt, tokens), 1)
     return made
 
 
-def decoded(model: Seq2seq, target: Tensor, padded: Padded, memory: Seen, source: Padded) -> Outputs:
+def decoded(model: Seq2seq, target: Tensor, padded: Padded, encoder_output: Seen, source: Padded) -> Outputs:
     """Of a whole target: `decoder_hidden_states`, both attentions, `last_hidden_state`, `logits`."""
-    decoder, where = model.decoder, padded.where.give(encoder_output=memory)
+    decoder, where = model.decoder, padded.where.give(encoder_output=encoder_output)
     depths = Depths.of(decoder.stack, decoder.embeddings(padded.aligned(target), where), where)
     stream = depths.streams[-1]
     made = depths.named(padded, source, side="decoder_")

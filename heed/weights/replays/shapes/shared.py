@@ -1,16 +1,15 @@
-"""What the replays of all shapes share: streams and weights at every depth, a greedy continuation, a mean loss."""
+"""What the replays of all shapes share: hidden states and attention weights at every depth, a mean loss."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ....core.contract import NOTHING, Given, Mixer, Where
+from ....core.contract import Where
 from ....core.errors import WeightsError
 from ....models.stack import Stack
 from ....parts.look import look, points
@@ -18,18 +17,16 @@ from ....parts.outputs.loss import NO_LABEL, cross_entropy
 from ...formats.folder import INPUTS, Folder
 from ..inputs import Outputs, Padded, streams
 
-CONTINUED = ("sequences", "step_logits")  # the ends of names of what a continuation gives
 UNREAD = (  # inputs that would change what a reference gives
     *("inputs_embeds", "decoder_inputs_embeds", "encoder_outputs", "past_key_values", "bool_masked_pos"),
     *("head_mask", "decoder_head_mask", "cross_attn_head_mask", "decoder_position_ids"),
 )
-STEPS = 10  # tokens to generate where no output says how many
 BESIDE = {"attention_mask": 0, "token_type_ids": 0, "labels": NO_LABEL}  # what new padding is fed with
 
 
 @dataclass(frozen=True)
 class Depths:
-    """The stream before the first block and after each, the last one after the final norm; and who looked at whom."""
+    """Hidden states before the first block and after each, the last after the final norm; and attention weights."""
 
     streams: list[Tensor]
     weights: list[Tensor]  # [B, H, T, N] of each layer's self-attention
@@ -76,46 +73,9 @@ def widened(folder: Folder, width: int, pad: int) -> Folder:
     return folder.fed(given | {name: F.pad(given[name], more, value=fill[name]) for name in alike})
 
 
-def is_called(folder: Folder) -> bool:
-    """Whether anything is wanted of one call, beside what a continuation gives."""
-    return folder.wanted is None or not all(name.endswith(CONTINUED) for name in folder.wanted)
-
-
-def generated(folder: Folder, prompt: int) -> tuple[str, int]:
-    """How the names of what the reference generated begin, and how many tokens it generated after such a prompt."""
-    wanted = folder.wanted
-    if wanted is None:
-        return "", STEPS
-    for stem in ("", "generate."):
-        if f"{stem}step_logits" in wanted:
-            return stem, folder.extra(f"{stem}step_logits").shape[1]
-        if f"{stem}sequences" in wanted:
-            return stem, folder.extra(f"{stem}sequences").shape[1] - prompt
-    return "", 0
-
-
-def greedy(
-    model: Mixer[Any], tokens: Tensor, where: Where, steps: int, given: Given = NOTHING
-) -> tuple[Tensor, Tensor]:
-    """The likeliest token after the likeliest token, one per call: the new tokens, and the scores of every step."""
-    rows, lengths = tokens.shape[0], where.real.sum(1)
-    order, position = (stamp.gather(1, (lengths - 1)[:, None]) + 1 for stamp in (where.order, where.position))
-    scores, state = model(tokens, where.beside(given), model.start(rows, given))
-    picked = scores[torch.arange(rows), lengths - 1]
-    written, found = list[Tensor](), list[Tensor]()
-    for step in range(steps):
-        written.append(picked.argmax(-1))
-        found.append(picked)
-        if step + 1 < steps:
-            here = Where(order + step, position + step).beside(given)
-            scores, state = model(written[-1][:, None], here, state)
-            picked = scores[:, -1]
-    return torch.stack(written, 1), torch.stack(found, 1)
-
-
-def mean_loss(scores: Tensor, labels: Tensor) -> Tensor:
+def mean_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """The mean cross-entropy over real labels."""
-    return cross_entropy(scores, labels).total / (labels != NO_LABEL).sum()
+    return cross_entropy(logits, labels).total / (labels != NO_LABEL).sum()
 
 
 def has_loss(folder: Folder, labels: Tensor, real: Tensor) -> bool:

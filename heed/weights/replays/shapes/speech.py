@@ -18,7 +18,7 @@ from .seq2seq import written
 from .shared import Depths, must_read
 
 
-def transcribed(model: Seq2seq, listener: AudioEncoder, family: Family, folder: Folder) -> Outputs:
+def transcribed(model: Seq2seq, audio: AudioEncoder, family: Family, folder: Folder) -> Outputs:
     """Of an encoder-decoder (Whisper): `encoder_hidden_states`, `encoder_attentions`, and the decoder's half."""
     must_read(folder, "position_ids")
     features = folder.input("input_features")
@@ -28,15 +28,15 @@ def transcribed(model: Seq2seq, listener: AudioEncoder, family: Family, folder: 
             "[rows, bins, frames]"
         )
     where = Where.run(features.shape[0], features.shape[2])
-    frames = listener.embeddings.frames(where)
-    depths = Depths.of(listener.stack, listener.embeddings(features.mT, where), frames)
+    frames = audio.embeddings.frames(where)
+    depths = Depths.of(audio.stack, audio.embeddings(features.mT, where), frames)
     source = Padded.of(frames.real)
     made = depths.named(source, side="encoder_") | {"encoder_last_hidden_state": depths.streams[-1]}
     return made | written(model, family, folder, Seen.of(frames, depths.streams[-1]), source)
 
 
 def heard(model: AudioEncoder, family: Family, folder: Folder) -> Outputs:
-    """Of a listener alone (Wav2Vec2): `hidden_states`, `attentions`, `last_hidden_state`, `extract_features`.
+    """Of an audio encoder alone (Wav2Vec2): `hidden_states`, `attentions`, `last_hidden_state`, `extract_features`.
 
     With a head `logits` and, beside `labels`, the `loss` of connectionist temporal classification.
     """
@@ -61,14 +61,14 @@ def heard(model: AudioEncoder, family: Family, folder: Folder) -> Outputs:
     return made
 
 
-def ctc_loss(scores: Tensor, where: Where, labels: Tensor, family: Wav2Vec2) -> Tensor:
+def ctc_loss(logits: Tensor, where: Where, labels: Tensor, family: Wav2Vec2) -> Tensor:
     """-log Σ p(path), over all paths that become the labels without repeats and blanks (Graves et al. 2006)."""
     blank = family.pad_token_id
     if blank is None:
         raise WeightsError("its config names no pad_token_id, which is the blank of a CTC loss")
     real = (labels >= 0) & (labels != blank)
     return F.ctc_loss(
-        scores.log_softmax(-1).transpose(0, 1),
+        logits.log_softmax(-1).transpose(0, 1),
         labels[real],
         where.real.sum(1),
         real.sum(1),

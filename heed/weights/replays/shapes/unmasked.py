@@ -6,13 +6,12 @@ mask does, it does where the reference lets it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from torch import Tensor
 
+from ....core.contract import Mixer
 from ....core.errors import WeightsError
 from ....mixers import Nystrom
 from ....models import Encoder
@@ -21,6 +20,7 @@ from ...families.fnet import FNet
 from ...families.nystromformer import Nystromformer
 from ...families.yoso import Yoso
 from ...formats.folder import INPUTS, Folder
+from ..hidden import mixers_swapped, with_weights_of
 from ..inputs import Outputs, Padded, sequence
 from . import encoder
 
@@ -39,7 +39,7 @@ def outputs(model: Encoder, family: Unmasked, folder: Folder) -> Outputs:
             return _without_weights(encoder.outputs(model, family, _labelled(model, folder)))
         case Nystromformer():
             _must_fit(family, folder)
-            with _one_batch(model):
+            with mixers_swapped(model.stack, _one_batch):
                 made = encoder.outputs(model, family, folder)
             return made if family.exact else _without_weights(made)
 
@@ -100,14 +100,13 @@ def _must_fit(family: Nystromformer, folder: Folder) -> None:
         )
 
 
-@contextmanager
-def _one_batch(model: Encoder) -> Iterator[None]:
-    """While this lasts, the first guess of an inverse depends on all rows, as in the reference."""
-    mixers = [part for part in model.stack.modules() if isinstance(part, Nystrom) and part.coefficient == "row"]
-    for mixer in mixers:
-        mixer.coefficient = "batch"
-    try:
-        yield
-    finally:
-        for mixer in mixers:
-            mixer.coefficient = "row"
+class OneBatch(Nystrom):
+    """The first guess of an inverse depends on all rows of a batch, as in the reference."""
+
+    def divisor(self, columns: Tensor) -> Tensor:
+        return columns.amax((-3, -2, -1) if self.coefficient == "row" else -1, keepdim=True)
+
+
+def _one_batch(mixer: Mixer[Any]) -> Mixer[Any]:
+    assert isinstance(mixer, Nystrom)  # there are no others in a Nyströmformer
+    return with_weights_of(mixer, OneBatch)

@@ -1,4 +1,4 @@
-"""What a model that sees gives: streams and weights at every depth, scores of labels, images beside texts."""
+"""What a vision model gives: hidden states and attention weights at every depth, logits, images beside texts (CLIP)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def outputs(model: Sees, folder: Folder) -> Outputs:
 
 
 def seen(model: VisionEncoder, folder: Folder) -> Outputs:
-    """Of a viewer (ViT, DeiT, CLIP's image tower): `hidden_states`, `attentions`, `last_hidden_state` and its head."""
+    """Of a vision encoder (ViT, DeiT, CLIP's): `hidden_states`, `attentions`, `last_hidden_state` and its head."""
     x, where = model.embeddings(pixels(folder))
     made, final = _depths(model.stack, x, where)
     made["last_hidden_state"] = final
@@ -66,7 +66,7 @@ def staged(model: Swin, folder: Folder) -> Outputs:
 
 
 def read(model: ClipTextEncoder, folder: Folder) -> Outputs:
-    """Of CLIP's text tower: `hidden_states`, `attentions`, `last_hidden_state`, `pooler_output`, `text_embeds`."""
+    """Of CLIP's text encoder: `hidden_states`, `attentions`, `last_hidden_state`, `pooler_output`, `text_embeds`."""
     tokens = sequence(folder, "input_ids")
     padded = Padded.showing(folder, "attention_mask", tokens)
     tokens, where = padded.aligned(tokens), padded.where
@@ -78,7 +78,7 @@ def read(model: ClipTextEncoder, folder: Folder) -> Outputs:
 
 
 def compared(model: ClipModel, folder: Folder) -> Outputs:
-    """Of both towers: their answers as they are (`..._pooled`) and of length one (`..._embeds`), scores, and the loss.
+    """Of both encoders: answers as they are (`..._pooled`) and of length one (`..._embeds`), logits, and the loss.
 
     The loss wants every image to choose its text among all, and every text its image (Radford et al. 2021, fig. 3).
     """
@@ -91,11 +91,11 @@ def compared(model: ClipModel, folder: Folder) -> Outputs:
         "text_embeds": F.normalize(text["text_embeds"], dim=-1),
         "image_embeds": F.normalize(image["image_embeds"], dim=-1),
     }
-    scores = model.scores(made["image_embeds"], made["text_embeds"])
-    made |= {"logits_per_image": scores, "logits_per_text": scores.T.contiguous()}
-    if scores.shape[0] == scores.shape[1]:
-        own = torch.arange(len(scores))
-        made["loss"] = (F.cross_entropy(scores, own) + F.cross_entropy(scores.T, own)) / 2
+    logits = model.scores(made["image_embeds"], made["text_embeds"])
+    made |= {"logits_per_image": logits, "logits_per_text": logits.T.contiguous()}
+    if logits.shape[0] == logits.shape[1]:
+        own = torch.arange(len(logits))
+        made["loss"] = (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2
     return made
 
 
@@ -120,7 +120,7 @@ def _depths(stack: Stack, x: Tensor, where: Where, padded: Padded | None = None)
 
 
 def _asked(head: torch.nn.Module, stream: Tensor, where: Where) -> Outputs:
-    """What a pooled head says: `pooler_output`, and scores of labels or, where it has a norm (CLIP), `image_embeds`."""
+    """What a pooled head says: `pooler_output`, and logits or, where it has a norm (CLIP), `image_embeds`."""
     assert isinstance(head, Pooled)
     answer = "logits" if head.norm is None else "image_embeds"
     return {"pooler_output": head.vector(stream, where), answer: head(stream, where)}
@@ -136,9 +136,9 @@ def _loss(made: Outputs, folder: Folder) -> Outputs:
     """The loss of a classifier, where labels are given."""
     if "labels" not in folder.inputs or "logits" not in made:
         return {}
-    labels, scores = folder.input("labels"), made["logits"]
-    if scores.shape[1] == 1:
-        return {"loss": F.mse_loss(scores.squeeze(), labels.squeeze().to(scores.dtype))}
+    labels, logits = folder.input("labels"), made["logits"]
+    if logits.shape[1] == 1:
+        return {"loss": F.mse_loss(logits.squeeze(), labels.squeeze().to(logits.dtype))}
     if labels.is_floating_point():
-        return {"loss": F.binary_cross_entropy_with_logits(scores, labels)}
-    return {"loss": F.cross_entropy(scores, labels.flatten())}
+        return {"loss": F.binary_cross_entropy_with_logits(logits, labels)}
+    return {"loss": F.cross_entropy(logits, labels.flatten())}

@@ -1,4 +1,4 @@
-"""What XLNet gives: both streams and their weights at every depth, memories, scores, the answers of its heads.
+"""What XLNet gives: hidden states and attention weights of both streams, memories, logits of its heads.
 
 The reference hides pairs by the masks that a call brings, whatever they are, and subtracts 10^30 from their scores: who
 sees nothing at all takes the mean of everything. So the replay hands the mixers what is written out in these masks
@@ -19,17 +19,18 @@ from ....core.contract import Where
 from ....core.errors import WeightsError
 from ....core.state import Seen
 from ....mixers import TwoStream
-from ....models import XLNet, XLNetReader
+from ....models import XLNet, XLNetEncoder
 from ....models.block import Block
 from ....models.variants.xlnet import query
 from ....parts.look import look
 from ...families.xlnet import XLNet as Family
 from ...formats.folder import INPUTS, Folder
+from ..greedy import generated, is_called
 from ..inputs import Outputs
-from .shared import generated, is_called, mean_loss, must_read
+from .shared import mean_loss, must_read
 
 FAR = -1e30  # is added to the scores of hidden pairs
-AnyXLNet: TypeAlias = XLNet | XLNetReader
+AnyXLNet: TypeAlias = XLNet | XLNetEncoder
 Memories: TypeAlias = "list[Tensor] | None"  # [B, M, D] of each layer
 
 
@@ -119,7 +120,7 @@ class Call:
             hidden = self.given["input_mask"][:, None]
         if "perm_mask" in self.given:
             hidden = self.given["perm_mask"] if hidden is None else hidden + self.given["perm_mask"]
-        hidden = None if hidden is None else F.pad(hidden.double(), (before, 0))  # memory is there for everybody
+        hidden = None if hidden is None else F.pad(hidden.double(), (before, 0))  # every token sees the memory
         if family.attn_type == "uni":
             place, key = torch.arange(length)[:, None], torch.arange(before + length)
             ahead = key > place + before
@@ -144,7 +145,7 @@ class Call:
 
 
 @dataclass
-class Depths:
+class TwoStreams:
     """Both streams and what was remembered, depth by depth."""
 
     streams: list[list[Tensor]]
@@ -167,7 +168,7 @@ def _called(
     return made | _answers(model, folder, call, flat[-1]), depths.memories
 
 
-def _run(model: AnyXLNet, family: Family, call: Call, memories: Memories) -> Depths:
+def _run(model: AnyXLNet, family: Family, call: Call, memories: Memories) -> TwoStreams:
     before = 0 if memories is None else memories[0].shape[1]
     where, everything = call.stamps(family, before)
     h = model.embeddings(call.tokens, where)
@@ -176,7 +177,7 @@ def _run(model: AnyXLNet, family: Family, call: Call, memories: Memories) -> Dep
     own = torch.eye(call.tokens.shape[1], dtype=torch.bool)
     apart = None if unseen is None else _added(unseen & ~F.pad(own, (before, 0)), h)  # a token sees itself
     g = None if mapping is None else model.mask.expand(*mapping.shape[:2], -1)
-    depths = Depths([_both(h, g)])
+    depths = TwoStreams([_both(h, g)])
     for layer, block in enumerate(model.stack.layers):
         past = None if memories is None else memories[layer]
         depths.memories.append(_kept(family, past, h))
@@ -268,27 +269,27 @@ def _answers(model: AnyXLNet, folder: Folder, call: Call, stream: Tensor) -> Out
     return made
 
 
-def _mean(folder: Folder, scores: Tensor, labels: Tensor) -> Tensor:
-    if labels.numel() != scores.shape[:-1].numel() or labels.is_floating_point():
+def _mean(folder: Folder, logits: Tensor, labels: Tensor) -> Tensor:
+    if labels.numel() != logits.shape[:-1].numel() or labels.is_floating_point():
         raise WeightsError(
             f"{folder.path / INPUTS}: labels are {labels.dtype} of the shape {list(labels.shape)}; needed is the "
-            f"number of a class for each of {list(scores.shape[:-1])}"
+            f"number of a class for each of {list(logits.shape[:-1])}"
         )
-    return mean_loss(scores.flatten(0, -2), labels.flatten().long())
+    return mean_loss(logits.flatten(0, -2), labels.flatten().long())
 
 
-def _text_loss(folder: Folder, scores: Tensor, labels: Tensor) -> Tensor:
+def _text_loss(folder: Folder, logits: Tensor, labels: Tensor) -> Tensor:
     """A text has a value, a class or several classes: as the config says or, if it does not, as the labels look."""
     several = "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
-    problem = folder.config.get("problem_type") or ("regression" if scores.shape[-1] == 1 else several)
+    problem = folder.config.get("problem_type") or ("regression" if logits.shape[-1] == 1 else several)
     if problem == "single_label_classification":
-        return _mean(folder, scores, labels)
-    if labels.numel() != scores.numel():
+        return _mean(folder, logits, labels)
+    if labels.numel() != logits.numel():
         raise WeightsError(
-            f"{folder.path / INPUTS}: labels have the shape {list(labels.shape)}; needed is {list(scores.shape)}"
+            f"{folder.path / INPUTS}: labels have the shape {list(labels.shape)}; needed is {list(logits.shape)}"
         )
-    labels = labels.reshape(scores.shape).to(scores)
-    return F.mse_loss(scores, labels) if problem == "regression" else F.binary_cross_entropy_with_logits(scores, labels)
+    labels = labels.reshape(logits.shape).to(logits)
+    return F.mse_loss(logits, labels) if problem == "regression" else F.binary_cross_entropy_with_logits(logits, labels)
 
 
 def _span_loss(made: Outputs, places: Sequence[Tensor]) -> Tensor:
@@ -302,7 +303,7 @@ def _span_loss(made: Outputs, places: Sequence[Tensor]) -> Tensor:
 
 
 def _continued(model: XLNet, family: Family, folder: Folder) -> Outputs:
-    """The likeliest token after the likeliest token, each asked for at a place behind the text that nobody sees."""
+    """Greedy decoding: each token is asked for at a place behind the text that no other token sees."""
     tokens = folder.input("input_ids")
     stem, steps = generated(folder, tokens.shape[1])
     found = list[Tensor]()

@@ -13,12 +13,11 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from heed.core.contract import Where
 from heed.core.errors import WeightsError
 from heed.weights import Folder, replay
 from heed.weights.rename import export
 from heed.weights.replays.authors import infini
-from tests.weights.support import EXACT, GOLDEN, TOLERANCES, Options, Tensors, agree, pieces, write
+from tests.weights.support import EXACT, GOLDEN, TOLERANCES, Options, Tensors, agree, whole_and_in_pieces, write
 
 CASES = ("infini/lm_delta_rule", "infini/lm_linear_memory")
 
@@ -47,17 +46,7 @@ def test_what_is_loaded_is_exported(case: str) -> None:
 def test_whole_and_in_pieces(case: str, seed: int) -> None:
     folder = Folder.open(GOLDEN / case)
     model, tokens = infini.model(folder), folder.input("input_ids")
-    where, made = Where.run(*tokens.shape), []
-    with torch.no_grad():
-        whole, _ = model(tokens, where)
-        state = model.start(len(tokens))
-        for begin, end in pieces(tokens.shape[1], seed):
-            piece, after = model(tokens[:, begin:end], where.cut(begin, end), state)
-            assert after is not None
-            state = after
-            made.append(piece)
-    # sums in another order, as between two implementations
-    assert (torch.cat(made, 1) - whole).abs().max().item() <= 10 * TOLERANCES[case]["absolute"]
+    whole_and_in_pieces(model, tokens, seed, 10 * TOLERANCES[case]["absolute"])
 
 
 # --- the reference, written out ---
@@ -120,7 +109,7 @@ def attention(c: Options, w: Tensors, name: str, x: Tensor, memory: Memory | Non
 
 
 def reference(c: Options, w: Tensors, tokens: Tensor) -> Tensors:
-    made, scores = {}, []
+    made, logits = {}, []
     held: list[Memory | None] = [None] * c["depth"]
     for number, piece in enumerate(tokens.split(c["segment_length"], 1)):
         x = w["token_emb.weight"][piece]
@@ -134,8 +123,8 @@ def reference(c: Options, w: Tensors, tokens: Tensor) -> Tensors:
                 normed(w, f"{name}.1", x), w[f"{name}.1.proj_in.weight"], w[f"{name}.1.proj_in.bias"]
             ).chunk(2, -1)
             x = x + F.linear(F.gelu(gate) * value, w[f"{name}.1.proj_out.weight"], w[f"{name}.1.proj_out.bias"])
-        scores.append(F.linear(normed(w, "", x), w["to_logits.weight"], w["to_logits.bias"]))
-    made["logits"] = torch.cat(scores, 1)
+        logits.append(F.linear(normed(w, "", x), w["to_logits.weight"], w["to_logits.bias"]))
+    made["logits"] = torch.cat(logits, 1)
     if tokens.shape[1] > 1:
         made["loss_mean_ce"] = F.cross_entropy(made["logits"][:, :-1].mT, tokens[:, 1:])
     return made

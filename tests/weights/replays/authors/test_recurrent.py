@@ -46,7 +46,7 @@ def one_row(w: Tensors, source: list[int], target: list[int], length: int) -> tu
         for layer in range(2):
             states[layer] = x = cell(w, f"encoder/{layer}", x, states[layer])
         memory.append(x)
-    scores, looked = [], []
+    logits, looked = [], []
     for token in target:
         query = w["decoder.attention.W_q.weight"] @ states[-1]
         score = [
@@ -58,9 +58,9 @@ def one_row(w: Tensors, source: list[int], target: list[int], length: int) -> tu
         x = torch.cat((context, w["decoder.embedding.weight"][token]))
         for layer in range(2):
             states[layer] = x = cell(w, f"decoder/{layer}", x, states[layer])
-        scores.append(w["decoder.dense.weight"] @ x + w["decoder.dense.bias"])
+        logits.append(w["decoder.dense.weight"] @ x + w["decoder.dense.bias"])
         looked.append(torch.cat((weight, torch.zeros(len(source) - length, dtype=torch.float64))))
-    return torch.stack(scores), torch.stack(looked)
+    return torch.stack(logits), torch.stack(looked)
 
 
 def test_it_is_its_equations(tmp_path: Path) -> None:
@@ -68,8 +68,8 @@ def test_it_is_its_equations(tmp_path: Path) -> None:
     inputs = {"src": torch.tensor(source), "tgt": torch.tensor(target), "src_valid_len": torch.tensor([4, 2])}
     made = replay(write(tmp_path, CONFIG, w, inputs))
     for row, length in enumerate((4, 2)):
-        scores, looked = one_row(w, source[row], target[row], length)
-        assert torch.allclose(made["logits"][row], scores, rtol=0, atol=EXACT)
+        logits, looked = one_row(w, source[row], target[row], length)
+        assert torch.allclose(made["logits"][row], logits, rtol=0, atol=EXACT)
         assert torch.allclose(made["attention_weights"][row], looked, rtol=0, atol=EXACT)
 
 

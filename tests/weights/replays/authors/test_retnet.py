@@ -20,7 +20,17 @@ from heed.parts.recurrence.divisors import Chunkwise, DivisorConfig, Rooted, Sum
 from heed.weights import AUTHORS, Folder, replay
 from heed.weights.rename import export
 from heed.weights.replays.authors import retnet
-from tests.weights.support import EXACT, GOLDEN, TOLERANCES, Options, Tensors, agree, damaged, pieces, write
+from tests.weights.support import (
+    EXACT,
+    GOLDEN,
+    TOLERANCES,
+    Options,
+    Tensors,
+    agree,
+    damaged,
+    whole_and_in_pieces,
+    write,
+)
 
 CASE = "retnet/lm_three_forms"
 FORMS: tuple[DivisorConfig, ...] = (Rooted(), Summed(), Chunkwise(chunk=4))
@@ -33,7 +43,7 @@ def test_golden() -> None:
 
 
 def test_the_forms_are_told_apart() -> None:
-    """Each is nearer to its own recorded scores than the others are."""
+    """Each is nearer to its own recorded logits than the others are."""
     folder, wanted = Folder.open(GOLDEN / CASE), load_file(GOLDEN / CASE / "outputs.safetensors")
     tokens = folder.input("prev_output_tokens")
     names = ("logits_recurrent", "logits_parallel", "logits_chunkwise")
@@ -64,17 +74,7 @@ def test_a_loaded_model_writes_with_a_memory_that_does_not_grow() -> None:
 def test_whole_and_in_pieces(form: DivisorConfig, seed: int) -> None:
     folder = Folder.open(GOLDEN / CASE)
     model, tokens = retnet.model(folder, form), folder.input("prev_output_tokens")
-    where, made = Where.run(*tokens.shape), []
-    with torch.no_grad():
-        whole, _ = model(tokens, where)
-        state = model.start(len(tokens))
-        for begin, end in pieces(tokens.shape[1], seed):
-            piece, after = model(tokens[:, begin:end], where.cut(begin, end), state)
-            assert after is not None
-            state = after
-            made.append(piece)
-    # sums in another order, as between two implementations
-    assert (torch.cat(made, 1) - whole).abs().max().item() <= 10 * TOLERANCES[CASE]["absolute"]
+    whole_and_in_pieces(model, tokens, seed, 10 * TOLERANCES[CASE]["absolute"])
 
 
 # --- the reference, written out ---

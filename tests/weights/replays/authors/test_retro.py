@@ -208,7 +208,7 @@ class Reference:
                         [
                             (y, p)
                             for ids in found
-                            if bool((ids != self.c["pad_id"]).any())  # else nobody sees what comes out
+                            if bool((ids != self.c["pad_id"]).any())  # else no token sees what comes out
                             for p, y in enumerate(self.encode(ids, x[u * size : u * size + size]))
                             if int(ids[p]) != self.c["pad_id"]
                         ]

@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
 
-from heed.core.contract import Where
 from heed.core.errors import WeightsError
 from heed.weights import Folder, replay
 from heed.weights.rename import export
@@ -29,7 +28,7 @@ from tests.weights.support import (
     agree,
     linear,
     normed,
-    pieces,
+    whole_and_in_pieces,
     write,
 )
 
@@ -60,17 +59,7 @@ def test_what_is_loaded_is_exported(case: str) -> None:
 def test_whole_and_in_pieces(case: str, seed: int) -> None:
     folder = Folder.open(GOLDEN / case)
     model, tokens = torchscale.model(folder), folder.input("prev_output_tokens")
-    where, made = Where.run(*tokens.shape), []
-    with torch.no_grad():
-        whole, _ = model(tokens, where)
-        state = model.start(len(tokens))
-        for begin, end in pieces(tokens.shape[1], seed):
-            piece, after = model(tokens[:, begin:end], where.cut(begin, end), state)
-            assert after is not None
-            state = after
-            made.append(piece)
-    # sums in another order, as between two implementations
-    assert (torch.cat(made, 1) - whole).abs().max().item() <= 10 * TOLERANCES[case]["absolute"]
+    whole_and_in_pieces(model, tokens, seed, 10 * TOLERANCES[case]["absolute"])
 
 
 # --- torchscale, written out ---

@@ -279,7 +279,7 @@ def test_other_models_and_inputs_are_refused(tmp_path: Path) -> None:
     o = options(4, authors=False)
     w, tokens = drawn(o, 4), torch.zeros(1, 4, dtype=torch.long)
     body = {name: tensor for name, tensor in w.items() if not name.startswith("crit")}
-    with pytest.raises(WeightsError, match="save the language model, not its body alone"):
+    with pytest.raises(WeightsError, match="save the language model, not its backbone alone"):
         weights.load(write(tmp_path / "body", o, body, {}))
     with pytest.raises(WeightsError, match="it classifies texts"):
         weights.load(write(tmp_path / "classes", o, w | {"score.weight": torch.zeros(2, 12)}, {}))

@@ -77,10 +77,10 @@ def test_whole_and_in_pieces(case: str, seed: int) -> None:
     source, target = folder.input("src"), folder.input("tgt")
     rows, length = target.shape
     with torch.no_grad():
-        memory = model.encode(source, Where.ragged([14, 9]))
-        where = Where.run(rows, length).give(encoder_output=memory)
+        encoder_output = model.encode(source, Where.ragged([14, 9]))
+        where = Where.run(rows, length).give(encoder_output=encoder_output)
         whole, _ = model(target, where)
-        state, pieces = model.start(rows, Given(encoder_output=memory)), []
+        state, pieces = model.start(rows, Given(encoder_output=encoder_output)), []
         chosen = torch.randperm(length - 1, generator=torch.Generator().manual_seed(seed))[:4].sort().values + 1
         for begin, end in zip([0, *chosen.tolist()], [*chosen.tolist(), length], strict=True):
             piece, after = model(target[:, begin:end], where.cut(begin, end), state)
@@ -139,20 +139,24 @@ class Reference(nn.Module):
 
     def forward(self, inputs: Tensors, steps: int) -> Tensors:
         hidden = inputs.get("src_key_padding_mask")
-        memory = self.transformer.encoder(self.placed(self.src_embed, inputs["src"]), src_key_padding_mask=hidden)
-        stream = self.decoded(inputs["tgt"], memory, hidden, inputs.get("tgt_key_padding_mask"))
-        made = {"memory": memory, "decoder_out": stream, "logits": self.generator(stream)}
-        tokens, scores = torch.full((len(memory), 1), 2), []
+        encoder_output = self.transformer.encoder(
+            self.placed(self.src_embed, inputs["src"]), src_key_padding_mask=hidden
+        )
+        stream = self.decoded(inputs["tgt"], encoder_output, hidden, inputs.get("tgt_key_padding_mask"))
+        made = {"memory": encoder_output, "decoder_out": stream, "logits": self.generator(stream)}
+        tokens, logits = torch.full((len(encoder_output), 1), 2), []
         for _ in range(steps):
-            scores.append(self.generator(self.decoded(tokens, memory, hidden)[:, -1]))
-            tokens = torch.cat((tokens, scores[-1].argmax(-1, keepdim=True)), 1)
-        return made | {"generate.sequences": tokens, "generate.step_logits": torch.stack(scores, 1)}
+            logits.append(self.generator(self.decoded(tokens, encoder_output, hidden)[:, -1]))
+            tokens = torch.cat((tokens, logits[-1].argmax(-1, keepdim=True)), 1)
+        return made | {"generate.sequences": tokens, "generate.step_logits": torch.stack(logits, 1)}
 
-    def decoded(self, target: Tensor, memory: Tensor, hidden: Tensor | None, padding: Tensor | None = None) -> Tensor:
+    def decoded(
+        self, target: Tensor, encoder_output: Tensor, hidden: Tensor | None, padding: Tensor | None = None
+    ) -> Tensor:
         ahead = torch.ones(target.shape[1], target.shape[1]).triu(1).bool()
         x = self.placed(self.tgt_embed, target)
         return self.transformer.decoder(
-            x, memory, tgt_mask=ahead, tgt_key_padding_mask=padding, memory_key_padding_mask=hidden
+            x, encoder_output, tgt_mask=ahead, tgt_key_padding_mask=padding, memory_key_padding_mask=hidden
         )
 
     def placed(self, table: nn.Embedding, tokens: Tensor) -> Tensor:
@@ -233,9 +237,11 @@ def test_padding_is_read_off_the_target_mask(tmp_path: Path) -> None:
         for row in range(2):  # each row alone, its real tokens only, at the columns that they have
             columns = source[row].nonzero().T
             here = Where(torch.arange(columns.shape[1])[None], columns)
-            memory = model.encode(folder.input("src")[row, columns[0]][None], here)
+            encoder_output = model.encode(folder.input("src")[row, columns[0]][None], here)
             shown = target[row].nonzero().T
-            where = Where(torch.arange(shown.shape[1])[None], shown).give(encoder_output=Seen.of(here, *memory.parts))
+            where = Where(torch.arange(shown.shape[1])[None], shown).give(
+                encoder_output=Seen.of(here, *encoder_output.parts)
+            )
             logits, _ = model(folder.input("tgt")[row, shown[0]][None], where)
             gap = (made["log_probs"][row, shown[0]] - logits[0].log_softmax(-1)).abs().max().item()
             assert gap <= 10 * TOLERANCES["annotated_transformer/seq2seq"]["absolute"]

@@ -11,12 +11,21 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
 
-from heed.core.contract import Where
 from heed.core.errors import WeightsError
 from heed.weights import AUTHORS, Folder, replay
 from heed.weights.rename import export
 from heed.weights.replays.authors import yoco
-from tests.weights.support import EXACT, GOLDEN, TOLERANCES, Options, Tensors, agree, damaged, pieces, write
+from tests.weights.support import (
+    EXACT,
+    GOLDEN,
+    TOLERANCES,
+    Options,
+    Tensors,
+    agree,
+    damaged,
+    whole_and_in_pieces,
+    write,
+)
 
 CASES = ("yoco/gated_retention", "yoco/sliding_window")
 ALONE = "yoco/gated_retention_op"
@@ -43,17 +52,7 @@ def test_what_is_loaded_is_exported(case: str) -> None:
 def test_whole_and_in_pieces(case: str, seed: int) -> None:
     folder = Folder.open(GOLDEN / case)
     model, tokens = yoco.model(folder), folder.input("input_ids")
-    where, made = Where.run(*tokens.shape), []
-    with torch.no_grad():
-        whole, _ = model(tokens, where)
-        state = model.start(len(tokens))
-        for begin, end in pieces(tokens.shape[1], seed):
-            piece, after = model(tokens[:, begin:end], where.cut(begin, end), state)
-            assert after is not None
-            state = after
-            made.append(piece)
-    # sums in another order, as between two implementations
-    assert (torch.cat(made, 1) - whole).abs().max().item() <= 10 * TOLERANCES[case]["absolute"]
+    whole_and_in_pieces(model, tokens, seed, 10 * TOLERANCES[case]["absolute"])
 
 
 # --- the reference, written out ---

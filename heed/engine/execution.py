@@ -1,0 +1,199 @@
+"""A program at work on some rows: registers, KV caches, cells; steps, prompts, bursts of sampled tokens."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from ..core.contract import Where
+from ..core.errors import InputError
+from ..core.log import LogStorage
+from ..kernels.abi import Choice, Operation, Register, Rounded, Step
+from ..kernels.build import library
+from ..kernels.hugepages import huge_pages
+from ..kernels.kv_slots import KvCaches
+from ..kernels.linear import padded
+from .program import Program, ProgramBuilder
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """How a burst of tokens is sampled, and when it has to stop."""
+
+    live: Tensor  # bool [R] rows that have not ended; written to
+    enough: int  # with fewer live rows than these it is time to stop
+    ends: Tensor  # [E] tokens that end a row
+    draws: Tensor | None = None  # float64 [n, R] at least 0 and less than 1, one for each token; None: greedy
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    penalty: float = 1.0  # of tokens that were seen: logits are divided if positive, else multiplied
+    seen: Tensor | None = None  # bool [R, V] which were; written to
+
+    def packed(self, cap: float) -> Choice:
+        """For the kernel; the tensors must live as long as it works."""
+        four = (None if t is None else t.data_ptr() for t in (self.draws, self.seen, self.ends, self.live))
+        share, least = 1.0 if self.top_p is None else self.top_p, self.min_p or 0.0
+        settings = self.temperature, share, least, self.top_k or 0
+        return Choice(*settings, *four, len(self.ends), self.enough, self.penalty, cap)
+
+
+class Execution:
+    """A program at work on some rows."""
+
+    def __init__(self, program: Program, rows: int, caches: KvCaches, cells: Sequence[Tensor] = ()) -> None:
+        if len(cells) != program.cells:
+            raise InputError(f"the state holds {len(cells)} cells, the program {program.cells}")
+        self.cells = [cell.clone(memory_format=torch.contiguous_format) for cell in cells]  # written to by every step
+        self.caches, self._program = caches, program
+        self._rows = self._most = rows  # there is room for the most
+        self._arena = torch.empty(rows * program.begins[-1])
+        huge_pages((self._arena,), now=False)
+        shorts = torch.empty(rows, padded(program.inputs), dtype=torch.int16)
+        steps, sums = torch.empty(rows), torch.empty(rows, dtype=torch.int32)
+        scratch = torch.empty(rows, program.widest)
+        self._kept = (shorts, steps, sums, scratch)
+        self._instructions = instructions = type(program.code).from_buffer_copy(program.code)
+        at = self._arena.data_ptr()
+        places = zip(program.begins, program.widths, strict=False)
+        registers = (Register * len(program.widths))(
+            *(Register(at + 4 * rows * begin, width) for begin, width in places)
+        )
+        self._tables: dict[Operation, Tensor] = {}  # kept as long as they are pointed to
+        at = shorts.data_ptr()
+        self._step = Step(
+            program=instructions,
+            instructions=len(instructions),
+            registers=registers,
+            caches=caches.structures,
+            cache_count=caches.count,
+            cells=_pointers(self.cells),
+            rows=rows,
+            rounded=Rounded(at, at, steps.data_ptr(), sums.data_ptr()),
+            scratch=scratch.data_ptr(),
+        )
+
+    def value(self, register: int) -> Tensor:
+        """What a register holds, until the next step. [rows, width]"""
+        begin, width = self._most * self._program.begins[register], self._program.widths[register]
+        return self._arena[begin : begin + self._rows * width].view(self._rows, width)
+
+    def step(self, tokens: Tensor, where: Where) -> None:
+        """One more token in every row."""
+        compiled = library()
+        assert compiled is not None
+        self.caches.fit(1)
+        tokens, order = tokens.contiguous(), where.order.contiguous()
+        position = order if where.position is where.order else where.position.contiguous()
+        step = self._step
+        step.tokens, step.order, step.position = tokens.data_ptr(), order.data_ptr(), position.data_ptr()
+        step.threads = torch.get_num_threads()
+        if compiled.heed_step(ctypes.byref(step)):
+            raise InputError(f"a token from {int(tokens.min())} to {int(tokens.max())} is not in the vocabulary")
+        self.caches.stepped(where.span, 1)
+
+    def prefill(self, lengths: Sequence[int], order: Tensor, position: Tensor, tokens: Tensor | None = None) -> bool:
+        """Many tokens, so many of each row; without ids, what registers hold. Whether there are such tokens."""
+        compiled = library()
+        assert compiled is not None
+        self.caches.fit(max(lengths))
+        begins = torch.tensor([0, *accumulate(lengths)])
+        order, position, step = order.contiguous(), position.contiguous(), self._step
+        step.order, step.position, step.begins = order.data_ptr(), position.data_ptr(), begins.data_ptr()
+        step.tokens = None if tokens is None else tokens.data_ptr()
+        step.sequences, step.threads = len(lengths), torch.get_num_threads()
+        return not compiled.heed_step(ctypes.byref(step))
+
+    def finish(self, first: int) -> None:
+        """From this instruction on, which touches no KV cache, with what registers hold."""
+        compiled = library()
+        assert compiled is not None
+        rest, code = Step.from_buffer_copy(self._step), self._instructions
+        rest.program = ctypes.pointer(code[first])
+        rest.instructions, rest.cache_count, rest.threads = len(code) - first, 0, torch.get_num_threads()
+        compiled.heed_step(ctypes.byref(rest))
+
+    def burst(
+        self, tokens: Tensor, where: Where, count: int, sampling: SamplingSettings, *, logits: int, cap: float
+    ) -> tuple[Tensor, Tensor]:
+        """This token in every row, then what is sampled from the register `logits`, within ±cap unless that is 0: count
+        in all, or fewer if that is `enough`; the last of them is not written. [R] -> [n, R] tokens and log p
+        """
+        compiled = library()
+        assert compiled is not None
+        self.caches.fit(count)
+        three = [t.clone(memory_format=torch.contiguous_format) for t in (tokens, where.order, where.position)]
+        chosen, logp = torch.empty(count, self._rows, dtype=torch.long), torch.empty(count, self._rows)
+        self._step.threads = torch.get_num_threads()
+        at, told = [t.data_ptr() for t in (*three, chosen, logp)], sampling.packed(cap)
+        made = compiled.heed_write(ctypes.byref(self._step), count, logits, ctypes.byref(told), *at)
+        if made < 0:
+            raise InputError(f"a token from {int(tokens.min())} to {int(tokens.max())} is not in the vocabulary")
+        self.caches.stepped(where.span, made)
+        return chosen[:made], logp[:made]
+
+    def topk_logprobs(self, register: int, count: int) -> tuple[Tensor, Tensor]:
+        """Of the logits in a register: log p of the largest, the largest first, and their tokens. [R, count] each"""
+        compiled, made = library(), self.value(register)
+        assert compiled is not None
+        tokens, logp = torch.empty(self._rows, count, dtype=torch.long), torch.empty(self._rows, count)
+        at = tokens.data_ptr(), logp.data_ptr()
+        compiled.heed_likeliest(made.data_ptr(), *made.shape, count, *at, torch.get_num_threads())
+        return logp, tokens
+
+    def take(self, cells: Sequence[Tensor]) -> None:
+        """Go on with these cells, which nothing else writes to."""
+        self.cells, self._step.cells = list(cells), _pointers(cells)
+
+    def select(self, rows: Tensor) -> Execution:
+        """An execution that goes on with these rows; registers hold nothing."""
+        self.caches.select(rows)
+        cells = [cell.index_select(0, rows) for cell in self.cells]
+        if len(rows) > self._most:
+            return Execution(self._program, len(rows), self.caches, cells)
+        self._rows = self._step.rows = len(rows)
+        self.take(cells)
+        return self
+
+    def point(self, operation: Operation, table: Tensor) -> None:
+        """The instructions of this kind read another table from now on."""
+        self._tables[operation] = table
+        for instruction in self._instructions:
+            if instruction.operation == operation:
+                instruction.table[0] = table.data_ptr()
+
+    def returned(self) -> list[LogStorage]:
+        """The KV caches as they are by now; nothing more may be written."""
+        return self.caches.returned()
+
+
+def sample(logits: Tensor, sampling: SamplingSettings) -> tuple[Tensor, Tensor]:
+    """A token per row and its log p, by a program that does nothing but sample. [R, V] -> [R] twice"""
+    execution, register = _holding(logits)
+    start = torch.zeros(len(logits), dtype=torch.long), Where.run(len(logits), 1)
+    tokens, logp = execution.burst(*start, 1, sampling, logits=register, cap=0.0)
+    return tokens[0], logp[0]
+
+
+def topk_logprobs(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Log p of the largest logits of every row, the largest first, and their tokens. [R, V] -> [R, count] twice"""
+    execution, register = _holding(logits)
+    return execution.topk_logprobs(register, count)
+
+
+def _holding(logits: Tensor) -> tuple[Execution, int]:
+    builder = ProgramBuilder()
+    register = builder.register("logits", logits.shape[1])
+    execution = Execution(Program.of(builder), len(logits), KvCaches([], []))
+    execution.value(register).copy_(logits)
+    return execution, register
+
+
+def _pointers(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
+    return (ctypes.c_void_p * max(1, len(tensors)))(*(tensor.data_ptr() for tensor in tensors))
