@@ -3,8 +3,8 @@
 `library()` gives the compiled kernels or None: without a compiler, after a failed build, or with HEED_KERNELS=off
 everything is computed by the written-out forms, and one line says so.
 
-Import-time magic: `linear`, `selective_scan` and `wkv_scan` define operators of torch (`torch.library`, heed::) when they
-are first imported, on first use of a name below; `dispatch` marks `_built` as constant for torch.compile.
+Import-time magic: `linear`, `selective_scan` and `wkv_scan` define operators (`torch.library`, heed::) when they are
+first imported, on first use of a name below; `dispatch` marks `_built` as constant for torch.compile.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def test_slopes_of_a_state_space(sizes: tuple[int, int, int, int]) -> None:
 @pytest.mark.parametrize("size", [1.0, 300.0])
 @pytest.mark.parametrize("ragged", [False, True])
 @pytest.mark.parametrize("sizes", MEANS)
-def test_means_and_their_slopes(sizes: tuple[int, int, int], ragged: bool, size: float) -> None:
+def test_wkv_and_its_gradients(sizes: tuple[int, int, int], ragged: bool, size: float) -> None:
     """Written out, slopes are what torch finds. In float32 an exponent of size K is rounded by K · 2^-24, and an
 
     exponential by 4 · 2^-24, at each token that a weight lasts. That is at random, so that it adds up as its root: over

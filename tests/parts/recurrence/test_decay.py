@@ -53,7 +53,7 @@ def recurrent(
     return torch.stack(read, 1), state
 
 
-def with_slopes(form: Any, five: Five) -> list[Tensor]:
+def with_gradients(form: Any, five: Five) -> list[Tensor]:
     """Outputs, the last state, and the gradients towards everything that went in."""
     live = [None if x is None else x.clone().requires_grad_() for x in five]
     y, state = form(*live)
@@ -74,9 +74,9 @@ def gap(some: list[Tensor], other: list[Tensor]) -> float:
 @pytest.mark.parametrize("tokens", LENGTHS)
 def test_three_forms_are_one(tokens: int, fade: str, groups: int, past: bool) -> None:
     five = made(tokens, fade, groups=groups, past=past)
-    wanted = with_slopes(recurrent, five)
-    assert gap(with_slopes(written_out, five), wanted) < 1e-12
-    assert gap(with_slopes(chunked, five), wanted) < 1e-12
+    wanted = with_gradients(recurrent, five)
+    assert gap(with_gradients(written_out, five), wanted) < 1e-12
+    assert gap(with_gradients(chunked, five), wanted) < 1e-12
 
 
 def by_steps(five: Five, target: Tensor) -> list[Tensor]:
@@ -165,7 +165,7 @@ def test_what_is_forgotten_at_once_spoils_nothing(dtype: torch.dtype) -> None:
 def test_any_decay_at_any_length_stays_finite(fade: float) -> None:
     query, key, value, _, _ = made(5 * CHUNK * GROUP + 3, "none", sizes=(1, 2, 2))
     log = torch.full((1, 1, 1), fade, dtype=torch.float64)
-    results = with_slopes(chunked, (query.float(), key.float(), value.float(), log, None))
+    results = with_gradients(chunked, (query.float(), key.float(), value.float(), log, None))
     assert all(x.isfinite().all() for x in results)
     if fade == -200.0:  # only the token itself is left
         own = (query * key).sum(-1, keepdim=True) * value
