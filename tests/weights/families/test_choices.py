@@ -53,8 +53,8 @@ def test_scores_stand_side_by_side(name: str, tmp_path: Path) -> None:
     [
         ("BertForMultipleChoice", torch.tensor([2, 0, 1]), "needed is the number of an answer for each of 2 rows"),
         ("BertForMultipleChoice", torch.tensor([0.5, 1.0]), "labels are torch.float32"),
-        ("BertForTokenClassification", torch.tensor([2, 0]), "no head that gives one score to each"),
-        ("BertModel", torch.tensor([2, 0]), "no head that gives one score to each"),
+        ("BertForTokenClassification", torch.tensor([2, 0]), "no head that gives one logit to each"),
+        ("BertModel", torch.tensor([2, 0]), "no head that gives one logit to each"),
     ],
 )
 def test_what_does_not_fit_is_named(name: str, labels: Tensor, message: str, tmp_path: Path) -> None:
