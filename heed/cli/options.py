@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -15,10 +16,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from ..decode import AnyStrategy
     from ..pipelines import GenerationConfig
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Tell what runs compiled, what as plain calls, and why.")
+]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Change a setting: a.b=value. May be repeated.")]
 Data = Annotated[
     list[str] | None,
@@ -132,6 +138,13 @@ def file_settings(files: Mapping[str, str]) -> list[str]:
     """Files by split, as settings of a recipe."""
     paths = [f"data.{name}={json.dumps(path, ensure_ascii=False)}" for name, path in files.items()]  # quoted for TOML
     return ["data.kind=files", *paths] if paths else []
+
+
+def tell_engine(model: nn.Module) -> None:
+    """What the engine makes of a model, for people who watch: on the error stream."""
+    from .. import engine
+
+    print(engine.explain(model), file=sys.stderr, flush=True)
 
 
 def print_json(data: Any, *, indent: int | None = 1) -> None:

@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from .options import Data, GenerationOptions, Json, Sets, file_settings, named_files, print_json, spread
+from .options import (
+    Data,
+    GenerationOptions,
+    Json,
+    Sets,
+    Verbose,
+    file_settings,
+    named_files,
+    print_json,
+    spread,
+    tell_engine,
+)
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -54,7 +65,7 @@ def train(
         print_json({"run": str(outcome.run.path), "finished": outcome.finished, **asdict(outcome.progress)})
     elif outcome.leads and outcome.finished:
         name = shlex.quote(str(outcome.run.path))
-        print(f'{name} is pipeline: heed eval {name}; heed run {name} "..."')
+        print(f'{name} is ready: heed eval {name}; heed run {name} "..."')
     if not outcome.finished:
         raise typer.Exit(STOPPED)
 
@@ -67,6 +78,7 @@ def evaluate(
     data: Data = None,
     first: Annotated[int | None, typer.Option(min=1, help="Evaluate on so many examples only.")] = None,
     as_json: Json = False,
+    verbose: Verbose = False,
 ) -> None:
     """Evaluate a run. Metrics on its own data, with its own strategy, are also written on its card."""
     from ..runs import Run
@@ -76,6 +88,8 @@ def evaluate(
     files = named_files(data or (), alone="test")
     splits = split or list(files)
     config = options.config(run.recipe.task.decode)
+    if verbose:
+        tell_engine(run.model())
     found = evaluated(run, settings=file_settings(files), splits=splits, config=config, first=first)
     if as_json:
         print_json(found)
@@ -92,6 +106,7 @@ def run(
     system: Annotated[str | None, typer.Option(help="Of a chat: the system prompt.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="A class to choose from (CLIP). May be repeated.")] = None,
     as_json: Json = False,
+    verbose: Verbose = False,
 ) -> None:
     """Use a run or a checkpoint: generate text, translate, chat, fill in masks, classify, transcribe files."""
     from ..pipelines import GenerationPipeline
@@ -100,6 +115,8 @@ def run(
     if system is not None and not chat:
         raise typer.BadParameter("--system is what a chat begins with; add --chat")
     pipeline = load(path)
+    if verbose:
+        tell_engine(pipeline.model)
     if label and (chat or isinstance(pipeline, GenerationPipeline)):
         raise typer.BadParameter("--label names classes of images; a model that generates text has none")
     if chat:

@@ -1,6 +1,6 @@
 """Operands of instructions, one record per operation: `kernels/source/step.h` names the same fields in the same order.
 
-Whole numbers go into an instruction's `number`, floats into `real`, tensors into `table`, each in the order in which the
+Whole numbers go into `number` of an instruction, floats into `real`, tensors into `table`, in the order in which the
 record names them. What an operation does with them stands in `source/step.cpp`.
 """
 
