@@ -29,8 +29,8 @@ _WHERE = {  # public name -> module that holds it
     "load": "runs",
 }
 _PACKAGES = (
-    *("core", "text", "data", "show", "parts", "mixers", "models", "weights"),
-    *("decode", "tasks", "runs", "train", "check", "verify", "demo"),
+    *("core", "text", "data", "media", "show", "parts", "mixers", "models", "weights"),
+    *("decode", "pipelines", "tasks", "runs", "train", "check", "verify", "demo"),
 )
 
 __all__ = [*_WHERE, *_PACKAGES, "__version__"]  # noqa: PLE0604

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.config import Data, read_data
 from ..core.contract import Mixer, Where
-from ..core.errors import InputError
+from ..core.errors import ConfigError, InputError
 from ..core.stamps import Span
 
 if TYPE_CHECKING:
@@ -179,3 +180,13 @@ def several(given: Iterable[V], what: str) -> list[V]:
     if not isinstance(given, Iterable):
         raise InputError(f"a list of {what}s is needed, not {type(given).__name__}")
     return list(given)
+
+
+def sidecar(path: Path) -> Data:
+    """A JSON file beside the weights, which may be missing."""
+    if not path.is_file():
+        return {}
+    try:
+        return read_data(path)
+    except ConfigError as error:
+        raise InputError(str(error)) from None

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from torch import nn
 
-from ..core.config import Data, read_data
+from ..core.config import Data
 from ..core.contract import Mixer
-from ..core.errors import ConfigError, InputError, WeightsError
+from ..core.errors import WeightsError
 from ..core.interfaces import Asked, Encodes, LanguageModel, Matches, Sees
 from ..text import holds
 from ..weights import AUTHORS, Folder, Opened, open_
 from ..weights.formats.folder import CONFIG
-from .base import Pipeline, Problem, Response
+from .base import Pipeline, Problem, Response, sidecar
 
 if TYPE_CHECKING:
     from ..models import AudioEncoder
@@ -114,7 +114,7 @@ def pipeline_for(opened: Opened, path: Path, tokenizer: Tokenizer | None) -> Pip
 def _text(opened: Opened, path: Path, tokenizer: Tokenizer) -> Pipeline:
     from .text import Text2TextGeneration, TextGeneration, target_of
 
-    model, generation = opened.model, _side(path, GENERATION)
+    model, generation = opened.model, sidecar(path / GENERATION)
     encodes = isinstance(model, Encodes)
     if not encodes:  # a decoder alone needs no class of an encoder
         return TextGeneration(model, tokenizer)
@@ -148,7 +148,7 @@ def _encoder(opened: Opened, path: Path, tokenizer: Tokenizer) -> Pipeline:
         if prepare is None:
             return Bare(model, f"a {PREPROCESSOR}")
         return ZeroShotImageClassification(model, tokenizer, prepare, longest)
-    _side(path, GENERATION)  # which must be whole if it is there
+    sidecar(path / GENERATION)  # which must be whole if it is there
     if isinstance(model, Encodes):
         said = Sentences.of(path)
         longest = min((limit for limit in (_longest(model), said.longest) if limit), default=None)
@@ -180,24 +180,13 @@ def _ctc(model: AudioEncoder, path: Path) -> Pipeline:
         return Bare(model, f"a {VOCABULARY}")
     from .ctc import CTCRecognition, CTCSettings
 
-    return CTCRecognition(model, CTCSettings.of(_features(path), _side(path, VOCABULARY), _side(path, SETTINGS)))
+    return CTCRecognition(model, CTCSettings.of(_features(path), sidecar(path / VOCABULARY), sidecar(path / SETTINGS)))
 
 
 def _features(path: Path) -> Data:
     """How sounds are prepared; newer files have it among other things."""
-    among = _side(path, PROCESSOR).get("feature_extractor")
-    return _side(path, PREPROCESSOR) or (among if isinstance(among, dict) else {})
-
-
-def _side(path: Path, name: str) -> Data:
-    """A file beside the weights that may be missing."""
-    place = path / name
-    if not place.is_file():
-        return {}
-    try:
-        return read_data(place)
-    except ConfigError as error:
-        raise InputError(str(error)) from None
+    among = sidecar(path / PROCESSOR).get("feature_extractor")
+    return sidecar(path / PREPROCESSOR) or (among if isinstance(among, dict) else {})
 
 
 def _labels(config: Data) -> list[str]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.config import Data, read_data
-from ..core.errors import ConfigError, InputError
+from ..core.errors import InputError
 from ..parts.outputs.heads import Pool
+from .base import sidecar
 from .encoder import Pooling
 
 MODULES, SENTENCES = "modules.json", "sentence_bert_config.json"
@@ -33,7 +33,7 @@ class Sentences:
     @classmethod
     def of(cls, folder: Path) -> Sentences:
         """As the files say; without any, the mean of the tokens, of length one. What heed cannot do is refused."""
-        longest = _read(folder / SENTENCES).get("max_seq_length")
+        longest = sidecar(folder / SENTENCES).get("max_seq_length")
         limit = longest if type(longest) is int and longest > 0 else None
         if not (folder / MODULES).is_file():
             return cls(Pooling(), limit)
@@ -68,7 +68,7 @@ def _modules(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _pool(path: Path) -> Pool:
-    settings = _read(path)
+    settings = sidecar(path)
     if "pooling_mode" in settings:  # newer files name it
         named: Any = {"cls": "first", "lasttoken": "last"}.get(str(settings["pooling_mode"]), settings["pooling_mode"])
         chosen = [named]
@@ -80,12 +80,3 @@ def _pool(path: Path) -> Pool:
         raise InputError(f"{path} pools by {' and '.join(map(str, chosen))}; heed pools by one of {known}")
     pool: Pool = chosen[0]
     return pool
-
-
-def _read(path: Path) -> Data:
-    if not path.is_file():
-        return {}
-    try:
-        return read_data(path)
-    except ConfigError as error:
-        raise InputError(str(error)) from None
