@@ -55,7 +55,7 @@ class LanguageModel(ABC):
 
 
 class Aside(NamedTuple):
-    """One thing that a model is asked in training: its hidden states, their head, which token, and its weight in the loss."""
+    """One thing that is asked in training: hidden states, their head, which token, and its weight in the loss."""
 
     stream: Tensor
     head: nn.Linear

@@ -1,7 +1,7 @@
 """Operands of instructions, one record per operation: `kernels/source/step.h` names the same fields in the same order.
 
-Whole numbers go into an instruction's `number`, floats into `real`, tensors into `table`, each in the order in which the
-record names them. What an operation does with them stands in `source/step.cpp`.
+Whole numbers go into an instruction's `number`, floats into `real`, tensors into `table`, each in the order in which
+the record names them. What an operation does with them stands in `source/step.cpp`.
 """
 
 from __future__ import annotations

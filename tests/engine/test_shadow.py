@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import gc
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -33,7 +32,7 @@ def _kernels() -> None:
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many blocks' instructions every program that runs has."""
     seen: list[int] = []
     form = execution.Execution.prefill
@@ -43,7 +42,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         return form(one, *given)
 
     monkeypatch.setattr(execution.Execution, "prefill", prefill)
-    yield seen
+    return seen
 
 
 def _seq2seq() -> Seq2seq:
