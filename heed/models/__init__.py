@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from ..core.config import OneOf
 from ..core.contract import Mixer
 from ..core.tables import Table, later
-from .architectures.transformer import transformer as transformer  # not later: a module is called so, too
 from .plan import Plan as Plan
 from .plan import Shape as Shape
-from .variants.unlimiformer import unlimiformer as unlimiformer
 
 MODELS: Table[type[Shape]] = Table(
     __name__,
@@ -87,6 +85,7 @@ if TYPE_CHECKING:
     from .architectures.rwkv import RWKV as RWKV
     from .architectures.t5 import T5 as T5
     from .architectures.transformer import Transformer as Transformer
+    from .architectures.transformer import transformer as transformer
     from .architectures.transformer_decoder import TransformerDecoder as TransformerDecoder
     from .architectures.transformer_xl import TransformerXL as TransformerXL
     from .block import Block as Block
@@ -110,13 +109,20 @@ if TYPE_CHECKING:
     from .variants.retro import Retro as Retro
     from .variants.rmt import RMT as RMT
     from .variants.sled import SledEncoder as SledEncoder
+    from .variants.unlimiformer import unlimiformer as unlimiformer
     from .variants.xlnet import XLNet as XLNet
     from .variants.xlnet import XLNetEncoder as XLNetEncoder
     from .variants.yoco import Yoco as Yoco
 else:
     __getattr__, __dir__ = later(
         __name__,
-        {"Block": "block", "Stack": "stack", **dict.fromkeys(("AnyModel", "Embedded", "familiar"), "embedded")},
+        {
+            "Block": "block",
+            "Stack": "stack",
+            **dict.fromkeys(("AnyModel", "Embedded", "familiar"), "embedded"),
+            "transformer": "architectures.transformer",
+            "unlimiformer": "variants.unlimiformer",
+        },
         *(MODELS, MULTIMODAL, ENCODERS_OF_CLIP, ARCHITECTURES),
         renamed={
             "Deep": "DeepDecoder",
