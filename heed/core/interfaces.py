@@ -55,11 +55,7 @@ class LanguageModel(ABC):
 
 
 class Aside(NamedTuple):
-<<<<<<< HEAD
     """A term of the training loss: hidden states, their head, which token they predict, and the weight of the term."""
-=======
-    """One thing that is asked in training: hidden states, their head, which token, and its weight in the loss."""
->>>>>>> engine
 
     stream: Tensor
     head: nn.Linear

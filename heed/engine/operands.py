@@ -1,12 +1,7 @@
 """Operands of instructions, one record per operation: `kernels/source/step.h` names the same fields in the same order.
 
-<<<<<<< HEAD
 Whole numbers go into `number` of an instruction, floats into `real`, tensors into `table`, in the order in which the
 record names them. What an operation does with them stands in `source/step.cpp`.
-=======
-Whole numbers go into an instruction's `number`, floats into `real`, tensors into `table`, each in the order in which
-the record names them. What an operation does with them stands in `source/step.cpp`.
->>>>>>> engine
 """
 
 from __future__ import annotations

@@ -19,11 +19,7 @@ from .stack import Stack
 
 
 class Backbone(Mixer[States]):
-<<<<<<< HEAD
     """Embeddings and a stack. From bare embeddings on (`mix`) it is a Mixer like any other: the laws run on that."""
-=======
-    """Embeddings and a stack. From bare embeddings on (`mix`) it is a Mixer like any other: laws are run on that."""
->>>>>>> engine
 
     embeddings: Embeddings
 

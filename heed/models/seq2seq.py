@@ -34,14 +34,9 @@ AnyEncoder: TypeAlias = Annotated[Encoder.Config | AudioEncoder.Config, OneOf(la
 class Seq2seq(Mixer[States], Encodes, LanguageModel):
     """A Mixer over target tokens that is given the encoded source.
 
-        output = model.encode(source, where_source)
-    <<<<<<< HEAD
+    output = model.encode(source, where_source)
         logits, _ = model(target, where.give(encoder_output=output))  # training: the whole target
-        state = model.start(rows, Given(encoder_output=output))  # decoding: the source is projected once
-    =======
-        logits, _ = model(target, where.give(encoder_output=output))        # training: the whole target
-        state = model.start(rows, Given(encoder_output=output))             # decoding: the source is projected once
-    >>>>>>> engine
+    state = model.start(rows, Given(encoder_output=output))  # decoding: the source is projected once
     """
 
     class Config(Shape):
