@@ -40,7 +40,7 @@ def _taken(model: Decoder, prompts: list[list[int]]) -> tuple[float, float]:
     """Seconds of one call, and those of them that were spent inside kernels."""
     with _clocked() as inside:
         begun = perf_counter()
-        generate(model, prompts, limit=WRITTEN, end=None)
+        generate(model, prompts, max_new_tokens=WRITTEN, end=None)
         return perf_counter() - begun, sum(inside)
 
 

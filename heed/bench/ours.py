@@ -26,7 +26,7 @@ import torch
 from heed.runs import load
 from heed.decode import generate
 model = load(path{quantise}).model
-generate(model, [list(range(8, 24))], limit=1, end=None)
+generate(model, [list(range(8, 24))], max_new_tokens=1, end=None)
 """
 
 
@@ -92,7 +92,7 @@ def _writing(work: Work, *, ternary: bool = True) -> Prepared:
         model.eval()
 
         def written() -> Done:
-            lines = [best[0].tokens for best in generate(model, prompts, limit=limit, end=None)]
+            lines = [best[0].tokens for best in generate(model, prompts, max_new_tokens=limit, end=None)]
             count = sum(map(len, lines)) if work.writes else work.units
             return Done(count, tuple(lines[0]))
 
@@ -153,7 +153,9 @@ def _translating(work: Work) -> Prepared:
 
         def translated() -> Done:
             given = engine.runner(model).encode(sources, Where.run(*sources.shape))
-            found = generate(model, prompts, limit=work.writes, end=None, how=Beam(beams=BEAMS), given=given)
+            found = generate(
+                model, prompts, max_new_tokens=work.writes, end=None, strategy=Beam(beams=BEAMS), given=given
+            )
             return Done(sum(len(best[0].tokens) == work.writes for best in found), tuple(found[0][0].tokens))
 
         return translated

@@ -56,28 +56,28 @@ class Beam(Config):
 class Complete:
     """The best complete hypotheses of one prompt, at most `beams`, all different, the best first."""
 
-    def __init__(self, how: Beam) -> None:
-        self._how = how
+    def __init__(self, strategy: Beam) -> None:
+        self._strategy = strategy
         self._rated: list[tuple[float, Generated]] = []
 
     def add(self, written: Generated, length: int) -> None:
         """Set one aside. Two ends, or two stop strings, can give the same answer: the better one counts."""
-        rated = [*self._rated, (self._how.rating(written.score, length), written)]
+        rated = [*self._rated, (self._strategy.rating(written.score, length), written)]
         rated.sort(key=lambda pair: -pair[0])  # stable: of equals the one found first
         tokens = [one.tokens for _, one in rated]
-        self._rated = [pair for i, pair in enumerate(rated) if tokens.index(tokens[i]) == i][: self._how.beams]
+        self._rated = [pair for i, pair in enumerate(rated) if tokens.index(tokens[i]) == i][: self._strategy.beams]
 
     def settled(self, live: float, length: int, limit: int) -> bool:
         """Whether the best live hypothesis, with this log p, cannot change the answer any more."""
-        if live == -torch.inf or (self._how.early and len(self._rated) == self._how.beams):
+        if live == -torch.inf or (self._strategy.early and len(self._rated) == self._strategy.beams):
             return True
-        if self._how.early or len(self._rated) < self._how.best:
+        if self._strategy.early or len(self._rated) < self._strategy.best:
             return False
-        return self._how.hope(live, length, limit) <= self._rated[self._how.best - 1][0]
+        return self._strategy.hope(live, length, limit) <= self._rated[self._strategy.best - 1][0]
 
     def best(self) -> list[Generated]:
         """The answers asked for."""
-        return [written for _, written in self._rated[: self._how.best]]
+        return [written for _, written in self._rated[: self._strategy.best]]
 
 
 @dataclass(frozen=True)
@@ -92,21 +92,21 @@ class Candidates:
 class Search:
     """Beam search over the prompts of a batch at once. B prompts are not done; each has W live hypotheses."""
 
-    def __init__(self, rows: Rows, how: Beam, rules: Rules) -> None:
-        self._rows, self._how, self._rules = rows, how, rules
+    def __init__(self, rows: Rows, strategy: Beam, rules: Rules) -> None:
+        self._rows, self._strategy, self._rules = rows, strategy, rules
         self._prompts = list(rows.owner)  # of each row of the tensors below
-        self._complete = [Complete(how) for _ in self._prompts]
+        self._complete = [Complete(strategy) for _ in self._prompts]
 
     @torch.no_grad()
     def run(self) -> list[list[Generated]]:
         """The best answers to each prompt."""
-        scores = self._rows.prefill()
-        self._rules.fit(scores)
-        self._score = scores.new_zeros(len(self._prompts), 1)  # [B, W] log p; -inf = a dead hypothesis
-        self._tokens = torch.empty(len(self._prompts), 1, 0, dtype=torch.long, device=scores.device)  # [B, W, t]
-        self._ends = torch.tensor(sorted(self._rules.ends), dtype=torch.long, device=scores.device)
+        logits = self._rows.prefill()
+        self._rules.fit(logits)
+        self._score = logits.new_zeros(len(self._prompts), 1)  # [B, W] log p; -inf = a dead hypothesis
+        self._tokens = torch.empty(len(self._prompts), 1, 0, dtype=torch.long, device=logits.device)  # [B, W, t]
+        self._ends = torch.tensor(sorted(self._rules.ends), dtype=torch.long, device=logits.device)
         for length in range(1, self._rules.limit + 1):
-            ahead = self._ahead(scores, length)
+            ahead = self._ahead(logits, length)
             ended = torch.isin(ahead.token, self._ends)
             self._set_aside(ahead, ended, length)
             if length == self._rules.limit:
@@ -120,22 +120,22 @@ class Search:
             owner = [prompt for prompt in self._prompts for _ in range(self._score.shape[1])]
             if owner != self._rows.owner or not torch.equal(index, torch.arange(len(index), device=index.device)):
                 self._rows.select(index, owner)
-            scores = self._rows.step(self._tokens[:, :, -1].flatten())
+            logits = self._rows.step(self._tokens[:, :, -1].flatten())
         return [self._answers(prompt) for prompt in range(len(self._complete))]
 
-    def _ahead(self, scores: Tensor, length: int) -> Candidates:
+    def _ahead(self, logits: Tensor, length: int) -> Candidates:
         """Enough candidates that `beams` are left if as many as can be are ends."""
-        wanted = self._how.beams * (1 + len(self._ends))
-        few = min(wanted, scores.shape[1])  # of each hypothesis: more cannot be among the wanted
-        if self._rules.allow is None:
-            logprob, token = self._rows.topk_logprobs(scores, few)
+        wanted = self._strategy.beams * (1 + len(self._ends))
+        few = min(wanted, logits.shape[1])  # of each hypothesis: more cannot be among the wanted
+        if self._rules.constraint is None:
+            logprob, token = self._rows.topk_logprobs(logits, few)
         else:
-            logprob, token = self._rules.allowed(scores.log_softmax(1), self._hypotheses()).topk(few)
+            logprob, token = self._rules.allowed(logits.log_softmax(1), self._hypotheses()).topk(few)
         total = (self._score.reshape(-1, 1) + logprob).reshape(len(self._prompts), -1)  # [B, W·few]
         score, place = total.topk(min(wanted, total.shape[1]))
         if score[:, 0].isnan().any():  # NaN counts as the largest
             row = self._prompts[int(score[:, 0].isnan().nonzero()[0])]
-            raise InputError(f"the model's scores for prompt {row} hold NaN or infinity at step {length}")
+            raise InputError(f"the model's logits for prompt {row} hold NaN or infinity at step {length}")
         return Candidates(score, place // few, token.reshape(total.shape).gather(1, place))
 
     def _hypotheses(self) -> Iterator[tuple[int, list[int]] | None]:
@@ -146,7 +146,7 @@ class Search:
 
     def _set_aside(self, ahead: Candidates, ended: Tensor, length: int) -> None:
         """Those of the most likely that ended; at the limit all of them."""
-        most = self._how.beams
+        most = self._strategy.beams
         done = ahead.score[:, :most] > -torch.inf
         if length < self._rules.limit:
             done &= ended[:, :most]
@@ -171,7 +171,7 @@ class Search:
 
     def _survive(self, ahead: Candidates, ended: Tensor) -> Tensor:
         """The most likely that did not end live on; gives back which hypotheses they continue. [B, W]"""
-        first = ended.to(torch.uint8).argsort(dim=1, stable=True)[:, : self._how.beams]
+        first = ended.to(torch.uint8).argsort(dim=1, stable=True)[:, : self._strategy.beams]
         beam = ahead.beam.gather(1, first)
         before = self._tokens.gather(1, beam[:, :, None].expand(-1, -1, self._tokens.shape[2]))
         self._score = ahead.score.gather(1, first).masked_fill(ended.gather(1, first), -torch.inf)
@@ -203,5 +203,5 @@ class Search:
     def _answers(self, prompt: int) -> list[Generated]:
         best = self._complete[prompt].best()
         if not best:
-            raise InputError(f"prompt {prompt} has no answer: `allow` forbids every token, or all have p = 0")
+            raise InputError(f"prompt {prompt} has no answer: `constraint` forbids every token, or all have p = 0")
         return best

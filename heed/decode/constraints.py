@@ -71,24 +71,24 @@ def _mask(tokens: Collection[int], vocabulary: int) -> Tensor:
     return mask
 
 
-def restrict(scores: Tensor, allowed: Sequence[Next]) -> Tensor:
-    """Scores with -inf at every token that its row does not allow. [R, V]"""
+def restrict(logits: Tensor, allowed: Sequence[Next]) -> Tensor:
+    """Logits with -inf at every token that its row does not allow. [R, V]"""
     masks = {row: mask for row, mask in enumerate(allowed) if isinstance(mask, Tensor)}
     if masks:
-        scores = scores.clone()
+        logits = logits.clone()
         for row, mask in masks.items():
-            scores[row].masked_fill_(~mask.to(scores.device), -torch.inf)
+            logits[row].masked_fill_(~mask.to(logits.device), -torch.inf)
     listed = {row: ids for row, ids in enumerate(allowed) if ids is not None and not isinstance(ids, Tensor)}
     if not listed:
-        return scores
+        return logits
     bound = list(listed)
     rows = [row for row, ids in listed.items() for _ in ids]
     tokens = [token for ids in listed.values() for token in ids]
-    if tokens and not 0 <= min(tokens) <= max(tokens) < scores.shape[1]:
-        found, most = f"{min(tokens)} to {max(tokens)}", scores.shape[1] - 1
-        raise InputError(f"`allow` names tokens from {found}; the vocabulary is 0 to {most}")
-    strict = scores.clone()
-    strict[torch.tensor(bound, device=scores.device)] = -torch.inf
-    index = torch.tensor([rows, tokens], dtype=torch.long, device=scores.device)
-    strict[index[0], index[1]] = scores[index[0], index[1]]
+    if tokens and not 0 <= min(tokens) <= max(tokens) < logits.shape[1]:
+        found, most = f"{min(tokens)} to {max(tokens)}", logits.shape[1] - 1
+        raise InputError(f"`constraint` names tokens from {found}; the vocabulary is 0 to {most}")
+    strict = logits.clone()
+    strict[torch.tensor(bound, device=logits.device)] = -torch.inf
+    index = torch.tensor([rows, tokens], dtype=torch.long, device=logits.device)
+    strict[index[0], index[1]] = logits[index[0], index[1]]
     return strict

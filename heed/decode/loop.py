@@ -13,6 +13,7 @@ from torch import Tensor
 from ..core.config import OneOf
 from ..core.contract import NOTHING, Given, Mixer
 from ..core.errors import InputError
+from ..core.renamed import renamed_arguments
 from ..engine import SamplingSettings
 from .beam import Beam, Search
 from .constraints import Constraint
@@ -32,52 +33,54 @@ MANY = 64  # and else, at first
 PATIENCE = 1.0  # seconds without Python, which alone notices that a user wants to stop; then fewer are written at once
 
 
+@renamed_arguments(limit="max_new_tokens", how="strategy", allow="constraint")
 def generate(
     model: Mixer[Any],
     prompts: Sequence[Sequence[int]],
     *,
-    limit: int,
+    max_new_tokens: int,
     end: int | Collection[int] | None,
-    how: SamplingConfig | Beam = GREEDY,
+    strategy: SamplingConfig | Beam = GREEDY,
     given: Given = NOTHING,
     stop: Stop | None = None,
-    allow: Constraint | None = None,
+    constraint: Constraint | None = None,
 ) -> list[list[Generated]]:
     """The answers to each prompt, the best first: one, or `how.best` of a beam search.
 
     The prompt of a decoder is the text to go on from, that of an encoder-decoder is the token that begins a target;
-    row i of `given` belongs to prompt i. At most `limit` tokens are written, the end token counted. A prompt is
+    row i of `given` belongs to prompt i. At most `max_new_tokens` are written, the end token counted. A prompt is
     answered as it would be alone: the batch it is in changes nothing.
     """
-    rules = Rules.of(limit, end, stop, allow)
+    rules = Rules.of(max_new_tokens, end, stop, constraint)
     if not prompts:
         return []
     rows = Rows(model, prompts, given)
-    if isinstance(how, Beam):
-        return Search(rows, how, rules).run()
-    return [[written] for written in Loop(rows, prompts, how, rules).answers()]
+    if isinstance(strategy, Beam):
+        return Search(rows, strategy, rules).run()
+    return [[written] for written in Loop(rows, prompts, strategy, rules).answers()]
 
 
+@renamed_arguments(limit="max_new_tokens", how="strategy", allow="constraint")
 def stream(
     model: Mixer[Any],
     prompts: Sequence[Sequence[int]],
     *,
-    limit: int,
+    max_new_tokens: int,
     end: int | Collection[int] | None,
-    how: SamplingConfig | Beam = GREEDY,
+    strategy: SamplingConfig | Beam = GREEDY,
     given: Given = NOTHING,
     stop: Stop | None = None,
-    allow: Constraint | None = None,
+    constraint: Constraint | None = None,
 ) -> Iterator[Token]:
     """The tokens of `generate` one by one, each as soon as it is certain whether it stays.
 
     With stop strings, tokens are held back as long as their text may still become one. The model runs between two
     tokens only, and in between it is as the caller left it.
     """
-    if isinstance(how, Beam):
+    if isinstance(strategy, Beam):
         raise InputError("a beam search knows its first token only at its end; use generate, or stream greedily")
-    rules = Rules.of(limit, end, stop, allow)
-    return Loop(Rows(model, prompts, given), prompts, how, rules).run() if prompts else iter(())
+    rules = Rules.of(max_new_tokens, end, stop, constraint)
+    return Loop(Rows(model, prompts, given), prompts, strategy, rules).run() if prompts else iter(())
 
 
 class Made(NamedTuple):
@@ -85,7 +88,7 @@ class Made(NamedTuple):
 
     tokens: Tensor  # [n, R]
     logprobs: Tensor
-    scores: Tensor | None = None  # what the only token was chosen by, where they are known
+    logits: Tensor | None = None  # what the only token was chosen by, where they are known
 
 
 class Pace:
@@ -161,10 +164,10 @@ class Line:
 class Loop:
     """Greedy decoding and sampling."""
 
-    def __init__(self, rows: Rows, prompts: Sequence[Sequence[int]], how: SamplingConfig, rules: Rules) -> None:
+    def __init__(self, rows: Rows, prompts: Sequence[Sequence[int]], strategy: SamplingConfig, rules: Rules) -> None:
         self._rows, self._rules = rows, rules
-        self._choose = how.start(len(prompts))
-        self._repetition = Repetition(how.repetition, prompts)
+        self._choose = strategy.start(len(prompts))
+        self._repetition = Repetition(strategy.repetition, prompts)
         self._lines = [Line(row, rules) for row in range(len(prompts))]
         self._live = set(range(len(prompts)))  # prompts, not rows of the batch
         self._left = rules.limit  # tokens that may still be written
@@ -199,9 +202,9 @@ class Loop:
 
     def _parts(self, pace: Pace) -> Iterator[Made]:
         """Steps, several at once where that can be done; who reads them notes which rows have ended."""
-        scores = self._rows.prefill()
-        self._rules.fit(scores)
-        made = self._step(scores)
+        logits = self._rows.prefill()
+        self._rules.fit(logits)
+        made = self._step(logits)
         while True:
             self._left -= len(made.tokens)
             yield made
@@ -213,7 +216,7 @@ class Loop:
 
     def _burst(self, tokens: Tensor, most: int) -> Made | None:
         """Several steps at once, sampled by the kernel; not where a constraint is asked about each."""
-        if self._rules.allow is not None or most < 2 or not self._rows.runner.prepare():
+        if self._rules.constraint is not None or most < 2 or not self._rows.runner.prepare():
             return None
         live = torch.tensor([row in self._live for row in self._rows.owner])
         sampling = SamplingSettings(live, enough=int(CROWDED * len(live)) + 1, ends=self._ends)
@@ -224,13 +227,13 @@ class Loop:
         return Made(*made)
 
     @torch.no_grad()
-    def _step(self, scores: Tensor) -> Made:
+    def _step(self, logits: Tensor) -> Made:
         """A token per row and its log p; -inf or NaN if there was none to choose."""
         lines = ((row, self._lines[row].tokens) if row in self._live else None for row in self._rows.owner)
-        allowed = self._rules.allowed(scores, lines)
+        allowed = self._rules.allowed(logits, lines)
         tokens = self._choose(self._repetition(allowed))
         self._repetition.add(tokens)
-        return Made(tokens[None], (allowed.gather(1, tokens[:, None])[:, 0] - scores.logsumexp(1))[None], scores)
+        return Made(tokens[None], (allowed.gather(1, tokens[:, None])[:, 0] - logits.logsumexp(1))[None], logits)
 
     def _check(self, made: Made, place: int, logprobs: Sequence[float], before: int) -> None:
         """Raise if there was no token to choose after those written before, and say why."""
@@ -239,9 +242,9 @@ class Loop:
         row = self._rows.owner[place]
         bad = next(i for i, logprob in enumerate(logprobs) if not isfinite(logprob))
         step = before + bad + 1
-        if made.scores is not None and bool((made.scores[place] < torch.inf).all()):
-            raise InputError(f"prompt {row} has no token for step {step}: `allow` forbids all, or their p is 0")
-        raise InputError(f"the model's scores for prompt {row} hold NaN or infinity at step {step}")
+        if made.logits is not None and bool((made.logits[place] < torch.inf).all()):
+            raise InputError(f"prompt {row} has no token for step {step}: `constraint` forbids all, or their p is 0")
+        raise InputError(f"the model's logits for prompt {row} hold NaN or infinity at step {step}")
 
     def _drop(self, tokens: Tensor) -> Tensor:
         """Rows that are done leave the batch when it pays, or when they are ahead of all others.

@@ -1,7 +1,7 @@
 """How the next token of a row is chosen: the largest score, or a draw.
 
 The order of operations is fixed: repetition, temperature, top-k, top-p, min-p. What a constraint forbids is gone before
-all of them. Where scores are equal, truncation keeps all of them or none, so a set never depends on the sorting.
+all of them. Where logits are equal, truncation keeps all of them or none, so a set never depends on the sorting.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Sampler(ABC):
     """What a pick remembers from step to step."""
 
     @abstractmethod
-    def __call__(self, scores: Tensor) -> Tensor:
+    def __call__(self, logits: Tensor) -> Tensor:
         """A token per row. [R, V] -> [R]"""
 
     @abstractmethod
@@ -41,7 +41,7 @@ class Sampler(ABC):
 class SamplingConfig(Config):
     """How the next token is chosen."""
 
-    repetition: Positive = 1.0  # scores of tokens seen in prompt or answer: divided if positive, else multiplied
+    repetition: Positive = 1.0  # logits of tokens seen in prompt or answer: divided if positive, else multiplied
 
     @abstractmethod
     def start(self, rows: int) -> Sampler:
@@ -58,9 +58,9 @@ class Greedy(SamplingConfig):
 
 
 class Sample(SamplingConfig):
-    """A draw from softmax(scores / temperature), cut to its likely part.
+    """A draw from softmax(logits / temperature), cut to its likely part.
 
-    top_k   the k largest scores
+    top_k   the k largest logits
     top_p   of what top-k left, the smallest set of likeliest tokens that together have this probability
             (Holtzman et al. 2020)
     min_p   tokens at least this share as likely as the likeliest (Nguyen et al. 2024)
@@ -81,29 +81,29 @@ class Sample(SamplingConfig):
     def start(self, rows: int) -> Sampler:
         return RandomSampler(self, [self.seed + row for row in range(rows)])
 
-    def weigh(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+    def weigh(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Probabilities up to a factor per row, 0 for what is cut, and the tokens that have them. Each [R, C]
 
         The tokens are in the order of their ids: a draw does not depend on how many candidates other rows have.
         """
-        scores, tokens = self._likeliest(scores)
-        scores = scores.double()
-        weights = ((scores - scores.amax(1, keepdim=True)) / self.temperature).exp()  # at most 1, however cold
+        logits, tokens = self._likeliest(logits)
+        logits = logits.double()
+        weights = ((logits - logits.amax(1, keepdim=True)) / self.temperature).exp()  # at most 1, however cold
         if self.top_p is not None and self.top_p < 1:
             weights = weights.masked_fill(weights < self._least(weights, self.top_p), 0)
         if self.min_p is not None:
             weights = weights.masked_fill(weights < self.min_p, 0)
         return weights, tokens
 
-    def _likeliest(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+    def _likeliest(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """What top-k leaves: so few that all further work is small."""
-        rows, vocabulary = scores.shape
+        rows, vocabulary = logits.shape
         if self.top_k is None or self.top_k >= vocabulary:
-            return scores, torch.arange(vocabulary, device=scores.device).expand(rows, -1)
-        least = scores.topk(self.top_k).values[:, -1:]
-        count = int(((scores >= least) & (scores > -torch.inf)).sum(1).max())  # more than k where scores are equal
-        tokens = scores.topk(max(count, 1)).indices.sort().values
-        kept = scores.gather(1, tokens)
+            return logits, torch.arange(vocabulary, device=logits.device).expand(rows, -1)
+        least = logits.topk(self.top_k).values[:, -1:]
+        count = int(((logits >= least) & (logits > -torch.inf)).sum(1).max())  # more than k where logits are equal
+        tokens = logits.topk(max(count, 1)).indices.sort().values
+        kept = logits.gather(1, tokens)
         return kept.masked_fill(kept < least, -torch.inf), tokens
 
     @classmethod
@@ -122,8 +122,8 @@ class Sample(SamplingConfig):
 class GreedySampler(Sampler):
     """The token of the largest score; the first of equals."""
 
-    def __call__(self, scores: Tensor) -> Tensor:
-        return scores.argmax(1)
+    def __call__(self, logits: Tensor) -> Tensor:
+        return logits.argmax(1)
 
     def settings(self, sampling: SamplingSettings, most: int) -> SamplingSettings:
         return sampling
@@ -140,21 +140,21 @@ class RandomSampler(Sampler):
 
     BLOCK = 64  # numbers are drawn so many at a time
 
-    def __init__(self, how: Sample, seeds: Iterable[int]) -> None:
-        self._how = how
+    def __init__(self, strategy: Sample, seeds: Iterable[int]) -> None:
+        self._strategy = strategy
         self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]  # on the CPU, whatever the model's
         self._drawn = torch.empty(len(self._generators), 0, dtype=torch.float64)  # device: the same draws everywhere
         self._used = 0
 
-    def __call__(self, scores: Tensor) -> Tensor:
-        weights, tokens = self._how.weigh(scores)
+    def __call__(self, logits: Tensor) -> Tensor:
+        weights, tokens = self._strategy.weigh(logits)
         sums = weights.cumsum(1)
         level = self._uniform().to(sums.device) * sums[:, -1:]
         place = torch.searchsorted(sums, level, right=True).clamp_(max=sums.shape[1] - 1)  # beyond only if NaN
         return tokens.gather(1, place)[:, 0]
 
     def settings(self, sampling: SamplingSettings, most: int) -> SamplingSettings:
-        own, draws = self._how, self._ahead(most).T.contiguous()
+        own, draws = self._strategy, self._ahead(most).T.contiguous()
         warm = replace(sampling, draws=draws, temperature=own.temperature)
         return replace(warm, top_k=own.top_k, top_p=own.top_p, min_p=own.min_p)
 
@@ -186,15 +186,15 @@ class Repetition:
         self._penalty, self._prompts = penalty, prompts
         self._seen: Tensor | None = None  # [R, V] where a token was seen; made when the vocabulary is known
 
-    def __call__(self, scores: Tensor) -> Tensor:
+    def __call__(self, logits: Tensor) -> Tensor:
         if self._penalty == 1:
-            return scores
+            return logits
         if self._seen is None:
-            self._seen = torch.zeros_like(scores, dtype=torch.bool)
+            self._seen = torch.zeros_like(logits, dtype=torch.bool)
             rows = [row for row, prompt in enumerate(self._prompts) for _ in prompt]
             self._seen[rows, [token for prompt in self._prompts for token in prompt]] = True
-        weaker = torch.where(scores > 0, scores / self._penalty, scores * self._penalty)
-        return torch.where(self._seen, weaker, scores)
+        weaker = torch.where(logits > 0, logits / self._penalty, logits * self._penalty)
+        return torch.where(self._seen, weaker, logits)
 
     def settings(self, sampling: SamplingSettings) -> SamplingSettings:
         """The same for a burst, which notes itself what it writes."""

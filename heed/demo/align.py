@@ -49,7 +49,7 @@ def align(pipeline: Text2TextGeneration, text: str) -> Alignment:
     """
     tokenizer, model = pipeline.tokenizer, pipeline.model
     prompt, given, end = pipeline.prompt(text), pipeline.given([text]), tokenizer.need("end")
-    ((generated,),) = generate(model, [prompt], limit=pipeline.default_length([prompt]), end=end, given=given)
+    ((generated,),) = generate(model, [prompt], max_new_tokens=pipeline.default_length([prompt]), end=end, given=given)
     answer = [*generated.tokens, end] if generated.why == "end" else list(generated.tokens)
     inputs = torch.tensor([[*prompt, *answer[:-1]]], device=model.device)
     with torch.no_grad(), look(model, CROSS) as seen:

@@ -35,7 +35,7 @@ class Seq2seq(Mixer[States], Encodes, LanguageModel):
     """A Mixer over target tokens that is given the encoded source.
 
     output = model.encode(source, where_source)
-        logits, _ = model(target, where.give(encoder_output=output))  # training: the whole target
+    logits, _ = model(target, where.give(encoder_output=output))  # training: the whole target
     state = model.start(rows, Given(encoder_output=output))  # decoding: the source is projected once
     """
 

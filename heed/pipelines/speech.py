@@ -20,6 +20,7 @@ from ..core.config import Config, Count, Flag, Size, Text, Theirs, nearest
 from ..core.contract import Given, Where
 from ..core.errors import InputError
 from ..core.interfaces import Encodes, LanguageModel
+from ..core.renamed import renamed_arguments
 from ..core.state import Seen
 from ..decode import AnyStrategy, Greedy, Never, generate
 from ..media.sounds import RATE, RATES, LogMel, Sound, read
@@ -83,6 +84,7 @@ class SpeechPipeline(Pipeline):
     rate: int  # samples per second
     window: int  # samples that are taken at once
 
+    @renamed_arguments(how="strategy")
     def transcribe(
         self,
         sound: Sound,
@@ -281,11 +283,11 @@ class SpeechRecognition(SpeechPipeline):
         found = generate(
             self.model,
             [prompt] * heard.shape[0],
-            limit=min(settings.max_new_tokens, room(self.model) - len(prompt)),
+            max_new_tokens=min(settings.max_new_tokens, room(self.model) - len(prompt)),
             end=settings.ends,
-            how=strategy,
+            strategy=strategy,
             given=Given(encoder_output=heard),
-            allow=Never(settings.never, vocabulary, settings.never_first),
+            constraint=Never(settings.never, vocabulary, settings.never_first),
         )
         words = min(self.tokenizer.size, vocabulary if settings.no_timestamps is None else settings.no_timestamps)
         for best in found:

@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
+from warnings import warn
 
 import numpy as np
 import torch
@@ -142,6 +143,11 @@ class GenerationPipeline(Pipeline):
                 notify(len(found), len(texts))
         return [found[place] for place in range(len(texts))]
 
+    def answers(self, *given: Any, **named: Any) -> list[list[Completion]]:
+        """What `completions` was called in the last release."""
+        warn("answers is called completions now; the old name will go", DeprecationWarning, stacklevel=2)
+        return self.completions(*given, **named)
+
     def stream(self, text: str, config: GenerationConfig | None = None, *, first: int = 0) -> Iterator[str]:
         """The best completion piece by piece; joined, the pieces are the text that `completions` gives."""
         return self._stream(self.prompt(text), self.given([text]), self._config(config), first)
@@ -188,12 +194,12 @@ class GenerationPipeline(Pipeline):
         return way(
             self.model,
             prompts,
-            how=strategy,
-            limit=config.max_new_tokens or self.default_length(prompts) + len(prefix),
+            strategy=strategy,
+            max_new_tokens=config.max_new_tokens or self.default_length(prompts) + len(prefix),
             end=self.ends,
             given=given,
             stop=self._stop(config),
-            allow=Begin([prefix] * len(prompts), self.constraint) if prefix else self.constraint,
+            constraint=Begin([prefix] * len(prompts), self.constraint) if prefix else self.constraint,
         )
 
     def _spoken(self, never: Collection[int] = ()) -> Constraint | None:

@@ -134,7 +134,7 @@ def _decoded(trained: Trained, text: str) -> Finding:
     pipeline = trained.pipeline
     prompt, given = pipeline.prompt(text), pipeline.given([text])
     end = pipeline.tokenizer.need("end")
-    generated = list(stream(trained.model, [prompt], limit=trained.limit, end=end, given=given))
+    generated = list(stream(trained.model, [prompt], max_new_tokens=trained.limit, end=end, given=given))
     tokens = [token.token for token in generated]
     every = torch.tensor([[*prompt, *tokens[:-1]]])
     with torch.no_grad():

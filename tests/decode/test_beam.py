@@ -65,7 +65,7 @@ def same(found: list[Generated], wanted: list[Hypothesis], ends: set[int]) -> No
 )
 def test_it_is_what_the_specification_says(subject: Callable[[], Subject], how: Beam) -> None:
     s = subject().some(0, 3)
-    found = generate(s.model, s.prompts, how=how, limit=5, end=END, given=s.given)
+    found = generate(s.model, s.prompts, strategy=how, max_new_tokens=5, end=END, given=s.given)
     for row in range(3):
         same(found[row], written_out(s.alone(row), how, 5, {END}), {END})
 
@@ -73,7 +73,7 @@ def test_it_is_what_the_specification_says(subject: Callable[[], Subject], how: 
 def test_several_ends() -> None:
     s = Subject(decoder(), [(1, 2)])
     how = Beam(beams=3, best=1)
-    (found,) = generate(s.model, s.prompts, how=how, limit=6, end=(0, 4, 7))
+    (found,) = generate(s.model, s.prompts, strategy=how, max_new_tokens=6, end=(0, 4, 7))
     wanted = written_out(s, how, 6, {0, 4, 7})
     same(found, wanted, {0, 4, 7})
 
@@ -81,7 +81,9 @@ def test_several_ends() -> None:
 @pytest.mark.parametrize("penalty", [1.0, 0.0, 2.0])
 def test_enough_beams_find_the_best_of_all(penalty: float) -> None:
     s = Subject(decoder(4), [(1, 2, 3)])
-    (found,) = generate(s.model, s.prompts, how=Beam(beams=64, best=40, length_penalty=penalty), limit=3, end=END)
+    (found,) = generate(
+        s.model, s.prompts, strategy=Beam(beams=64, best=40, length_penalty=penalty), max_new_tokens=3, end=END
+    )
     wanted = sorted(exhaustive(s, 3, END), key=lambda h: -h[0] / len(h[1]) ** penalty)
     assert len(wanted) == 40  # 1 + 3 + 9·4
     same(found, wanted, {END})
@@ -91,8 +93,10 @@ def test_enough_beams_find_the_best_of_all(penalty: float) -> None:
 @pytest.mark.parametrize("penalty", [1.0, 0.0, -0.5])
 def test_one_beam_is_greedy(subject: Callable[[], Subject], penalty: float) -> None:
     s = subject()
-    beam = generate(s.model, s.prompts, how=Beam(beams=1, length_penalty=penalty), limit=12, end=END, given=s.given)
-    greedy = generate(s.model, s.prompts, limit=12, end=END, given=s.given)
+    beam = generate(
+        s.model, s.prompts, strategy=Beam(beams=1, length_penalty=penalty), max_new_tokens=12, end=END, given=s.given
+    )
+    greedy = generate(s.model, s.prompts, max_new_tokens=12, end=END, given=s.given)
     assert [w.tokens for (w,) in beam] == [w.tokens for (w,) in greedy]
     assert [w.why for (w,) in beam] == [w.why for (w,) in greedy]
 
@@ -100,7 +104,9 @@ def test_one_beam_is_greedy(subject: Callable[[], Subject], penalty: float) -> N
 @subjects
 def test_the_best_come_first_and_are_all_different(subject: Callable[[], Subject]) -> None:
     s = subject()
-    for answers in generate(s.model, s.prompts, how=Beam(beams=6, best=6), limit=9, end=END, given=s.given):
+    for answers in generate(
+        s.model, s.prompts, strategy=Beam(beams=6, best=6), max_new_tokens=9, end=END, given=s.given
+    ):
         ratings = [w.score / (len(w.tokens) + (w.why == "end")) for w in answers]
         assert all(better >= worse for better, worse in pairwise(ratings))
         assert len({w.tokens for w in answers}) == len(answers) == 6
@@ -109,18 +115,18 @@ def test_the_best_come_first_and_are_all_different(subject: Callable[[], Subject
 def test_two_ends_do_not_give_one_answer_twice() -> None:
     """Both ends are the likeliest after every token: `a end` and `a other end` are the same answer."""
     model = Script(lambda *_: favour(5, t3=2.0, t4=1.9))
-    (answers,) = generate(model, [[1]], how=Beam(beams=4, best=4), limit=3, end=(3, 4))
+    (answers,) = generate(model, [[1]], strategy=Beam(beams=4, best=4), max_new_tokens=3, end=(3, 4))
     assert len({w.tokens for w in answers}) == len(answers)
 
 
 def test_fewer_answers_than_asked_for_if_there_are_no_more() -> None:
-    (answers,) = generate(counting(3), [[1]], how=Beam(beams=9, best=9), limit=1, end=0)
+    (answers,) = generate(counting(3), [[1]], strategy=Beam(beams=9, best=9), max_new_tokens=1, end=0)
     assert sorted(w.tokens for w in answers) == [(), (1,), (2,)]
 
 
 def test_rows_that_are_done_leave_the_batch() -> None:
     model = counting(20)
-    answers = generate(model, [[19], [10], [1]], how=Beam(beams=1), limit=40, end=0)
+    answers = generate(model, [[19], [10], [1]], strategy=Beam(beams=1), max_new_tokens=40, end=0)
     assert [len(w.tokens) for (w,) in answers] == [0, 9, 18]
     assert model.rows == [3] + [2] * 9 + [1] * 9
 
@@ -128,7 +134,7 @@ def test_rows_that_are_done_leave_the_batch() -> None:
 def test_a_row_is_done_when_nothing_can_change_its_answer() -> None:
     """With a penalty of 0 the first complete hypothesis of the likeliest cannot be beaten."""
     model = counting(9)
-    generate(model, [[4]], how=Beam(beams=3, length_penalty=0.0, early=False), limit=50, end=0)
+    generate(model, [[4]], strategy=Beam(beams=3, length_penalty=0.0, early=False), max_new_tokens=50, end=0)
     assert len(model.rows) == 5
 
 

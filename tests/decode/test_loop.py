@@ -58,10 +58,12 @@ def alone(how: SamplingConfig | Beam, row: int) -> SamplingConfig | Beam:
 @pytest.mark.parametrize("how", HOWS, ids=repr)
 def test_a_prompt_is_answered_as_it_would_be_alone(subject: Callable[[], Subject], how: SamplingConfig | Beam) -> None:
     whole = subject()
-    together = generate(whole.model, whole.prompts, how=how, limit=LIMIT, end=END, given=whole.given)
+    together = generate(whole.model, whole.prompts, strategy=how, max_new_tokens=LIMIT, end=END, given=whole.given)
     for row, answers in enumerate(together):
         one = whole.alone(row)
-        single = generate(one.model, one.prompts, how=alone(how, row), limit=LIMIT, end=END, given=one.given)
+        single = generate(
+            one.model, one.prompts, strategy=alone(how, row), max_new_tokens=LIMIT, end=END, given=one.given
+        )
         close(answers, single[0])
     assert len({written[0].tokens for written in together}) > 3  # the answers are different ones
 
@@ -69,7 +71,9 @@ def test_a_prompt_is_answered_as_it_would_be_alone(subject: Callable[[], Subject
 @subjects
 def test_greedy_is_the_largest_score_of_the_whole_pass(subject: Callable[[], Subject]) -> None:
     whole = subject()
-    for row, (written,) in enumerate(generate(whole.model, whole.prompts, limit=6, end=None, given=whole.given)):
+    for row, (written,) in enumerate(
+        generate(whole.model, whole.prompts, max_new_tokens=6, end=None, given=whole.given)
+    ):
         one = whole.alone(row)
         tokens, score = list(one.prompts[0]), 0.0
         for _ in range(6):
@@ -84,17 +88,17 @@ def test_greedy_is_the_largest_score_of_the_whole_pass(subject: Callable[[], Sub
 @subjects
 def test_the_limit_of_a_falling_temperature_is_greedy(subject: Callable[[], Subject]) -> None:
     s = subject()
-    cold = generate(s.model, s.prompts, how=COLD, limit=LIMIT, end=END, given=s.given)
-    assert cold == generate(s.model, s.prompts, limit=LIMIT, end=END, given=s.given)
-    warm = generate(s.model, s.prompts, how=Sample(), limit=LIMIT, end=END, given=s.given)
+    cold = generate(s.model, s.prompts, strategy=COLD, max_new_tokens=LIMIT, end=END, given=s.given)
+    assert cold == generate(s.model, s.prompts, max_new_tokens=LIMIT, end=END, given=s.given)
+    warm = generate(s.model, s.prompts, strategy=Sample(), max_new_tokens=LIMIT, end=END, given=s.given)
     assert cold != warm
 
 
 @pytest.mark.parametrize("temperature", [1e-40, 1e-310])
 def test_no_temperature_is_too_cold(temperature: float) -> None:
     model = decoder().float()
-    cold = generate(model, PROMPTS, how=Sample(temperature=temperature), limit=5, end=END)
-    for (one,), (greedy,) in zip(cold, generate(model, PROMPTS, limit=5, end=END), strict=True):
+    cold = generate(model, PROMPTS, strategy=Sample(temperature=temperature), max_new_tokens=5, end=END)
+    for (one,), (greedy,) in zip(cold, generate(model, PROMPTS, max_new_tokens=5, end=END), strict=True):
         assert (one.tokens, one.why) == (greedy.tokens, greedy.why)
         assert abs(one.score - greedy.score) < 1e-5  # float32: the kernel that is greedy sums in another order
 
@@ -103,9 +107,11 @@ def test_no_temperature_is_too_cold(temperature: float) -> None:
 def test_a_stream_has_the_tokens_of_the_answers(how: SamplingConfig) -> None:
     s = hybrid()
     lines: list[list[Token]] = [[] for _ in s.prompts]
-    for token in stream(s.model, s.prompts, how=how, limit=LIMIT, end=END):
+    for token in stream(s.model, s.prompts, strategy=how, max_new_tokens=LIMIT, end=END):
         lines[token.row].append(token)
-    for line, (written,) in zip(lines, generate(s.model, s.prompts, how=how, limit=LIMIT, end=END), strict=True):
+    for line, (written,) in zip(
+        lines, generate(s.model, s.prompts, strategy=how, max_new_tokens=LIMIT, end=END), strict=True
+    ):
         assert tuple(t.token for t in line if t.kept) == written.tokens
         assert [t.why for t in line] == [None] * (len(line) - 1) + [written.why]
         assert sum(t.logprob for t in line) == pytest.approx(written.score, abs=1e-12)
@@ -114,13 +120,13 @@ def test_a_stream_has_the_tokens_of_the_answers(how: SamplingConfig) -> None:
 
 def test_a_stream_is_written_only_as_far_as_it_is_read() -> None:
     model = counting(9)
-    tokens = stream(model, [[1]], limit=100, end=0)
+    tokens = stream(model, [[1]], max_new_tokens=100, end=0)
     assert [next(tokens).token for _ in range(3)] == [2, 3, 4]
     assert len(model.rows) == 3
 
 
 def test_the_end_is_not_a_token_of_the_answer_but_counts_in_its_score() -> None:
-    (five,), (none,) = generate(counting(6), [[0], [5]], limit=6, end=0)
+    (five,), (none,) = generate(counting(6), [[0], [5]], max_new_tokens=6, end=0)
     assert (five.tokens, five.why) == ((1, 2, 3, 4, 5), "end")
     assert (none.tokens, none.why) == ((), "end")
     assert five.score == pytest.approx(6 * none.score)
@@ -128,20 +134,20 @@ def test_the_end_is_not_a_token_of_the_answer_but_counts_in_its_score() -> None:
 
 
 def test_there_may_be_several_ends_or_none() -> None:
-    assert [w.tokens for (w,) in generate(counting(9), [[1], [5]], limit=20, end=(4, 7))] == [(2, 3), (6,)]
-    assert generate(counting(3), [[0]], limit=5, end=None)[0][0].tokens == (1, 2, 0, 1, 2)
+    assert [w.tokens for (w,) in generate(counting(9), [[1], [5]], max_new_tokens=20, end=(4, 7))] == [(2, 3), (6,)]
+    assert generate(counting(3), [[0]], max_new_tokens=5, end=None)[0][0].tokens == (1, 2, 0, 1, 2)
 
 
 def test_one_token_and_no_prompts() -> None:
     for how in (Greedy(), Sample(), Beam(beams=2)):
-        (written,) = generate(decoder(), [[1, 2]], how=how, limit=1, end=None)[0]
+        (written,) = generate(decoder(), [[1, 2]], strategy=how, max_new_tokens=1, end=None)[0]
         assert (len(written.tokens), written.why) == (1, "limit")
-        assert generate(decoder(), [], how=how, limit=1, end=None) == []
+        assert generate(decoder(), [], strategy=how, max_new_tokens=1, end=None) == []
 
 
 def test_rows_that_are_done_leave_the_batch() -> None:
     model = counting(20)
-    answers = generate(model, [[19], [18], [12], [10], [9], [8], [7], [1]], limit=40, end=0)
+    answers = generate(model, [[19], [18], [12], [10], [9], [8], [7], [1]], max_new_tokens=40, end=0)
     assert [len(w.tokens) for (w,) in answers] == [0, 1, 7, 9, 10, 11, 12, 18]
     assert model.rows[0] == 8
     assert model.rows[-1] == 1
@@ -153,29 +159,29 @@ def test_a_row_that_is_done_is_not_led_beyond_what_the_model_can_do() -> None:
     model = decoder(mixer=Attention.Config(heads=2), position=Learned.Config(length=8))
     long = (1,) * 7 + (2,)
     with pytest.raises(InputError):
-        generate(model, [long], limit=2, end=None)
-    end = generate(model, [long], limit=1, end=None)[0][0].tokens[0]
-    alone = [generate(model, [(token,)], limit=7, end=end)[0] for token in range(VOCABULARY)]
+        generate(model, [long], max_new_tokens=2, end=None)
+    end = generate(model, [long], max_new_tokens=1, end=None)[0][0].tokens[0]
+    alone = [generate(model, [(token,)], max_new_tokens=7, end=end)[0] for token in range(VOCABULARY)]
     short = max(range(VOCABULARY), key=lambda token: len(alone[token][0].tokens))
     assert len(alone[short][0].tokens) > 2
-    answers = generate(model, [long] + [(short,)] * 7, limit=7, end=end)  # one of eight does not pay to drop
+    answers = generate(model, [long] + [(short,)] * 7, max_new_tokens=7, end=end)  # one of eight does not pay to drop
     assert (answers[0][0].tokens, answers[0][0].why) == ((), "end")
     close(answers[1], alone[short])
 
 
 def test_draws_depend_on_the_seed_and_on_nothing_else() -> None:
     model = decoder()
-    first = generate(model, PROMPTS, how=Sample(seed=1), limit=LIMIT, end=END)
+    first = generate(model, PROMPTS, strategy=Sample(seed=1), max_new_tokens=LIMIT, end=END)
     torch.manual_seed(99)
-    assert first == generate(model, PROMPTS, how=Sample(seed=1), limit=LIMIT, end=END)
-    assert first != generate(model, PROMPTS, how=Sample(seed=2), limit=LIMIT, end=END)
-    same = generate(model, [PROMPTS[0]] * 8, how=Sample(), limit=LIMIT, end=END)
+    assert first == generate(model, PROMPTS, strategy=Sample(seed=1), max_new_tokens=LIMIT, end=END)
+    assert first != generate(model, PROMPTS, strategy=Sample(seed=2), max_new_tokens=LIMIT, end=END)
+    same = generate(model, [PROMPTS[0]] * 8, strategy=Sample(), max_new_tokens=LIMIT, end=END)
     assert len({w.tokens for (w,) in same}) == 8  # rows draw for themselves
 
 
 def test_more_draws_than_are_made_at_a_time() -> None:
     model = Recurrent(VOCABULARY).double()
-    (written,) = generate(model, [[1]], how=Sample(), limit=150, end=None)[0]
+    (written,) = generate(model, [[1]], strategy=Sample(), max_new_tokens=150, end=None)[0]
     assert len(written.tokens) == 150
     assert written.tokens[64:128] != written.tokens[:64]
 
@@ -183,18 +189,18 @@ def test_more_draws_than_are_made_at_a_time() -> None:
 @pytest.mark.parametrize("how", [Greedy(), Sample(), Beam()], ids=repr)
 def test_the_model_is_left_as_it_was(how: SamplingConfig | Beam) -> None:
     model = decoder(dropout=0.5)
-    quiet = generate(model, PROMPTS, how=how, limit=5, end=END)
+    quiet = generate(model, PROMPTS, strategy=how, max_new_tokens=5, end=END)
     model.train()
     model.stack.eval()
     before = [module.training for module in model.modules()]
-    assert generate(model, PROMPTS, how=how, limit=5, end=END) == quiet  # no dropout
+    assert generate(model, PROMPTS, strategy=how, max_new_tokens=5, end=END) == quiet  # no dropout
     assert [module.training for module in model.modules()] == before
     assert torch.is_grad_enabled()
 
 
 def test_between_two_tokens_of_a_stream_the_model_is_as_the_caller_left_it() -> None:
     model = counting(9).train()
-    for _ in stream(model, [[1]], limit=4, end=None):
+    for _ in stream(model, [[1]], max_new_tokens=4, end=None):
         assert model.training
         assert torch.is_grad_enabled()
     assert model.modes == [False] * 4
@@ -204,13 +210,13 @@ def test_between_two_tokens_of_a_stream_the_model_is_as_the_caller_left_it() -> 
 
     model = Script(broken).train()
     with pytest.raises(ZeroDivisionError):
-        generate(model, [[1]], limit=4, end=None)
+        generate(model, [[1]], max_new_tokens=4, end=None)
     assert model.training
 
 
 def test_what_was_given_is_still_fit_for_training() -> None:
     s = SUBJECTS[3]()
-    generate(s.model, s.prompts, how=Beam(beams=2), limit=3, end=END, given=s.given)
+    generate(s.model, s.prompts, strategy=Beam(beams=2), max_new_tokens=3, end=END, given=s.given)
     target = torch.tensor(s.prompts)
     scores, _ = s.model(target, Where.run(*target.shape).beside(s.given))
     scores.sum().backward()
@@ -219,14 +225,14 @@ def test_what_was_given_is_still_fit_for_training() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("how", [Greedy(), Sample(top_p=0.9), Beam()], ids=repr)
 def test_other_precisions(dtype: torch.dtype, how: SamplingConfig | Beam) -> None:
-    answers = generate(decoder().to(dtype), PROMPTS, how=how, limit=5, end=END)
+    answers = generate(decoder().to(dtype), PROMPTS, strategy=how, max_new_tokens=5, end=END)
     assert all(torch.isfinite(torch.tensor(w.score)) for (w,) in answers)
 
 
 ERRORS: dict[str, tuple[Callable[[], Mixer], list, dict, str]] = {
     "empty prompt": (decoder, [[1], []], {}, "prompt 1 is empty"),
     "one prompt": (decoder, [1, 2, 3], {}, "give a list of prompts"),
-    "no room": (decoder, [[1]], {"limit": 0}, "limit is 0"),
+    "no room": (decoder, [[1]], {"max_new_tokens": 0}, "max_new_tokens is 0"),
     "strange end": (decoder, [[1]], {"end": 99}, r"\[99\] are not in the vocabulary, which is 0 to 12"),
     "NaN": (
         lambda: Script(lambda _, order: favour(4, t1=float("nan") if order == 2 else 0.0)),
@@ -248,15 +254,15 @@ def test_errors_teach(
     how: SamplingConfig | Beam,
 ) -> None:
     with pytest.raises(InputError, match=message):
-        generate(model(), prompts, how=how, **{"limit": 5, "end": None, **more})  # type: ignore[arg-type]
+        generate(model(), prompts, strategy=how, **{"max_new_tokens": 5, "end": None, **more})  # type: ignore[arg-type]
 
 
 def test_beams_cannot_be_streamed_and_a_model_that_looks_ahead_cannot_write() -> None:
     with pytest.raises(InputError, match="use generate"):
-        stream(decoder(), [[1]], how=Beam(), limit=3, end=None)
+        stream(decoder(), [[1]], strategy=Beam(), max_new_tokens=3, end=None)
     both = Decoder.Config(vocabulary=5, width=8, depth=1, mixer=Attention.Config(heads=2, mask=Whole())).build()
     with pytest.raises(CannotStream):
-        stream(both, [[1]], limit=3, end=None)
+        stream(both, [[1]], max_new_tokens=3, end=None)
 
 
 def test_ways_are_configurations() -> None:

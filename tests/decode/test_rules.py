@@ -26,7 +26,7 @@ def speaking(*tokens: int) -> Script:
 
 
 def answer(model: Script, stop: Stop, how: SamplingConfig | Beam = HOWS[0], limit: int = 6) -> Generated:
-    return generate(model, [[0]], how=how, limit=limit, end=0, stop=stop)[0][0]
+    return generate(model, [[0]], strategy=how, max_new_tokens=limit, end=0, stop=stop)[0][0]
 
 
 # --- stop strings ---
@@ -61,7 +61,7 @@ def test_what_only_looked_like_a_stop_string_stays(how: SamplingConfig | Beam) -
 
 def test_the_score_counts_all_that_was_written() -> None:
     stopped = answer(speaking(1, 8, 2), Stop(("STOP",), text))
-    whole = generate(speaking(1, 8, 2), [[0]], limit=2, end=None)[0][0]
+    whole = generate(speaking(1, 8, 2), [[0]], max_new_tokens=2, end=None)[0][0]
     assert stopped.score == pytest.approx(whole.score)
 
 
@@ -69,7 +69,7 @@ def test_a_stream_holds_back_what_may_become_a_stop_string() -> None:
     model = speaking(1, 2, 3, 4, 6, 4, 5)
     seen: list[tuple[int, int]] = []  # a token, and how many calls had been made when it came
     out = []
-    for token in stream(model, [[0]], limit=9, end=0, stop=Stop(("\nUser",), text)):
+    for token in stream(model, [[0]], max_new_tokens=9, end=0, stop=Stop(("\nUser",), text)):
         seen.append((token.token, len(model.rows)))
         out.append((token.token, token.kept, token.why))
     assert seen == [(1, 1), (2, 2), (3, 3), (4, 5), (6, 5), (4, 7), (5, 7)]
@@ -78,7 +78,7 @@ def test_a_stream_holds_back_what_may_become_a_stop_string() -> None:
 
 def test_rows_stop_one_by_one() -> None:
     model = Script(lambda token, _: [9.0 * (other == token % 8 + 1) for other in range(9)])
-    answers = generate(model, [[3], [6], [7]], limit=6, end=0, stop=Stop(("STOP", "He"), text))
+    answers = generate(model, [[3], [6], [7]], max_new_tokens=6, end=0, stop=Stop(("STOP", "He"), text))
     assert [w.tokens for (w,) in answers] == [(4, 5, 6, 7), (7,), ()]
 
 
@@ -119,7 +119,9 @@ def test_a_token_is_shown_when_its_character_is_finished() -> None:
         return bytes({1: 195, 2: 169, 3: 33}[token] for token in tokens).decode(errors="replace")
 
     model = Script(lambda _, order: [9.0 * (token == (3, 1, 2, 3)[order]) for token in range(4)])
-    tokens = [(t.token, len(model.rows)) for t in stream(model, [[0]], limit=4, end=0, stop=Stop(("no",), decode))]
+    tokens = [
+        (t.token, len(model.rows)) for t in stream(model, [[0]], max_new_tokens=4, end=0, stop=Stop(("no",), decode))
+    ]
     assert tokens == [(3, 1), (1, 3), (2, 3), (3, 4)]
 
 
@@ -139,7 +141,9 @@ ANSWERS = ((1, 2, 3), (1, 2), (4,), (1, 5, 5, 5))
 def test_the_answer_is_one_of_the_choices(subject: Callable[[], Subject], how: SamplingConfig | Beam) -> None:
     s = subject()
     choices = Choices(ANSWERS, END)
-    for answers in generate(s.model, s.prompts, how=how, limit=9, end=END, given=s.given, allow=choices):
+    for answers in generate(
+        s.model, s.prompts, strategy=how, max_new_tokens=9, end=END, given=s.given, constraint=choices
+    ):
         assert {w.tokens for w in answers} <= set(ANSWERS)
         assert all(w.why == "end" for w in answers)
 
@@ -148,7 +152,9 @@ def test_beams_rank_the_choices() -> None:
     """By the model's own log p, not by p among what is allowed."""
     s = hybrid()
     how = Beam(beams=4, best=4, early=False)
-    for row, answers in enumerate(generate(s.model, s.prompts, how=how, limit=9, end=END, allow=Choices(ANSWERS, END))):
+    for row, answers in enumerate(
+        generate(s.model, s.prompts, strategy=how, max_new_tokens=9, end=END, constraint=Choices(ANSWERS, END))
+    ):
         assert {w.tokens for w in answers} == set(ANSWERS)
         for written in answers:
             tokens, score = list(s.prompts[row]), 0.0
@@ -168,15 +174,15 @@ def test_a_constraint_is_asked_by_prompt_and_comes_before_truncation() -> None:
 
     for how in (Greedy(), Sample(top_k=1), Beam(beams=2)):
         asked.clear()
-        answers = generate(decoder(), PROMPTS[:4], how=how, limit=9, end=END, allow=allow)
+        answers = generate(decoder(), PROMPTS[:4], strategy=how, max_new_tokens=9, end=END, constraint=allow)
         assert [w.tokens for (w, *_) in answers] == [(), (3,), (4, 4), (5, 5, 5)]
         assert sorted(asked) == [(row, step) for row in range(4) for step in range(row + 1)]
 
 
 def test_none_allows_everything() -> None:
     model = decoder()
-    assert generate(model, PROMPTS, limit=5, end=END, allow=lambda *_: None) == generate(
-        model, PROMPTS, limit=5, end=END
+    assert generate(model, PROMPTS, max_new_tokens=5, end=END, constraint=lambda *_: None) == generate(
+        model, PROMPTS, max_new_tokens=5, end=END
     )
 
 
@@ -184,8 +190,8 @@ def test_none_allows_everything() -> None:
 def test_an_answer_begins_as_it_must(how: SamplingConfig | Beam) -> None:
     prefixes = ((1, 2, 3), (), (7,), (5, 5, 5, 5), (3,), (6, 1))
     s = hybrid()
-    answers = generate(s.model, s.prompts, how=how, limit=6, end=END, allow=Begin(prefixes))
-    free = generate(s.model, s.prompts, how=how, limit=6, end=END)
+    answers = generate(s.model, s.prompts, strategy=how, max_new_tokens=6, end=END, constraint=Begin(prefixes))
+    free = generate(s.model, s.prompts, strategy=how, max_new_tokens=6, end=END)
     for row, prefix in enumerate(prefixes):
         assert all(w.tokens[: len(prefix)] == prefix for w in answers[row])
         assert len({w.tokens for w in answers[row]}) == len(answers[row])
@@ -195,38 +201,45 @@ def test_an_answer_begins_as_it_must(how: SamplingConfig | Beam) -> None:
 
 def test_what_follows_a_forced_beginning_is_what_would_follow_it_in_the_prompt() -> None:
     s = hybrid()
-    forced = generate(s.model, s.prompts, limit=8, end=END, allow=Begin([(1, 2, 3)] * 6))
-    longer = generate(s.model, [(*prompt, 1, 2, 3) for prompt in s.prompts], limit=5, end=END)
+    forced = generate(s.model, s.prompts, max_new_tokens=8, end=END, constraint=Begin([(1, 2, 3)] * 6))
+    longer = generate(s.model, [(*prompt, 1, 2, 3) for prompt in s.prompts], max_new_tokens=5, end=END)
     assert [w.tokens[3:] for (w,) in forced] == [w.tokens for (w,) in longer]
 
 
 def test_a_beginning_and_then_a_choice() -> None:
     allow = Begin([(7,)] * 6, Choices(ANSWERS, END))
     for how in HOWS:
-        for answers in generate(decoder(), PROMPTS, how=how, limit=9, end=END, allow=allow):
+        for answers in generate(decoder(), PROMPTS, strategy=how, max_new_tokens=9, end=END, constraint=allow):
             assert {w.tokens for w in answers} <= {(7, *answer) for answer in ANSWERS}
 
 
 @ways
 def test_nothing_allowed_is_an_error(how: SamplingConfig | Beam) -> None:
     with pytest.raises(InputError, match="prompt 1 has no (answer|token for step 2)"):
-        generate(decoder(), [[1], [2]], how=how, limit=3, end=END, allow=lambda row, w: () if row and w else (4, 5))
+        generate(
+            decoder(),
+            [[1], [2]],
+            strategy=how,
+            max_new_tokens=3,
+            end=END,
+            constraint=lambda row, w: () if row and w else (4, 5),
+        )
     minus = Script(lambda *_: [0.0, 0.0, -float("inf")])
     with pytest.raises(InputError, match="prompt 0 has no"):
-        generate(minus, [[1]], how=how, limit=3, end=END, allow=lambda *_: {2})
+        generate(minus, [[1]], strategy=how, max_new_tokens=3, end=END, constraint=lambda *_: {2})
 
 
 @ways
 def test_only_tokens_of_the_vocabulary_can_be_allowed(how: SamplingConfig | Beam) -> None:
     with pytest.raises(InputError, match=f"tokens from 1 to 99; the vocabulary is 0 to {VOCABULARY - 1}"):
-        generate(decoder(), [[1]], how=how, limit=3, end=END, allow=lambda *_: (1, 99))
+        generate(decoder(), [[1]], strategy=how, max_new_tokens=3, end=END, constraint=lambda *_: (1, 99))
 
 
 def test_a_beam_may_run_dry_as_long_as_another_one_lives() -> None:
     def allow(row: int, written: tuple[int, ...]) -> Collection[int]:
         return {(): (1, 2, 3), (1,): (), (2,): (4, END), (3,): (5,)}.get(written, (END,))
 
-    (answers,) = generate(decoder(), [[1]], how=Beam(beams=5, best=5), limit=5, end=END, allow=allow)
+    (answers,) = generate(decoder(), [[1]], strategy=Beam(beams=5, best=5), max_new_tokens=5, end=END, constraint=allow)
     assert {w.tokens for w in answers} == {(2,), (2, 4), (3, 5)}
 
 
@@ -234,4 +247,4 @@ def test_choices_and_prefixes_must_be_there() -> None:
     with pytest.raises(InputError, match="at least one"):
         Choices((), END)
     with pytest.raises(InputError, match="none for prompt 1"):
-        generate(decoder(), [[1], [2]], limit=2, end=END, allow=Begin([(1,)]))
+        generate(decoder(), [[1], [2]], max_new_tokens=2, end=END, constraint=Begin([(1,)]))

@@ -157,9 +157,11 @@ def test_repetition_divides_what_is_positive_and_multiplies_what_is_negative() -
 def test_repetition_comes_first_and_does_not_change_the_score() -> None:
     """Token 1 was seen: its score 3 counts as 1.5, so 2 with 2 wins; log p is that of the model."""
     model = Script(lambda *_: favour(4, t1=3.0, t2=2.0))
-    (plain,) = generate(model, [[1]], limit=1, end=None)[0]
-    (other,) = generate(model, [[1]], how=Greedy(repetition=2.0), limit=1, end=None)[0]
-    (drawn,) = generate(model, [[1]], how=Sample(repetition=2.0, top_k=1, temperature=9.0), limit=1, end=None)[0]
+    (plain,) = generate(model, [[1]], max_new_tokens=1, end=None)[0]
+    (other,) = generate(model, [[1]], strategy=Greedy(repetition=2.0), max_new_tokens=1, end=None)[0]
+    (drawn,) = generate(
+        model, [[1]], strategy=Sample(repetition=2.0, top_k=1, temperature=9.0), max_new_tokens=1, end=None
+    )[0]
     assert (plain.tokens, other.tokens, drawn.tokens) == ((1,), (2,), (2,))
     wanted = torch.tensor([0.0, 3.0, 2.0, 0.0]).log_softmax(0)[2]
     assert other.score == drawn.score == pytest.approx(float(wanted))
@@ -168,5 +170,5 @@ def test_repetition_comes_first_and_does_not_change_the_score() -> None:
 def test_repetition_remembers_the_whole_row_while_others_leave() -> None:
     """Positive scores and a strong penalty: every token is written once, in the order of the scores."""
     model = Script(lambda *_: [4.0, 9.0, 8.0, 7.0, 6.0, 5.0])
-    answers = generate(model, [[2], [1, 3], [5, 4, 3]], how=Greedy(repetition=1e9), limit=3, end=5)
+    answers = generate(model, [[2], [1, 3], [5, 4, 3]], strategy=Greedy(repetition=1e9), max_new_tokens=3, end=5)
     assert [w.tokens for (w,) in answers] == [(1, 3, 4), (2, 4), (1, 2, 0)]

@@ -229,9 +229,9 @@ def test_it_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DecoderProgram, "__init__", write)
     model = _built("gpt-2")
     prompts = [[1, 2, 3, 4, 5, 6, 7, 8]]
-    first = generate(model, prompts, limit=9, end=None)
+    first = generate(model, prompts, max_new_tokens=9, end=None)
     for _ in range(3):
-        assert generate(model, prompts, limit=9, end=None)[0][0].tokens == first[0][0].tokens
+        assert generate(model, prompts, max_new_tokens=9, end=None)[0][0].tokens == first[0][0].tokens
     assert written == [model]
 
 
@@ -250,12 +250,12 @@ def test_threads_share_programs() -> None:
     """Each has registers and memories of its own."""
     model = _built("gemma")
     prompts = [[[seed, 2, 3, 4, 5, 6, 7, 8 + seed]] for seed in range(4)]
-    wanted = [generate(model, prompt, limit=100, end=None) for prompt in prompts]
+    wanted = [generate(model, prompt, max_new_tokens=100, end=None) for prompt in prompts]
     found: list[list[Any]] = [[] for _ in prompts]
 
     def work(place: int) -> None:
         for _ in range(5):
-            found[place].append(generate(model, prompts[place], limit=100, end=None))
+            found[place].append(generate(model, prompts[place], max_new_tokens=100, end=None))
 
     threads = [threading.Thread(target=work, args=(place,)) for place in range(len(prompts))]
     for thread in threads:

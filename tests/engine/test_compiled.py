@@ -218,7 +218,11 @@ def test_a_beam_search_over_a_source(model: Seq2seq, monkeypatch: pytest.MonkeyP
             if not quick:
                 patched.setattr(adaptive, "compiled_runner", lambda model, *_: Uncompiled(model, "not wanted"))
             how = Beam(beams=4, best=4)
-            found.append(generate(model, [[1], [1], [1]], limit=9, end=0, how=how, given=Given(encoder_output=memory)))
+            found.append(
+                generate(
+                    model, [[1], [1], [1]], max_new_tokens=9, end=0, strategy=how, given=Given(encoder_output=memory)
+                )
+            )
     for mine, theirs in zip(*found, strict=True):
         assert [one.tokens for one in mine] == [one.tokens for one in theirs]
         for one, other in zip(mine, theirs, strict=True):
@@ -258,7 +262,7 @@ def test_many_tokens_at_once_are_one_after_the_other(name: str, lengths: str, mo
     found = []
     for burst in (16, 1):
         monkeypatch.setattr(loop, "MANY", burst)
-        found.append(generate(model, prompts, limit=40, end={5, 7}))
+        found.append(generate(model, prompts, max_new_tokens=40, end={5, 7}))
     for (mine,), (theirs,) in zip(*found, strict=True):
         assert (mine.tokens, mine.why) == (theirs.tokens, theirs.why)
         assert abs(mine.score - theirs.score) < 1e-3
@@ -266,7 +270,7 @@ def test_many_tokens_at_once_are_one_after_the_other(name: str, lengths: str, mo
 
 def test_a_burst_ends_where_places_do() -> None:
     model = _built(PLANS["gpt-2"])
-    seen = stream(model, [[1, 2]], limit=100, end=None)
+    seen = stream(model, [[1, 2]], max_new_tokens=100, end=None)
     for _ in range(63):
         next(seen)  # all that had a place: 62 are written, one more is chosen
     with pytest.raises(InputError, match="64"):
@@ -278,7 +282,7 @@ def test_scores_that_are_no_numbers_are_reported_in_a_burst() -> None:
     with torch.no_grad():
         model.head.weight[3] = torch.nan
     with pytest.raises(InputError, match="hold NaN or infinity at step 1"):
-        generate(model, [[1, 2]], limit=9, end=None)
+        generate(model, [[1, 2]], max_new_tokens=9, end=None)
     with torch.no_grad():
         state = model(torch.tensor([[1, 2]]), Where.run(1, 2), model.start(1))[1]
         assert state is not None

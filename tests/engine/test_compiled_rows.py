@@ -122,9 +122,9 @@ def test_no_past_is_copied_while_rows_change_places() -> None:
 @pytest.mark.parametrize("model", [_built(PLANS["dense"]), _built(PLANS["windows"]), _built(PLANS["cells"])])
 def test_beams_are_those_of_plain_calls(model: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
     prompts, how = [[1, 2, 3], [4], [5, 6]], Beam(beams=4, best=3, length_penalty=0.7, early=False)
-    quick = generate(model, prompts, limit=30, end={3, 9}, how=how)
+    quick = generate(model, prompts, max_new_tokens=30, end={3, 9}, strategy=how)
     monkeypatch.setattr(adaptive, "compiled_runner", lambda model, *_: Uncompiled(model, "not wanted"))
-    for mine, theirs in zip(quick, generate(model, prompts, limit=30, end={3, 9}, how=how), strict=True):
+    for mine, theirs in zip(quick, generate(model, prompts, max_new_tokens=30, end={3, 9}, strategy=how), strict=True):
         assert [(one.tokens, one.why) for one in mine] == [(one.tokens, one.why) for one in theirs]
         assert [one.score for one in mine] == pytest.approx([one.score for one in theirs], abs=1e-3)
 
@@ -148,17 +148,17 @@ def test_bursts_write_what_single_steps_write(
 ) -> None:
     """And a row alone, with its own seed; and somebody who reads along."""
     model = _built(PLANS["windows"])
-    found = generate(model, ROWS, how=how, limit=150, end=end, stop=stop)
+    found = generate(model, ROWS, strategy=how, max_new_tokens=150, end=end, stop=stop)
     for row, prompt in enumerate(ROWS[:4]):
         alone = how.model_copy(update={"seed": how.seed + row}) if isinstance(how, Sample) else how
-        (other,) = generate(model, [prompt], how=alone, limit=150, end=end, stop=stop)[0]
+        (other,) = generate(model, [prompt], strategy=alone, max_new_tokens=150, end=end, stop=stop)[0]
         assert (other.tokens, other.why, other.cut) == (found[row][0].tokens, found[row][0].why, found[row][0].cut)
     lines: list[list[Token]] = [[] for _ in ROWS]
-    for token in stream(model, ROWS, how=how, limit=150, end=end, stop=stop):
+    for token in stream(model, ROWS, strategy=how, max_new_tokens=150, end=end, stop=stop):
         lines[token.row].append(token)
     monkeypatch.setattr(loop, "MANY", 1)
     monkeypatch.setattr(loop, "FEW", 1)
-    single = generate(model, ROWS, how=how, limit=150, end=end, stop=stop)
+    single = generate(model, ROWS, strategy=how, max_new_tokens=150, end=end, stop=stop)
     for line, (mine,), (theirs,) in zip(lines, found, single, strict=True):
         assert (mine.tokens, mine.why, mine.cut) == (theirs.tokens, theirs.why, theirs.cut)
         assert mine.score == pytest.approx(theirs.score, abs=1e-3)
@@ -208,8 +208,8 @@ def test_a_burst_that_takes_long_is_followed_by_shorter_ones(monkeypatch: pytest
 
     monkeypatch.setattr(CompiledRunner, "burst", write)
     monkeypatch.setattr(loop, "PATIENCE", 0.0)
-    patient = generate(model, [[1]], limit=120, end=None)
+    patient = generate(model, [[1]], max_new_tokens=120, end=None)
     assert counts == [64, 32, 16, 7]
     monkeypatch.setattr(loop, "PATIENCE", 100.0)
-    assert generate(model, [[1]], limit=120, end=None)[0][0].tokens == patient[0][0].tokens
+    assert generate(model, [[1]], max_new_tokens=120, end=None)[0][0].tokens == patient[0][0].tokens
     assert counts[4:] == [64, 55]

@@ -40,7 +40,7 @@ def test_tokens_do_not_depend_on_threads(name: str, kind: str, rows: int) -> Non
     found = []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
-        found.append([hits[0] for hits in generate(model, prompts, limit=12, end=None)])
+        found.append([hits[0] for hits in generate(model, prompts, max_new_tokens=12, end=None)])
     assert all([hit.tokens for hit in hits] == [hit.tokens for hit in found[0]] for hits in found)
     scores = torch.tensor([[hit.score for hit in hits] for hits in found], dtype=torch.float64)
     torch.testing.assert_close(scores, scores[:1].expand_as(scores), rtol=1e-7, atol=0)  # the first token's are torch's

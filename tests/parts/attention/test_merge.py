@@ -10,7 +10,7 @@ from heed.parts.attention.attend import written_out
 from heed.parts.attention.merge import Piece, merged
 from heed.parts.attention.sdpa import How, Pairs
 
-STRATEGIES = {"fused": How(None, 0.3), "capped": How(None, 0.3, cap=0.7)}
+WAYS = {"fused": How(None, 0.3), "capped": How(None, 0.3, cap=0.7)}
 
 
 def tensors(*shape: int) -> list[Tensor]:
@@ -22,7 +22,7 @@ def same(x: Tensor) -> Tensor:
     return x
 
 
-@pytest.mark.parametrize("how", STRATEGIES.values(), ids=STRATEGIES)
+@pytest.mark.parametrize("how", WAYS.values(), ids=WAYS)
 def test_two_halves_of_the_keys_are_all_keys(how: How) -> None:
     query, key, value = tensors(2, 9, 3, 4)
     visible = torch.rand(2, 1, 9, 9, generator=torch.Generator().manual_seed(1)) > 0.5
@@ -39,7 +39,7 @@ def test_two_halves_of_the_keys_are_all_keys(how: How) -> None:
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("how", STRATEGIES.values(), ids=STRATEGIES)
+@pytest.mark.parametrize("how", WAYS.values(), ids=WAYS)
 def test_a_piece_may_hold_some_queries_only(how: How) -> None:
     query, key, value = tensors(1, 8, 2, 4)
 
