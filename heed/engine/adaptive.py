@@ -16,7 +16,7 @@ from ..core.state import State
 from .compiled import compiled_runner, is_compiled
 from .execution import SamplingSettings
 from .program import Uncompiled
-from .runners import PlainRunner, Runner, resting
+from .runners import PlainRunner, Runner, in_training, resting
 
 
 def runner(model: Mixer[Any], state: State | None = None, given: Given = NOTHING) -> Runner:
@@ -29,8 +29,8 @@ class AdaptiveRunner(Runner):
 
     def __init__(self, model: Mixer[Any], state: State | None = None, given: Given = NOTHING) -> None:
         self._model, self._given = model, given
-        self._training = [module for module in model.modules() if module.training]
-        self._inner: Runner = PlainRunner(model, state, given)
+        self._training = in_training(model)
+        self._inner: Runner = PlainRunner(model, state, given, self._training)
         self._asked = False  # whether there is a program for its steps
 
     @property
@@ -46,7 +46,7 @@ class AdaptiveRunner(Runner):
 
     def start(self, rows: int, given: Given = NOTHING) -> None:
         self._given = given
-        self._inner, self._asked = PlainRunner(self._model), False
+        self._inner, self._asked = PlainRunner(self._model, training=self._training), False
         self._inner.start(rows, given)
 
     def prefill(self, tokens: Tensor, where: Where) -> Tensor:

@@ -19,7 +19,7 @@ from .compiled import DecoderProgram, decoder_of
 from .emit.table import EMIT, name_of, why_not
 from .passes import CompiledPass, Kind
 from .program import Uncompiled
-from .runners import resting
+from .runners import in_training, resting
 from .shadow import STACK, CompiledStack
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _steps(model: nn.Module) -> Iterator[Line]:
     decoder = decoder_of(model)
     why = decoder if isinstance(decoder, Uncompiled) else _never(decoder)
     if why is None and not isinstance(decoder, Uncompiled):
-        with resting([module for module in decoder.modules() if module.training]):
+        with resting(in_training(decoder)):
             try:
                 _Trial(decoder)
             except Uncompiled as found:

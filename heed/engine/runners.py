@@ -83,12 +83,20 @@ class PlainRunner(Runner):
 
     compiled = False
 
-    def __init__(self, model: Mixer[Any], state: State | None = None, given: Given = NOTHING, reason: str = "") -> None:
+    reason = ""
+
+    def __init__(
+        self,
+        model: Mixer[Any],
+        state: State | None = None,
+        given: Given = NOTHING,
+        training: Sequence[nn.Module] | None = None,
+    ) -> None:
         model.must_stream()
-        self._model, self._state, self._given, self.reason = model, state, given, reason
+        self._model, self._state, self._given = model, state, given
         self._owner: Tensor | None = None  # which row of `given` each row is of; None: its own
         self._now = given
-        self._training = [module for module in model.modules() if module.training]
+        self._training = in_training(model) if training is None else training
 
     @torch.no_grad()
     def encode(self, source: Tensor, where: Where) -> Given:
@@ -145,6 +153,11 @@ class PlainRunner(Runner):
 
     def _told(self, where: Where) -> Where:
         return where if self._now is NOTHING else where.beside(self._now)
+
+
+def in_training(model: nn.Module) -> list[nn.Module]:
+    """Modules that `resting` must turn to evaluation; found once, because a walk over all modules takes its time."""
+    return [module for module in model.modules() if module.training]
 
 
 @contextmanager
