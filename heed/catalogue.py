@@ -78,7 +78,7 @@ def _plain(table: str, configs: Iterable[type[Config]]) -> Iterator[Entry]:
 
 def _note(config: type[MixerConfig]) -> str:
     """What it remembers, and whether the engine has an emitter for it."""
-    return f"remembers {_growth(config)}; {'compiled' if has_emitter(config) else 'plain'}"
+    return f"remembers {_growth(config)}; {'compiled' if has_emitter(config) else 'plain calls: no emitter'}"
 
 
 def _growth(config: type[MixerConfig]) -> str:

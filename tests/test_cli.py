@@ -47,9 +47,10 @@ def test_public_names_resolve() -> None:
 def test_list_tells_each_mixers_law_of_growth() -> None:
     found = json.loads(heed("list", "--json").stdout)
     notes = {(entry["table"], entry["name"]): entry["note"] for entry in found}
-    assert notes["mixers", "attention"] == "remembers 2·kv_heads·head_size numbers per token"
-    assert notes["mixers", "cross"] == "remembers 2·kv_heads·head_size numbers per source token"
-    assert notes["feed-forwards", "feedforward"] == "remembers nothing"
+    assert notes["mixers", "attention"] == "remembers 2·kv_heads·head_size numbers per token; compiled"
+    assert notes["mixers", "cross"] == "remembers 2·kv_heads·head_size numbers per source token; compiled"
+    assert notes["mixers", "mamba"].endswith("; plain calls: no emitter")
+    assert notes["feed-forwards", "feedforward"] == "remembers nothing; compiled"
     assert notes["positions", "rope"] == "rotates"
     assert notes["positions", "alibi"] == "scores"
     assert notes["positions", "sinusoid"] == "adds"

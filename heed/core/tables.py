@@ -15,13 +15,16 @@ import gc
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from importlib import import_module
 from operator import attrgetter
 from types import ModuleType
-from typing import Any, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 from warnings import warn
 
 T_co = TypeVar("T_co", covariant=True)
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Named(Mapping[str, T_co]):
@@ -129,3 +132,24 @@ def _renamed(package: str, name: str, now: str) -> Any:
 def _imported(package: str, module: str) -> ModuleType:
     with gc_paused():
         return import_module(f".{module}", package)
+
+
+def renamed_arguments(**now: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """`@renamed_arguments(limit="max_new_tokens")`: the old keyword is taken for the new one.
+
+    Type checkers know the new names alone.
+    """
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        @wraps(function)
+        def call(*given: P.args, **named: P.kwargs) -> T:
+            old = now.keys() & named.keys()
+            for name in sorted(old):
+                message = f"{function.__name__}: {name} is called {now[name]} now; the old name will go"
+                warn(message, DeprecationWarning, stacklevel=2)
+            current: Any = {now.get(name, name): value for name, value in named.items()} if old else named
+            return function(*given, **current)
+
+        return call
+
+    return decorate

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..core.config import OneOf
 from ..core.contract import NOTHING, Given, Mixer
 from ..core.errors import InputError
-from ..core.renamed import renamed_arguments
+from ..core.tables import renamed_arguments
 from ..engine import SamplingSettings
 from .beam import Beam, Search
 from .constraints import Constraint

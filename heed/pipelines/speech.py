@@ -20,8 +20,8 @@ from ..core.config import Config, Count, Flag, Size, Text, Theirs, nearest
 from ..core.contract import Given, Where
 from ..core.errors import InputError
 from ..core.interfaces import Encodes, LanguageModel
-from ..core.renamed import renamed_arguments
 from ..core.state import Seen
+from ..core.tables import renamed_arguments
 from ..decode import AnyStrategy, Greedy, Never, generate
 from ..media.sounds import RATE, RATES, LogMel, Sound, read
 from ..parts.inputs.audio import Mels

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import heed
-from heed.core.renamed import renamed_arguments
+from heed.core.tables import renamed_arguments
 from heed.decode import generate
 from heed.mixers import Lsh
 from heed.models import Decoder, transformer

@@ -157,7 +157,7 @@ def test_edits_in_an_order_that_cannot_be() -> None:
     with pytest.raises(ConfigError, match="has an adapter already; merge"):
         built(LoRA(), LoRA())
     capped = PLAIN.model_copy(update={"cap": 5.0})
-    with pytest.raises(ConfigError, match='head is a Scores, .* leave it out with but = "head"'):
+    with pytest.raises(ConfigError, match='head is a LMHead, .* leave it out with but = "head"'):
         built(BitLinear(on="*"), config=capped)
 
 

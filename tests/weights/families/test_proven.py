@@ -56,6 +56,6 @@ def test_words() -> None:
 
 
 def test_the_readme_counts_right() -> None:
-    text = " ".join((HERE.parents[1] / "README.md").read_text().split())
+    text = " ".join((HERE.parents[2] / "README.md").read_text().split())
     assert f"checkpoints of {len(TYPES)} model types" in text
     assert f"{len(RECORDED)} of them also compute recorded runs again" in text
