@@ -39,7 +39,9 @@ class Other(Heed):
 
 def main(
     other: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="The folder that holds the other heed/.")],
-    subjects: Annotated[str, typer.Option(help="Subjects with commas between them; default: all.")] = "",
+    subjects: Annotated[
+        str, typer.Option(help="Subjects, or subject:model, with commas between them; default: all.")
+    ] = "",
     precision: Annotated[Precision, typer.Option(help="Of the weights.")] = "fp32",
     rounds: Annotated[int, typer.Option(min=1)] = 9,
     threads: Annotated[int, typer.Option(min=1)] = 2,
@@ -56,7 +58,8 @@ def main(
         python = ["env", f"PYTHONPATH={place}", sys.executable, "-m", "heed.bench.worker"]
         return Process([*python, name, work.subject, work.dump()], work.threads)
 
-    wanted = [pair for pair in CONTESTS if not subjects or pair[0] in subjects.split(",")]
+    named = set(subjects.split(",")) if subjects else {subject for subject, _ in CONTESTS}
+    wanted = [pair for pair in CONTESTS if pair[0] in named or ":".join(pair) in named]
     errors, size = Console(stderr=True), Size(threads=threads)
     outcomes = []
     for subject, model in wanted:
