@@ -28,7 +28,7 @@ AnyStrategy: TypeAlias = Annotated[SamplingConfig | Beam, OneOf(lambda: STRATEGI
 
 GREEDY = Greedy()
 CROWDED = 0.75  # rows that are done are dropped when at most this share of the batch is still being written
-FEW = 16  # tokens that are written at once for somebody who reads along, or looks for an end in the text
+FEW = 16  # tokens that are written at once where the caller reads along, or stop strings are looked for
 MANY = 64  # and else, at first
 PATIENCE = 1.0  # seconds without Python, which alone notices that a user wants to stop; then fewer are written at once
 
@@ -133,7 +133,7 @@ class Line:
         return self._give(count if self.why else self._watch.kept)
 
     def extend(self, tokens: list[int], logprobs: list[float]) -> None:
-        """More tokens, for nobody who waits for them; those after its end are not the row's."""
+        """More tokens, none of which is streamed; those after its end are not the row's."""
         if self._watch is not None:
             for token, logprob in zip(tokens, logprobs, strict=True):
                 if self.why is None:

@@ -62,7 +62,7 @@ class Rows:
         return made
 
     def topk_logprobs(self, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Log p of the likeliest tokens by these logits, the last that were given, and the tokens. [R, count] twice"""
+        """Top-k log-probabilities by these logits, the last that were given, and their tokens. [R, count] twice"""
         found = self.runner.topk_logprobs(count) if self._steps else None
         if found is None:
             logprob, token = logits.log_softmax(1).topk(count)

@@ -61,9 +61,9 @@ class Sample(SamplingConfig):
     """A draw from softmax(logits / temperature), cut to its likely part.
 
     top_k   the k largest logits
-    top_p   of what top-k left, the smallest set of likeliest tokens that together have this probability
+    top_p   of what top-k left, the smallest set of most probable tokens that together have this probability
             (Holtzman et al. 2020)
-    min_p   tokens at least this share as likely as the likeliest (Nguyen et al. 2024)
+    min_p   tokens at least this share as probable as the most probable (Nguyen et al. 2024)
 
     Prompt i draws from a generator of its own, seeded with `seed + i`: the same row alone, with that seed, writes the
     same tokens.
@@ -86,7 +86,7 @@ class Sample(SamplingConfig):
 
         The tokens are in the order of their ids: a draw does not depend on how many candidates other rows have.
         """
-        logits, tokens = self._likeliest(logits)
+        logits, tokens = self._top(logits)
         logits = logits.double()
         weights = ((logits - logits.amax(1, keepdim=True)) / self.temperature).exp()  # at most 1, however cold
         if self.top_p is not None and self.top_p < 1:
@@ -95,7 +95,7 @@ class Sample(SamplingConfig):
             weights = weights.masked_fill(weights < self.min_p, 0)
         return weights, tokens
 
-    def _likeliest(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+    def _top(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """What top-k leaves: so few that all further work is small."""
         rows, vocabulary = logits.shape
         if self.top_k is None or self.top_k >= vocabulary:

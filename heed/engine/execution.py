@@ -144,7 +144,7 @@ class Execution:
         assert compiled is not None
         tokens, logp = torch.empty(self._rows, count, dtype=torch.long), torch.empty(self._rows, count)
         at = tokens.data_ptr(), logp.data_ptr()
-        compiled.heed_likeliest(made.data_ptr(), *made.shape, count, *at, torch.get_num_threads())
+        compiled.heed_topk_logprobs(made.data_ptr(), *made.shape, count, *at, torch.get_num_threads())
         return logp, tokens
 
     def take(self, cells: Sequence[Tensor]) -> None:

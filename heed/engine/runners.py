@@ -65,7 +65,7 @@ class Runner(ABC):
 
     @abstractmethod
     def topk_logprobs(self, count: int) -> tuple[Tensor, Tensor] | None:
-        """After a step: log p of the likeliest tokens of every row, the likeliest first, and these tokens. NaN in a row
+        """After a step: the top-k log-probabilities of every row, the largest first, and their tokens. NaN in a row
         whose logits are no numbers; None if logits must be asked. [R, count] twice
         """
 

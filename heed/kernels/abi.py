@@ -129,7 +129,7 @@ class WkvGradients(Structure):
 
 
 class Choice(Structure):
-    """How tokens are chosen: `source/choose.h`."""
+    """How tokens are chosen: `source/sampling.h`."""
 
     _fields_ = (
         *(("temperature", c_double), ("top_p", c_double), ("min_p", c_double), ("top_k", c_int64)),
@@ -149,8 +149,8 @@ def declare(library: CDLL) -> CDLL:
     library.heed_step.restype = c_int32
     library.heed_write.argtypes = (POINTER(Step), c_int64, c_int32, POINTER(Choice), *(c_void_p,) * 5)
     library.heed_write.restype = c_int64
-    library.heed_likeliest.argtypes = (c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p, c_int32)
-    library.heed_likeliest.restype = None
+    library.heed_topk_logprobs.argtypes = (c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p, c_int32)
+    library.heed_topk_logprobs.restype = None
     library.heed_instructions.restype = c_char_p
     library.heed_huge_pages.argtypes = (POINTER(c_int64), POINTER(c_int64), c_int64, c_int32)
     library.heed_huge_pages.restype = None

@@ -252,7 +252,7 @@ KERNELS: dict[str, Callable[[], list[Finding]]] = {
     "state space = written out": _if_any(state_spaces),
     "weighted means = written out": _if_any(weighted_means),
     "choice = written out": _if_any(choices),
-    "the likeliest = written out": _if_any(ranks),
+    "top-k log-probabilities = written out": _if_any(ranks),
     "a program = its model": _if_any(programs),
     "a pass = its stack": _if_any(passes),
 }

@@ -13,7 +13,7 @@ from heed.kernels import abi
 from heed.kernels.build import SOURCES
 
 HEADERS = "\n".join(
-    (SOURCES / name).read_text(encoding="utf-8") for name in ("step.h", "linear.h", "choose.h", "ending.h")
+    (SOURCES / name).read_text(encoding="utf-8") for name in ("step.h", "linear.h", "sampling.h", "ending.h")
 )
 KINDS = {"Number": "int", "Real": "float", "Table": "Tensor"}
 STRUCTURES = {

@@ -22,7 +22,7 @@ def asked(target: Any, name: str) -> list[Outcome]:
         wrong = _judged(sees)
         if wrong is None:
             return [Outcome.held("triangle", f"a causal triangle; {words}")]
-    sees = _likeliest(mask)
+    sees = _most_probable(mask)
     slug, words = _judged(sees) or ("future-leak", "")
     return [Outcome.broken("triangle", words, Clue(slug, Sure.LIKELY, words))]
 
@@ -54,7 +54,7 @@ def _readings(mask: Tensor) -> list[tuple[str, Tensor]]:
     return [("0 = may be seen, what is very small = hidden", mask > -1.0)]
 
 
-def _likeliest(mask: Tensor) -> Tensor:
+def _most_probable(mask: Tensor) -> Tensor:
     """The reading under which fewer pairs look ahead."""
     return min((sees for _, sees in _readings(mask)), key=lambda sees: int(sees.triu(1).sum()))
 

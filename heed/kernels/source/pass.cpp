@@ -141,7 +141,7 @@ float weigh(const Head& h, const Room& room, const Sight& sight, int64_t i, floa
 void attend_tile(const Head& h, Room& room, const Sight& sight, int64_t first, int64_t some, int64_t begin, int64_t end) {
   const int64_t from = std::max(begin, sight.first(first)), to = std::min(end, sight.last(first + some - 1) + 1);
   if (from >= to) return;
-  // In whole panels; beyond `end` keys are the last one again, and nobody sees them.
+  // In whole panels; beyond `end` keys are the last one again, and no token sees them.
   const Share span{begin + (from - begin) / PANEL * PANEL, begin + (to - begin + PANEL - 1) / PANEL * PANEL};
   const int64_t apart = h.s.registers[h.in.from].width;
   for (int64_t j = span.begin; j < span.end; j += PANEL)
@@ -182,7 +182,7 @@ void attend_head(const Head& h, Room& room, const Sight& sight) {
 
 }  // namespace
 
-// The keys and values of this call go behind what is remembered. Holes are zeros: nobody sees them, but nothing times
+// The keys and values of this call go behind what is remembered. Holes are zeros: no token sees them, but nothing times
 // whatever lay there might be no number.
 static void enter(const Instruction& in, const Step& s, const KvCache& m, const Team& team) {
   const int64_t longest = longest_of(s);

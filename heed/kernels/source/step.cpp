@@ -105,7 +105,7 @@ static void linear(const Instruction& in, const Step& s, const Team& team) {
   const Ending ending{in.number[At::activation], in.number[At::mode], in.real[At::old]};
   const Target target{to.data, to.width, s.scratch};
   if (by_panels(m, s.rows)) return multiply(m, from.data, from.width, rounded, s.rows, target, ending, rows_of(m, s.rows, team));
-  constexpr int64_t BYTES = 96 << 10;  // some microseconds' work: nobody waits longer for the others; to take less costs more
+  constexpr int64_t BYTES = 96 << 10;  // some microseconds' work: no thread waits longer for the others; to take less costs more
   const int64_t rows = quartered(m, s.rows) ? (m.rows + 3) / 4 : m.rows, block = std::max<int64_t>(1, BYTES / row_bytes(m) / 4) * 4;
   for (Share mine; team.take(rows, block, mine);) multiply(m, from.data, from.width, rounded, s.rows, target, ending, mine);
 }

@@ -1,5 +1,5 @@
 // Tokens one after the other: a step, a choice, the next step.
-#include "choose.h"
+#include "sampling.h"
 #include "step.h"
 
 // How many rows have not ended.

@@ -38,7 +38,7 @@ def attend(
 
     H is a multiple of K: query head h reads key head h // (H/K) (Ainslie et al. 2023). `sight` says who sees whom: a
     mask applied to stamped tokens, a bare mask (the queries are then the last T of the N tokens), a boolean tensor
-    [B|1, H|1, T, N] with True = visible, or None for everybody. `bias` is added to the scores, `scale` defaults to
+    [B|1, H|1, T, N] with True = visible, or None if all see all. `bias` is added to the scores, `scale` defaults to
     d^-1/2, `cap` bounds the scores.
     """
     _check(query, key, value)

@@ -119,7 +119,7 @@ class Sight:
 
     @property
     def whole(self) -> bool:
-        """Known without looking: everybody sees everybody."""
+        """Known without looking: every token sees every token."""
         if self.key.span.padded:
             return False
         self.mask.check(self.query.span, self.key.span)

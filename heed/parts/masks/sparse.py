@@ -204,7 +204,7 @@ class Blocks(Mask):
     def drawn(cls, size: int, count: int, *rules: Callable[[int, int], bool]) -> Self:
         """A layout of count × count blocks from each rule (block of the query, block of the key) -> sees it.
 
-        Blocks.drawn(64, 32, lambda i, j: abs(i - j) <= 1 or j == 0)        a window, and a first block for everybody
+        Blocks.drawn(64, 32, lambda i, j: abs(i - j) <= 1 or j == 0)        a window, and a first block that all see
         """
         layouts = (tuple("".join("01"[rule(i, j)] for j in range(count)) for i in range(count)) for rule in rules)
         return cls(size=size, layouts=tuple(layouts))

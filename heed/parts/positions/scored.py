@@ -221,7 +221,7 @@ class Relative(Relates):
         return torch.einsum("bthd,ghd->bhtg", query, code.reshape(count, heads, size))
 
     def _distances(self, where: Stamps, seen: Stamps) -> tuple[Tensor, Tensor]:
-        """The distances that occur, and which of them every pair has. A pair with padding gets any: nobody sees it."""
+        """The distances that occur, and which of them every pair has. A pair with padding gets any: it is masked."""
         gap = gaps(where, seen)
         if self.clamp is not None:
             gap = gap.clamp(-self.clamp if self.both_ways else None, self.clamp)

@@ -117,7 +117,7 @@ class Epanechnikov(Kernel):
 
 
 class Constant(Kernel):
-    """K(u) = 1: everybody counts alike, which gives the mean. It has no width; it is the baseline of the others."""
+    """K(u) = 1: all keys count alike, which gives the mean. It has no width; it is the baseline of the others."""
 
     class Config(ScoreConfig):
         kind: Literal["constant"] = "constant"

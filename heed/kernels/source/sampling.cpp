@@ -1,5 +1,5 @@
 // The next token of a row: the largest score, or a draw from what truncation leaves.
-#include "choose.h"
+#include "sampling.h"
 #include "team.h"
 
 #include <vector>
@@ -176,7 +176,7 @@ void choose(const Choice& how, float* scores, int64_t count, uint8_t* seen, cons
 
 // The k largest scores of every row as log p, the largest first, of equal ones the first token first. NaN throughout a row
 // that holds something else than numbers.
-extern "C" void heed_likeliest(const float* scores, int64_t rows, int64_t count, int64_t k, int64_t* tokens, float* logp,
+extern "C" void heed_topk_logprobs(const float* scores, int64_t rows, int64_t count, int64_t k, int64_t* tokens, float* logp,
                                int32_t threads) {
   together(threads, [&](Team team) {
     Front front;
