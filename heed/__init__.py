@@ -29,7 +29,7 @@ _WHERE = {  # public name -> module that holds it
     "load": "runs",
 }
 _PACKAGES = (
-    *("core", "text", "data", "media", "show", "parts", "mixers", "models", "weights"),
+    *("core", "text", "data", "media", "show", "parts", "mixers", "models", "engine", "weights"),
     *("decode", "pipelines", "tasks", "runs", "train", "check", "verify", "demo"),
 )
 
