@@ -108,7 +108,7 @@ def test_explaining_moves_nothing() -> None:
 def test_the_list_says_what_is_compiled() -> None:
     notes = {entry.name: entry.note for entry in entries() if entry.table in ("mixers", "feed-forwards")}
     assert notes["attention"].endswith("; compiled")
-    assert notes["lsh"].endswith("; plain")
+    assert notes["lsh"].endswith("; plain calls: no emitter")
     assert notes["gated"].endswith("; compiled")
 
 
