@@ -16,7 +16,7 @@ from heed.kernels import library
 from heed.models import Decoder
 from heed.parts.positions import Learned
 
-KERNELS = ("heed_step", "heed_write", "heed_linear", "heed_likeliest", "heed_huge_pages")
+KERNELS = ("heed_step", "heed_write", "heed_linear", "heed_topk_logprobs", "heed_huge_pages")
 WIDTH, DEPTH, VOCABULARY, READ, WRITTEN = 128, 4, 512, 8, 256
 BATCHES = (1, 8)
 
