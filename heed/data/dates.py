@@ -365,8 +365,3 @@ def scramble(number: int) -> int:
     bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
     bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
     return bits ^ (bits >> 31)
-
-
-def texts_of(day: date, language: Language) -> dict[str, str]:
-    """A date in every format of a language, by pattern: for documentation and for a look."""
-    return {form.pattern: writer(language.code, form)(Day.of(day)) for form in language.formats}

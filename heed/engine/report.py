@@ -49,8 +49,8 @@ class Report:
 
     @property
     def compiled(self) -> bool:
-        """Whether all of it is."""
-        return all(line.compiled for line in self.lines)
+        """Whether all of it is; of nothing, nothing is."""
+        return bool(self.lines) and all(line.compiled for line in self.lines)
 
     def plain(self) -> list[dict[str, Any]]:
         """For machines."""
@@ -58,7 +58,7 @@ class Report:
 
     def __str__(self) -> str:
         """Whole stacks in one line each; blocks only where they differ."""
-        return "\n".join(map(str, self.lines))
+        return "\n".join(map(str, self.lines)) or "plain: it has no stack that could be compiled"
 
 
 def explain(model: nn.Module) -> Report:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date
 
 import pytest
 
 from heed.core.errors import InputError
+from heed.data.dates import Day, Language, writer
 from heed.data.files import Files
 
 PAIR = ("source", "target")
@@ -23,3 +25,8 @@ def refused(source: Files, columns: tuple[str, ...] = PAIR) -> str:
     with pytest.raises(InputError) as caught:
         source.split("test", columns)
     return str(caught.value)
+
+
+def texts_of(day: date, language: Language) -> dict[str, str]:
+    """A date in every format of a language, by pattern."""
+    return {form.pattern: writer(language.code, form)(Day.of(day)) for form in language.formats}

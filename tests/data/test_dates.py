@@ -21,7 +21,8 @@ from babel.dates import format_date
 from heed.core.errors import ConfigError, InputError, MissingExtra
 from heed.data import dates
 from heed.data.base import Examples, Name
-from heed.data.dates import LANGUAGES, Dates, Day, Language, calendar, texts_of, vary, writer
+from heed.data.dates import LANGUAGES, Dates, Day, Language, calendar, vary, writer
+from tests.data.support import texts_of
 
 BOTH = ("source", "target")
 NAMES: tuple[Name, ...] = ("train", "valid", "test")

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from heed.cli import app
 from heed.core.errors import ConfigError, RunError
 from heed.data import Dates
-from heed.data.dates import BY_CODE, texts_of
+from heed.data.dates import BY_CODE
 from heed.demo import Report, align, demo, tell
 from heed.demo.examples import samples
 from heed.pipelines import Text2TextGeneration
@@ -28,6 +28,7 @@ from heed.tasks import Metrics
 from heed.train.checkpoint import Progress
 from heed.train.start import Outcome
 from heed.verify.trained import STATEMENTS
+from tests.data.support import texts_of
 
 TINY = (
     'data.languages=["fr","de","zh","ru"]',

@@ -105,6 +105,12 @@ def test_explaining_moves_nothing() -> None:
     assert not weight.is_contiguous()
 
 
+def test_a_model_without_a_stack_is_not_called_compiled() -> None:
+    report = engine.explain(torch.nn.Linear(2, 2))
+    assert not report.compiled
+    assert str(report) == "plain: it has no stack that could be compiled"
+
+
 def test_the_list_says_what_is_compiled() -> None:
     notes = {entry.name: entry.note for entry in entries() if entry.table in ("mixers", "feed-forwards")}
     assert notes["attention"].endswith("; compiled")

@@ -107,6 +107,19 @@ def test_answers_for_machines(heed: Heed, run: Path) -> None:
     assert heed("run", run)[:2] == (0, "")
 
 
+def test_verbose_tells_what_runs_compiled_and_why_not(heed: Heed, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = heed("run", run, "3 mai 2024", "--limit", "5")
+    code, told, said = heed("run", run, "3 mai 2024", "--limit", "5", "--verbose")
+    assert (code, told) == plain[:2]
+    assert "encoder.stack (Stack): compiled" in said
+    assert "model (steps): compiled" in said
+    assert "model (steps): compiled" in heed("eval", run, "--first", "1", "--limit", "5", "--verbose")[2]
+    monkeypatch.setattr("heed.engine.report.library", lambda: None)
+    said = heed("run", run, "3 mai 2024", "--limit", "5", "--verbose")[2]
+    assert "model (steps): plain, " in said
+    assert "there are no kernels" in said
+
+
 def test_resume_after_the_end_changes_nothing(heed: Heed, run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "copy")
     code, told, _ = heed("train", "--resume", tmp_path / "copy", "--json")
