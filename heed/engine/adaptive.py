@@ -46,7 +46,9 @@ class AdaptiveRunner(Runner):
 
     def start(self, rows: int, given: Given = NOTHING) -> None:
         self._given = given
-        self._inner, self._asked = PlainRunner(self._model, training=self._training), False
+        if not isinstance(self._inner, PlainRunner):
+            self._inner = PlainRunner(self._model, training=self._training)
+        self._asked = False
         self._inner.start(rows, given)
 
     def prefill(self, tokens: Tensor, where: Where) -> Tensor:
