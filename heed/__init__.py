@@ -13,6 +13,7 @@ from .core.tables import gc_paused
 __version__ = "0.1.0"
 
 _WHERE = {  # public name -> module that holds it
+    "Aligned": "core.padding",
     "Given": "core.contract",
     "HeedError": "core.errors",
     "Mixer": "core.contract",
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from .core.contract import Mixer as Mixer
     from .core.contract import Where as Where
     from .core.errors import HeedError as HeedError
+    from .core.padding import Aligned as Aligned
     from .core.state import detach as detach
     from .core.state import fork as fork
     from .core.state import nbytes as nbytes

@@ -108,6 +108,25 @@ class Where(Stamps):
         order = torch.where(column < length[:, None], column + begin, -1)
         return cls(order, order.clamp(min=0))
 
+    @classmethod
+    def of_mask(cls, mask: Tensor) -> Where:
+        """From an attention mask of other libraries: 1 = a token, 0 = padding, which stands at the row's end.
+
+        Left padding moves tokens to other columns: `Aligned.of(mask)` gives the stamps, the move and the way back.
+        """
+        real = real_of(mask)
+        if bool((real[:, 1:] & ~real[:, :-1]).any()):
+            raise InputError(
+                "this attention mask has padding before a token; in heed padding stands at a row's end. Move the "
+                "tokens: padded = heed.Aligned.of(mask), then model(padded.align(ids), padded.where), and "
+                "padded.restore(y) brings outputs back to the columns of ids; or pad on the right"
+            )
+        if bool(real.all()):
+            return cls.run(*real.shape, device=real.device)
+        where = cls.ragged(real.sum(1), width=real.shape[1])
+        where.known(Span(0, int(where.order.max()), run=True, padded=True))
+        return where
+
     def give(
         self,
         *,
@@ -196,6 +215,21 @@ class MixerConfig(Config):
     def samples(cls) -> tuple[MixerConfig, ...]:
         """Small configurations that together use every option: what the laws are run over."""
         return (cls(),)
+
+
+def real_of(mask: Tensor) -> Tensor:
+    """True where an attention mask of other libraries has a token. [rows, tokens]"""
+    if mask.dim() != 2:  # noqa: PLR2004  # rows and tokens
+        raise InputError(
+            f"an attention mask has the shape [rows, tokens], with 1 = a token and 0 = padding; this one has "
+            f"{list(mask.shape)}. Who sees whom is the business of a mixer's mask: Attention.Config(mask=...)"
+        )
+    if mask.dtype != torch.bool and not bool(((mask == 0) | (mask == 1)).all()):
+        raise InputError(
+            "an attention mask holds 1 for a token and 0 for padding, and nothing else; this one holds "
+            f"{float(mask.min()):g} to {float(mask.max()):g}. If it is made to be added to scores, write mask == 0"
+        )
+    return mask.bool()
 
 
 def _sum(a: int | None, b: int | None) -> int | None:
