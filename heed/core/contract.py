@@ -2,7 +2,8 @@
 
     y, state = mixer(x, where, state)
 
-`state=None` means "the whole sequence is here" (training); a state means "continue" (prefill, decoding). Five laws
+`state=None` means "the whole sequence is here" (training); a state means "continue" (prefill, decoding). `where` says
+which tokens these are; left out, they are the whole sequence, or those that follow the state's last. Five laws
 (`laws.py`) say when that is honest:
 
 1. split    any cutting of a sequence into calls gives the outputs and the gradients of one call
@@ -27,7 +28,7 @@ from .config import Config
 from .errors import CannotStream, InputError
 from .spec import Spec
 from .stamps import Span, Stamps
-from .state import S, Seen, allocate, must_have
+from .state import S, Seen, allocate, ends, must_have
 
 
 class Reach(NamedTuple):
@@ -193,12 +194,48 @@ class Mixer(nn.Module, ABC, Generic[S]):
         if not self.streams:
             raise CannotStream.because(type(self).__name__, self.reach.ahead)
 
-    def __call__(self, x: Tensor, where: Where, state: S | None = None) -> tuple[Tensor, S | None]:
+    def whole(self, x: Tensor) -> Where:
+        """The stamps of a whole sequence without padding: what `where` is if it is left out."""
+        if x.dim() < 2:  # rows and tokens
+            raise InputError(
+                f"{type(self).__name__} needs [rows, tokens, ...], got the shape {list(x.shape)}; for one sequence "
+                "write x[None]"
+            )
+        return Where.run(x.shape[0], x.shape[1], device=x.device)
+
+    def __call__(self, x: Tensor, where: Where | None = None, state: S | None = None) -> tuple[Tensor, S | None]:
+        if not isinstance(where, Where):
+            where = self._left_out(x, where, state)
         if state is not None:
             self.must_stream()
             must_have(state, where.shape[0])
         y, state = super().__call__(x, where, state)
         return y, state
+
+    def _left_out(self, x: Tensor, given: object, state: S | None) -> Where:
+        """The stamps of a call that does not say which tokens it is about."""
+        name = type(self).__name__
+        if isinstance(given, Tensor):
+            raise InputError(
+                f"the second argument of {name} says which tokens these are: a Where, not a tensor {list(given.shape)}. "
+                f"If it is an attention mask (1 = a token, 0 = padding), write {name.lower()}(x, Where.of_mask(mask))"
+            )
+        if given is not None:
+            raise InputError(
+                f"the second argument of {name} is a Where, not a {type(given).__name__}; a state is the third: "
+                f"{name.lower()}(x, where, state), or {name.lower()}(x, state=state)"
+            )
+        first = self.whole(x)
+        if state is None:
+            return first
+        must_have(state, x.shape[0])
+        last = ends(self.spec(), state)
+        if last is None:
+            raise InputError(
+                f"this state of {name} does not tell how many tokens came before; say which tokens these are: "
+                "where=Where.run(rows, tokens, start=how_many_came_before)"
+            )
+        return _after(first, *last)
 
 
 class MixerConfig(Config):
@@ -217,9 +254,18 @@ class MixerConfig(Config):
         return (cls(),)
 
 
+def _after(first: Where, order: Tensor, position: Tensor) -> Where:
+    """The tokens that follow those of these orders and positions, row by row."""
+    rows, tokens = first.shape
+    start = int(order[0]) + 1 if rows else 0
+    if bool((order == start - 1).all() & (position == start - 1).all()):
+        return Where.run(rows, tokens, start=start, device=first.order.device)
+    return Where(first.order + order[:, None] + 1, first.position + position[:, None] + 1)
+
+
 def real_of(mask: Tensor) -> Tensor:
     """True where an attention mask of other libraries has a token. [rows, tokens]"""
-    if mask.dim() != 2:  # noqa: PLR2004  # rows and tokens
+    if mask.dim() != 2:  # rows and tokens
         raise InputError(
             f"an attention mask has the shape [rows, tokens], with 1 = a token and 0 = padding; this one has "
             f"{list(mask.shape)}. Who sees whom is the business of a mixer's mask: Attention.Config(mask=...)"
