@@ -18,13 +18,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Generic, NamedTuple, cast
+from typing import Any, ClassVar, Generic, NamedTuple, Self, cast
 from warnings import warn
 
 import torch
 from torch import Tensor, nn
 
 from .config import Config
+from .construction import must_be_given_config
 from .errors import CannotStream, InputError
 from .spec import Spec
 from .stamps import Span, Stamps
@@ -165,6 +166,11 @@ class Mixer(nn.Module, ABC, Generic[S]):
 
     reach: Reach  # how far back and ahead of itself a token can be influenced from
 
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        if given or named:  # copying and unpickling give nothing
+            must_be_given_config(cls, given, named)
+        return super().__new__(cls)
+
     @property
     def streams(self) -> bool:
         """Whether it can continue from a state: it must not look ahead."""
@@ -217,8 +223,9 @@ class Mixer(nn.Module, ABC, Generic[S]):
         name = type(self).__name__
         if isinstance(given, Tensor):
             raise InputError(
-                f"the second argument of {name} says which tokens these are: a Where, not a tensor {list(given.shape)}. "
-                f"If it is an attention mask (1 = a token, 0 = padding), write {name.lower()}(x, Where.of_mask(mask))"
+                f"the second argument of {name} says which tokens these are: a Where, not a tensor "
+                f"{list(given.shape)}. If it is an attention mask (1 = a token, 0 = padding), write "
+                f"{name.lower()}(x, Where.of_mask(mask))"
             )
         if given is not None:
             raise InputError(
