@@ -23,7 +23,7 @@ _WHERE = {  # public name -> module that holds it
     "nbytes": "core.state",
     "select": "core.state",
     "to": "core.state",
-    "attend": "parts.attention.attend",
+    "attend": "parts.attention.functional",
     "look": "parts.look",
     "build": "models",
     "edit": "weights.edits",
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from .core.state import select as select
     from .core.state import to as to
     from .models import build as build
-    from .parts.attention.attend import attend as attend
+    from .parts.attention.functional import attend as attend
     from .parts.look import look as look
     from .runs import load as load
     from .weights.edits import edit as edit
