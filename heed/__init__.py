@@ -17,6 +17,7 @@ _WHERE = {  # public name -> module that holds it
     "Given": "core.contract",
     "HeedError": "core.errors",
     "Mixer": "core.contract",
+    "MultiheadAttention": "parts.attention.torch_multihead",
     "Where": "core.contract",
     "detach": "core.state",
     "fork": "core.state",
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from .core.state import to as to
     from .models import build as build
     from .parts.attention.functional import attend as attend
+    from .parts.attention.torch_multihead import MultiheadAttention as MultiheadAttention
     from .parts.look import look as look
     from .runs import load as load
     from .weights.edits import edit as edit
