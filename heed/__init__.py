@@ -29,6 +29,7 @@ _WHERE = {  # public name -> module that holds it
     "build": "models",
     "edit": "weights.edits",
     "load": "runs",
+    "register": "mixers",
 }
 _PACKAGES = (
     *("core", "text", "data", "media", "show", "parts", "mixers", "models", "engine", "weights"),
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from .core.state import nbytes as nbytes
     from .core.state import select as select
     from .core.state import to as to
+    from .mixers import register as register
     from .models import build as build
     from .parts.attention.functional import attend as attend
     from .parts.attention.torch_multihead import MultiheadAttention as MultiheadAttention

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from typing import Any
 
 from .core.config import Config, kind_of
@@ -77,8 +78,12 @@ def _plain(table: str, configs: Iterable[type[Config]]) -> Iterator[Entry]:
 
 
 def _note(config: type[MixerConfig]) -> str:
-    """What it remembers, and whether the engine has an emitter for it."""
-    return f"remembers {_growth(config)}; {'compiled' if has_emitter(config) else 'plain calls: no emitter'}"
+    """What it remembers, whether the engine has an emitter for it, and which package brings it if heed does not."""
+    outside = MIXERS.named.outside
+    origin = None if outside is None else outside.origin(kind_of(config))
+    brought = "" if origin is None else f"from {origin}; "
+    compiled = "compiled" if has_emitter(config) else "plain calls: no emitter"
+    return f"{brought}remembers {_growth(config)}; {compiled}"
 
 
 def _growth(config: type[MixerConfig]) -> str:
@@ -89,7 +94,10 @@ def _growth(config: type[MixerConfig]) -> str:
 def owner(config: type[Config]) -> type:
     """The class a nested `Config` belongs to; a configuration that stands alone is its own."""
     outer = config.__qualname__.rpartition(".")[0]
-    return getattr(inspect.getmodule(config), outer) if outer else config
+    if not outer or "<locals>" in outer:  # a class of a function's has no place to be found at
+        return config
+    found: type = attrgetter(outer)(inspect.getmodule(config))
+    return found
 
 
 def _summary(thing: Any) -> str:

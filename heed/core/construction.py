@@ -22,7 +22,7 @@ def must_be_given_config(owner: type, given: Sequence[Any], named: Mapping[str, 
     first = given[0] if given else named.get("config")
     if isinstance(first, Config) or next(iter(_parameters(owner)), "") != "config":
         return
-    config = _config_of(owner)
+    config = config_of(owner)
     if config is not None:
         raise ConfigError(
             f"{owner.__name__} is built from its configuration; write {_written(owner, config, given, named)}"
@@ -33,7 +33,7 @@ def _parameters(owner: type) -> list[str]:
     return list(inspect.signature(owner.__init__).parameters)[1:]  # type: ignore[misc]  # whatever it is, it is called
 
 
-def _config_of(owner: type) -> type[Config] | None:
+def config_of(owner: type) -> type[Config] | None:
     """The configuration that this class or one of its bases nests."""
     nested = (vars(base)["Config"] for base in owner.__mro__ if "Config" in vars(base))
     return next((config for config in nested if isinstance(config, type) and issubclass(config, Config)), None)

@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from .config import Config
-from .construction import must_be_given_config
-from .errors import CannotStream, InputError
+from .construction import config_of, must_be_given_config
+from .errors import CannotStream, ConfigError, InputError
 from .spec import Spec
 from .stamps import Span, Stamps
 from .state import S, Seen, allocate, ends, must_have
@@ -259,6 +259,21 @@ class MixerConfig(Config):
     def samples(cls) -> tuple[MixerConfig, ...]:
         """Small configurations that together use every option: what the laws are run over."""
         return (cls(),)
+
+
+def mixer_entry(thing: Any) -> tuple[str, type[MixerConfig]]:
+    """The kind and the configuration of a mixer that another package brings: of its class, or of its `Config`."""
+    config = config_of(thing) if isinstance(thing, type) and issubclass(thing, Mixer) else thing
+    if not isinstance(config, type) or not issubclass(config, MixerConfig):
+        raise ConfigError(
+            f"{thing!r} is not a mixer with a configuration; needed is a class like: class Average(Mixer[Cell]) with "
+            "a nested class Config(MixerConfig)"
+        )
+    kind = config.model_fields["kind"].default if "kind" in config.model_fields else None
+    if not isinstance(kind, str):
+        name = config.__qualname__
+        raise ConfigError(f'{name} has no kind; give it a name for files: kind: Literal["average"] = "average"')
+    return kind, config
 
 
 def _after(first: Where, order: Tensor, position: Tensor) -> Where:
