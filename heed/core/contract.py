@@ -200,7 +200,7 @@ class Mixer(nn.Module, ABC, Generic[S]):
         if not self.streams:
             raise CannotStream.because(type(self).__name__, self.reach.ahead)
 
-    def whole(self, x: Tensor) -> Where:
+    def default_where(self, x: Tensor) -> Where:
         """The stamps of a whole sequence without padding: what `where` is if it is left out."""
         if x.dim() < 2:  # rows and tokens
             raise InputError(
@@ -232,7 +232,7 @@ class Mixer(nn.Module, ABC, Generic[S]):
                 f"the second argument of {name} is a Where, not a {type(given).__name__}; a state is the third: "
                 f"{name.lower()}(x, where, state), or {name.lower()}(x, state=state)"
             )
-        first = self.whole(x)
+        first = self.default_where(x)
         if state is None:
             return first
         must_have(state, x.shape[0])

@@ -32,6 +32,6 @@ class Encoder(TokenBackbone, Encodes, Asked):
 
     def encode(self, tokens: Tensor, where: Where | None = None) -> Seen:
         """The stream of these tokens, stamped, to be given to a decoder."""
-        where = self.whole(tokens) if where is None else where
+        where = self.default_where(tokens) if where is None else where
         x, _ = self(tokens, where)
         return Seen.of(where, x)

@@ -18,7 +18,7 @@ from heed.catalogue import entries
 from heed.core.contract import Mixer, MixerConfig
 from heed.core.errors import ConfigError
 from heed.core.laws import LAWS
-from heed.core.tables import Outside, Table
+from heed.core.tables import Table
 from heed.mixers import MIXERS, Attention, Fourier
 from heed.models import Decoder
 from heed.verify import proofs
@@ -39,20 +39,11 @@ class Kept(Fourier):
             return Kept()
 
 
-@pytest.fixture
-def outside(monkeypatch: pytest.MonkeyPatch) -> Outside[type[MixerConfig]]:
-    """A table that forgets what it was told."""
-    found = MIXERS.named.outside
-    assert found is not None
-    monkeypatch.setattr(found, "_taken", {})
-    return found
-
-
 def decoder(mixer: Any) -> Decoder.Config:
     return Decoder.Config.load({"vocabulary": 5, "width": 8, "depth": 1, "mixer": mixer})
 
 
-def test_a_registered_mixer_is_known_everywhere(outside: Outside[Any]) -> None:
+def test_a_registered_mixer_is_known_everywhere() -> None:
     assert heed.register(Kept) is Kept
     own = Decoder.Config(vocabulary=5, width=8, depth=2, mixer=(Kept.Config(gain=2), Attention.Config(heads=2)))
     data = own.dump()
@@ -73,13 +64,13 @@ def test_a_registered_mixer_is_known_everywhere(outside: Outside[Any]) -> None:
     assert all(proof.holds for proof in found)
 
 
-def test_a_mixer_may_hold_one_of_another_package(outside: Outside[Any]) -> None:
+def test_a_mixer_may_hold_one_of_another_package() -> None:
     heed.register(Kept.Config)  # its configuration does as well
     data = {"kind": "branches", "mixers": [{"kind": "kept"}, {"kind": "attention", "heads": 2}]}
     assert decoder(data).dump()["mixer"][0]["mixers"][0]["package"] == "tests"
 
 
-def test_problems_of_an_outside_mixer_are_told_in_place(outside: Outside[Any]) -> None:
+def test_problems_of_an_outside_mixer_are_told_in_place() -> None:
     heed.register(Kept)
     with pytest.raises(ConfigError, match=r"mixer\.0\.gian is unknown; did you mean gain\?"):
         decoder({"kind": "kept", "gian": 3})
@@ -87,7 +78,7 @@ def test_problems_of_an_outside_mixer_are_told_in_place(outside: Outside[Any]) -
         decoder({"kind": "ketp"})
 
 
-def test_what_is_not_registered_is_told_to_be(outside: Outside[Any]) -> None:
+def test_what_is_not_registered_is_told_to_be() -> None:
     with pytest.raises(ConfigError, match=r"write @heed\.register above the class that Kept\.Config belongs to"):
         Decoder.Config(vocabulary=5, width=8, depth=1, mixer=Kept.Config())
     with pytest.raises(ConfigError, match=r"known: attention.*another package may bring it"):
@@ -98,7 +89,7 @@ def test_what_is_not_registered_is_told_to_be(outside: Outside[Any]) -> None:
         decoder({"kind": "kept", "package": "__main__"})
 
 
-def test_a_class_that_is_defined_again_takes_the_place_of_the_old_one(outside: Outside[Any]) -> None:
+def test_a_class_that_is_defined_again_takes_the_place_of_the_old_one() -> None:
     """As a notebook does whose cell runs twice."""
     first, second = (type("Cell", (Kept,), {"Config": type("Config", (Kept.Config,), {})}) for _ in range(2))
     for own in (first, second):
@@ -108,7 +99,7 @@ def test_a_class_that_is_defined_again_takes_the_place_of_the_old_one(outside: O
         Decoder.Config(vocabulary=5, width=8, depth=1, mixer=first.Config())  # type: ignore[attr-defined]
 
 
-def test_a_name_has_one_meaning(outside: Outside[Any]) -> None:
+def test_a_name_has_one_meaning() -> None:
     class Other(Fourier):
         class Config(MixerConfig):
             kind: Literal["kept"] = "kept"
@@ -133,7 +124,7 @@ def test_a_name_has_one_meaning(outside: Outside[Any]) -> None:
         heed.register(Shadow)
 
 
-def test_what_is_no_mixer_is_refused(outside: Outside[Any]) -> None:
+def test_what_is_no_mixer_is_refused() -> None:
     class Nameless(Fourier):
         class Config(MixerConfig):
             def build(self, width: int) -> Mixer[Any]:

@@ -57,7 +57,7 @@ def test_a_state_tells_where_it_ends_or_says_that_it_cannot(sample: MixerConfig)
             assert torch.allclose(y, whole[:, begin:end], atol=1e-10, rtol=0)
 
 
-def decode(model: Mixer[Any], ids: torch.Tensor, state: State) -> torch.Tensor:
+def decode(model: Mixer[Any], ids: torch.Tensor, state: State | None) -> torch.Tensor:
     """One call per token, none of which says where it is."""
     made = []
     for column in range(ids.shape[1]):

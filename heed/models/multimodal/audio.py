@@ -57,6 +57,6 @@ class AudioEncoder(Backbone, Encodes, Asked):
 
     def encode(self, sound: Tensor, where: Where | None = None) -> Seen:
         """The hidden states of this audio with their stamps, for a head or for a decoder's cross-attention."""
-        where = self.whole(sound) if where is None else where
+        where = self.default_where(sound) if where is None else where
         x, _ = self(sound, where)
         return Seen.of(self.embeddings.frames(where), x)

@@ -140,7 +140,7 @@ class Swin(Mixer[States], Encodes, Sees, Asked):
             must_match(where, grid)
         return self._merged(bare, grid)
 
-    def whole(self, x: Tensor) -> Where:
+    def default_where(self, x: Tensor) -> Where:
         return self.embeddings.grid(x)
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:

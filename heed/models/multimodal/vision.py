@@ -93,7 +93,7 @@ class VisionEncoder(Backbone, Encodes, Sees, Asked):
             must_match(where, seen)
         return seen
 
-    def whole(self, x: Tensor) -> Where:
+    def default_where(self, x: Tensor) -> Where:
         return self.embeddings.grid(x)
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:

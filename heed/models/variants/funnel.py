@@ -113,7 +113,7 @@ class Funnel(Encoder):
 
     def encode(self, tokens: Tensor, where: Where | None = None) -> Seen:
         """The hidden states of these tokens; without upper layers, of fewer, and stamped so."""
-        where = with_segments(tokens, self.whole(tokens) if where is None else where)
+        where = with_segments(tokens, self.default_where(tokens) if where is None else where)
         last = self.levels(self.embeddings(tokens, where), where)[-1]
         return Seen.of(last.where, last.x)
 

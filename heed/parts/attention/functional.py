@@ -59,7 +59,7 @@ def attend(
     """
     if theirs:
         raise InputError("; ".join(f"attend has no {name}{_ours(name)}" for name in theirs))
-    three = tuple(x.transpose(1, 2) if layout == "bhtd" else x for x in (query, key, value))
+    q, k, v = (x.transpose(1, 2) if layout == "bhtd" else x for x in (query, key, value))
     if layout not in (None, "bthd", "bhtd"):
         raise InputError(f'layout is "bthd" (rows, tokens, heads, size) or "bhtd", not {layout!r}')
     if layout is None and _looks_swapped(query, key):
@@ -71,8 +71,8 @@ def attend(
         )
     sight = must_be_sight(sight)
     try:
-        sight = _causal(three[0], three[1], sight) if is_causal else sight
-        y = core.attend(*three, sight, bias=bias, scale=scale, cap=cap, dropout=dropout)
+        sight = _causal(q, k, sight) if is_causal else sight
+        y = core.attend(q, k, v, sight, bias=bias, scale=scale, cap=cap, dropout=dropout)
     except InputError as error:
         if layout is None and _fits_swapped(query, key, value, sight, bias):
             raise InputError(f"{error}; {OTHER}") from None
@@ -120,8 +120,9 @@ def _fits_swapped(
     """Whether heads and tokens the other way round would do."""
     if not query.dim() == key.dim() == value.dim() == len("bthd"):
         return False
+    q, k, v = (x.transpose(1, 2) for x in (query, key, value))
     try:
-        core.checked(*(x.transpose(1, 2) for x in (query, key, value)), sight, bias)
+        core.checked(q, k, v, sight, bias)
     except InputError:
         return False
     return True

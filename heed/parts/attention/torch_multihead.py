@@ -8,7 +8,6 @@ beside it; and a mask whose dtype is neither boolean nor floating is told what t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,7 +67,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         self.kv_heads, self.scale, self.cap = num_heads if kv_heads is None else kv_heads, scale, cap
         self.mask = _mask(mask)
         self.position = _position(position).build(num_heads, size).to(self.out_proj.weight)
-        self.weights = Look()
+        self.weights, self._biased = Look(), bias
         self._placed = position is not None and not isinstance(position, NoPosition.Config)
         self._options = (kv_heads, mask, position, scale, cap) != (None,) * 5
         if scale is not None and isinstance(position, Relative.Config):
@@ -161,15 +160,15 @@ class MultiheadAttention(nn.MultiheadAttention):
         """Queries by heads, keys and values by key heads. What is one tensor is multiplied once."""
         size, shared = self.head_dim, self.kv_heads * self.head_dim
         sizes = [self.embed_dim, shared, shared]
-        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.split(sizes)
-        if self.in_proj_weight is not None and call.one:
-            made: Iterator[Tensor] | tuple[Tensor, ...]
-            made = F.linear(call.inputs[0], self.in_proj_weight, self.in_proj_bias).split(sizes, -1)
+        if self._one_size and call.one:
+            packed = F.linear(call.inputs[0], self.in_proj_weight, self.in_proj_bias)
+            made = list(torch.split(packed, sizes, -1))
         else:
             apart = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-            weights = apart if self.in_proj_weight is None else self.in_proj_weight.split(sizes)
-            made = map(F.linear, call.inputs, weights, biases)
-        return tuple(x.unflatten(-1, (-1, size)) for x in made)
+            weights = torch.split(self.in_proj_weight, sizes) if self._one_size else apart
+            biases = torch.split(self.in_proj_bias, sizes) if self._biased else (None,) * 3
+            made = [F.linear(*each) for each in zip(call.inputs, weights, biases, strict=True)]
+        return tuple(x.reshape(*x.shape[:-1], -1, size) for x in made)
 
     def _with_extra_keys(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """A learnt key and value of no token, and one of zeros, where they were asked for."""
@@ -184,7 +183,7 @@ class MultiheadAttention(nn.MultiheadAttention):
 
     def _share_keys(self, shared: int) -> None:
         """Weights for fewer key heads, under the same names; first values as torch draws them."""
-        if self.in_proj_weight is None:
+        if not self._one_size:
             self.k_proj_weight, self.v_proj_weight = (
                 nn.Parameter(old.new_empty(shared, old.shape[1])) for old in (self.k_proj_weight, self.v_proj_weight)
             )
@@ -195,7 +194,7 @@ class MultiheadAttention(nn.MultiheadAttention):
             drawn = [self.in_proj_weight]
         for weight in drawn:
             nn.init.xavier_uniform_(weight)
-        if self.in_proj_bias is not None:
+        if self._biased:
             self.in_proj_bias = nn.Parameter(self.in_proj_bias.new_zeros(self.embed_dim + 2 * shared))
         if self.bias_k is not None and self.bias_v is not None:
             self.bias_k, self.bias_v = (nn.Parameter(x.new_empty(1, 1, shared)) for x in (self.bias_k, self.bias_v))

@@ -145,7 +145,7 @@ THEIRS = {
 @pytest.mark.parametrize("name", THEIRS)
 def test_names_of_others_are_told_what_heed_calls_them(name: str) -> None:
     with pytest.raises(InputError, match=f"attend has no {name}.*{THEIRS[name]}"):
-        heed.attend(*three(), **{name: True})
+        heed.attend(*three(), **{name: True})  # type: ignore[arg-type]
 
 
 def test_an_unknown_layout_is_named() -> None:

@@ -245,6 +245,18 @@ def test_is_causal_needs_no_mask_beside_it() -> None:
         ours(x[:, :2], x, x, is_causal=True)
 
 
+def test_the_causal_hint_beside_an_added_key_is_what_the_mask_says() -> None:
+    """Torch hides the added key when it takes the hint for the mask; with weights, it does not. heed never does."""
+    theirs, ours = pair(add_bias_kv=True)
+    x, triangle = torch.randn(TOKENS, EMBED, dtype=torch.float64), torch.ones(TOKENS, TOKENS, dtype=torch.bool).triu(1)
+    wanted, _ = theirs(x, x, x, attn_mask=triangle, is_causal=True)
+    for need in (True, False):
+        made, _ = ours(x, x, x, attn_mask=triangle, is_causal=True, need_weights=need)
+        assert torch.allclose(made, wanted, atol=1e-13, rtol=0)
+    hidden, _ = theirs(x, x, x, attn_mask=triangle, is_causal=True, need_weights=False)
+    assert not torch.allclose(hidden, wanted, atol=1e-3)
+
+
 def as_mixer(ours: heed.MultiheadAttention, mask: Mask, position: RelativeConfig) -> Attention:
     """The mixer with the same weights."""
     config = Attention.Config(heads=HEADS, kv_heads=ours.kv_heads, mask=mask, position=position, scale=ours.scale)
@@ -274,7 +286,7 @@ def test_heeds_options_are_those_of_heeds_attention(code: RelativeConfig, kv_hea
         wanted, _ = mixer(x)
         nothing = torch.zeros(ROWS, 9, dtype=torch.bool)
         for call in ({}, {"need_weights": False}, {"key_padding_mask": nothing}, {"attn_mask": torch.zeros(9, 9)}):
-            made, _ = ours(x, x, x, **call)  # type: ignore[arg-type]
+            made, _ = ours(x, x, x, **call)
             assert torch.allclose(made, wanted, atol=1e-12, rtol=0)
 
 
@@ -293,15 +305,16 @@ def test_queries_are_the_last_tokens() -> None:
 @pytest.mark.parametrize("kdim", [None, 10])
 def test_extra_keys_stand_beside_masks_and_shared_heads(mask: Mask | None, kdim: int | None) -> None:
     """With `need_weights` or without: one result, with weights that sum to one over all keys, extra ones included."""
-    extra = {"add_bias_kv": True, "add_zero_attn": True}
-    ours = heed.MultiheadAttention(EMBED, 2, kdim=kdim, batch_first=True, kv_heads=1, mask=mask, **extra)
+    extra = 2
+    options: dict[str, Any] = {"batch_first": True, "add_bias_kv": True, "add_zero_attn": True}
+    ours = heed.MultiheadAttention(EMBED, 2, kdim=kdim, kv_heads=1, mask=mask, **options)
     query, value = torch.randn(ROWS, TOKENS, EMBED), torch.randn(ROWS, TOKENS, EMBED)
     key = query if kdim is None else torch.randn(ROWS, TOKENS, kdim)
     plain, _ = ours(query, key, value, need_weights=False)
     shown, weight = ours(query, key, value)
     assert torch.allclose(plain, shown, atol=1e-5)
     assert weight is not None
-    assert weight.shape == (ROWS, TOKENS, TOKENS + len(extra))
+    assert weight.shape == (ROWS, TOKENS, TOKENS + extra)
     assert torch.allclose(weight.sum(-1), torch.ones(ROWS, TOKENS))
 
 
