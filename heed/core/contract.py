@@ -263,6 +263,10 @@ class MixerConfig(Config):
 
 def mixer_entry(thing: Any) -> tuple[str, type[MixerConfig]]:
     """The kind and the configuration of a mixer that another package brings: of its class, or of its `Config`."""
+    if isinstance(thing, str):
+        raise ConfigError(
+            f"@heed.register takes no name; write @heed.register, and in its Config kind: Literal[{thing!r}] = {thing!r}"
+        )
     config = config_of(thing) if isinstance(thing, type) and issubclass(thing, Mixer) else thing
     if not isinstance(config, type) or not issubclass(config, MixerConfig):
         raise ConfigError(

@@ -130,7 +130,9 @@ def test_what_is_no_mixer_is_refused() -> None:
             def build(self, width: int) -> Mixer[Any]:
                 return Fourier()
 
-    for wrong, message in ((Path, "is not a mixer with a configuration"), (Nameless, "has no kind")):
+    wrongs: dict[str, Any] = {"is not a mixer with a configuration": Path, "has no kind": Nameless}
+    wrongs[r"takes no name; write @heed\.register, and in its Config kind: Literal\['average'\]"] = "average"
+    for message, wrong in wrongs.items():
         with pytest.raises(ConfigError, match=message):
             heed.register(wrong)
 

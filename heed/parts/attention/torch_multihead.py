@@ -294,7 +294,7 @@ class Hidden:
         Without masks of the call it stays a rule, which `attend` knows faster forms for.
         """
         if self.pairs is None and self.added is None and not extra:
-            return sight, term
+            return None if isinstance(sight.mask, Whole) and term is None else sight, term
         pairs, added = self.pairs, self.added
         if not isinstance(sight.mask, Whole):
             pairs = _joined(pairs, sight.pairs(query.shape[2]), torch.logical_and)
