@@ -15,8 +15,9 @@ which tokens these are; left out, they are the whole sequence, or those that fol
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Generic, NamedTuple, Self, cast
 from warnings import warn
@@ -25,11 +26,14 @@ import torch
 from torch import Tensor, nn
 
 from .config import Config
-from .construction import config_of, must_be_given_config
 from .errors import CannotStream, ConfigError, InputError
 from .spec import Spec
 from .stamps import Span, Stamps
 from .state import S, Seen, allocate, ends, must_have
+
+# What other libraries call a width and a number of heads.
+WIDTH = ("width", "embed_dim", "d_model", "dim", "hidden_size")
+OURS = {"num_heads": "heads", "nhead": "heads", "n_heads": "heads", "num_layers": "depth", "vocab_size": "vocabulary"}
 
 
 class Reach(NamedTuple):
@@ -168,7 +172,7 @@ class Mixer(nn.Module, ABC, Generic[S]):
 
     def __new__(cls, *given: Any, **named: Any) -> Self:
         if given or named:  # copying and unpickling give nothing
-            must_be_given_config(cls, given, named)
+            _must_be_given_config(cls, given, named)
         return super().__new__(cls)
 
     @property
@@ -261,13 +265,52 @@ class MixerConfig(Config):
         return (cls(),)
 
 
+def _must_be_given_config(owner: type, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Raise if the constructor takes a configuration and gets something else, as in Attention(64, 8)."""
+    first = given[0] if given else named.get("config")
+    if isinstance(first, Config) or next(iter(_parameters(owner)), "") != "config":
+        return
+    config = _config_of(owner)
+    if config is not None:
+        raise ConfigError(
+            f"{owner.__name__} is built from its configuration; write {_written(owner, config, given, named)}"
+        )
+
+
+def _parameters(owner: type) -> list[str]:
+    return list(inspect.signature(owner.__init__).parameters)[1:]  # type: ignore[misc]  # whatever it is, it is called
+
+
+def _config_of(owner: type) -> type[Config] | None:
+    """The configuration that this class or one of its bases nests."""
+    nested = (vars(base)["Config"] for base in owner.__mro__ if "Config" in vars(base))
+    return next((config for config in nested if isinstance(config, type) and issubclass(config, Config)), None)
+
+
+def _written(owner: type, config: type[Config], given: Sequence[Any], named: Mapping[str, Any]) -> str:
+    """The call that was meant, as far as what was given tells: a width comes first, then the number of heads."""
+    known = config.model_fields
+    numbers = [value for value in given if isinstance(value, int)]
+    said = {OURS.get(name, name): value for name, value in named.items()}
+    width = next((said[name] for name in WIDTH if name in said), numbers[0] if numbers else "width")
+    chosen = {name: repr(value) for name, value in said.items() if name in known}
+    if len(numbers) > 1 and "heads" in known:
+        chosen.setdefault("heads", str(numbers[1]))
+    for name, field in known.items():
+        if field.is_required():
+            chosen.setdefault(name, str(width) if name == "width" else "...")
+    built = ", ".join(inspect.signature(config.build).parameters.keys() - {"self"})  # type: ignore[attr-defined]
+    settings = ", ".join(f"{name}={value}" for name, value in chosen.items())
+    return f"{owner.__name__}.Config({settings}).build({width if built else ''})"
+
+
 def mixer_entry(thing: Any) -> tuple[str, type[MixerConfig]]:
     """The kind and the configuration of a mixer that another package brings: of its class, or of its `Config`."""
     if isinstance(thing, str):
         raise ConfigError(
-            f"@heed.register takes no name; write @heed.register, and in its Config kind: Literal[{thing!r}] = {thing!r}"
+            f"@heed.register takes no name; leave it out, and give its Config kind: Literal[{thing!r}] = {thing!r}"
         )
-    config = config_of(thing) if isinstance(thing, type) and issubclass(thing, Mixer) else thing
+    config = _config_of(thing) if isinstance(thing, type) and issubclass(thing, Mixer) else thing
     if not isinstance(config, type) or not issubclass(config, MixerConfig):
         raise ConfigError(
             f"{thing!r} is not a mixer with a configuration; needed is a class like: class Average(Mixer[Cell]) with "

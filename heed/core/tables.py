@@ -237,9 +237,11 @@ class Table(Sequence[T_co]):
     @overload
     def __getitem__(self, index: slice) -> tuple[T_co, ...]: ...
     def __getitem__(self, index: int | slice) -> T_co | tuple[T_co, ...]:
-        if isinstance(index, int) and 0 <= index < len(self._firsts):
-            return self.named[self._firsts[index]]
-        return tuple(self)[index]
+        own = isinstance(index, int) and 0 <= index < len(self._firsts)
+        if not own and self.named.outside is not None:
+            return tuple(self)[index]
+        found = self._firsts[index]
+        return self.named[found] if isinstance(found, str) else tuple(self.named[name] for name in found)
 
     def __iter__(self) -> Iterator[T_co]:
         for name in self._firsts:

@@ -131,7 +131,7 @@ def test_what_is_no_mixer_is_refused() -> None:
                 return Fourier()
 
     wrongs: dict[str, Any] = {"is not a mixer with a configuration": Path, "has no kind": Nameless}
-    wrongs[r"takes no name; write @heed\.register, and in its Config kind: Literal\['average'\]"] = "average"
+    wrongs[r"takes no name; leave it out, and give its Config kind: Literal\['average'\]"] = "average"
     for message, wrong in wrongs.items():
         with pytest.raises(ConfigError, match=message):
             heed.register(wrong)
