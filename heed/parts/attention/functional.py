@@ -99,8 +99,8 @@ def must_be_sight(sight: object) -> Sight | Mask | Tensor | None:
 
 def _written(mask: type[Mask]) -> str:
     needed = ", ".join(f"{name}=..." for name, field in mask.model_fields.items() if field.is_required())
-    short = " or is_causal=True" if mask is Causal else ""
-    return f"{mask.__name__}({needed}), of heed.parts.masks{short}"
+    short = ", or is_causal=True" if mask is Causal else ""
+    return f"{mask.__name__}({needed}) (from heed.parts.masks){short}"
 
 
 def _ours(name: str) -> str:

@@ -125,7 +125,7 @@ def test_the_name_of_a_mask_is_told_the_mask(mask: Any) -> None:
 
 
 def test_causal_is_told_both_spellings_and_typos_are_guessed() -> None:
-    with pytest.raises(InputError, match=re.escape("Causal(), of heed.parts.masks or is_causal=True")):
+    with pytest.raises(InputError, match=re.escape("Causal() (from heed.parts.masks), or is_causal=True")):
         heed.attend(*three(), "causal")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="'casual' is not a mask; did you mean causal"):
         heed.attend(*three(), "casual")  # type: ignore[arg-type]
