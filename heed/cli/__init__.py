@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from .. import HeedError
-from . import bench, catalogue, check, convert, demo, training
+from . import bench, catalogue, check, convert, demo, run, training
 
 app = typer.Typer(
     name="heed",
@@ -25,7 +25,7 @@ app.command("verify")(catalogue.verify)
 app.command("check")(check.check)
 app.command("train")(training.train)
 app.command("eval")(training.evaluate)
-app.command("run")(training.run)
+app.command("run")(run.run)
 app.command("convert")(convert.convert)
 app.command("bench")(bench.bench)
 app.command("demo")(demo.demo)

@@ -1,0 +1,153 @@
+"""The command that uses models: run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from .options import GenerationOptions, Json, Verbose, print_json, spread, tell_engine
+
+if TYPE_CHECKING:
+    from io import BufferedReader
+
+    from ..pipelines import GenerationConfig, GenerationPipeline, Pipeline
+
+TOGETHER = 64  # lines that are completed in one batch, if so many are there
+CHUNK = 1 << 16  # bytes of the input that are read at once, at most
+
+Model = Annotated[Path, typer.Argument(metavar="PATH", help="A run folder, a checkpoint folder or a .gguf file.")]
+
+
+@spread
+def run(
+    path: Model,
+    options: GenerationOptions,
+    text: Annotated[list[str] | None, typer.Argument(help="The prompts; otherwise every line of the input.")] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="Chat with the model, line by line.")] = False,
+    system: Annotated[str | None, typer.Option(help="Of a chat: the system prompt.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="A class to choose from (CLIP). May be repeated.")] = None,
+    as_json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Use a run or a checkpoint: generate text, translate, chat, fill in masks, classify, transcribe files."""
+    from ..pipelines import GenerationPipeline
+    from ..runs import load
+
+    if system is not None and not chat:
+        raise typer.BadParameter("--system is what a chat begins with; add --chat")
+    pipeline = load(path)
+    if verbose:
+        tell_engine(pipeline.model)
+    if label and (chat or isinstance(pipeline, GenerationPipeline)):
+        raise typer.BadParameter("--label names classes of images; a model that generates text has none")
+    if chat:
+        _talk(pipeline, options, text or _each_line(), system, as_json=as_json)
+    elif isinstance(pipeline, GenerationPipeline):
+        _complete(pipeline, options, [text] if text else _lines(), as_json=as_json)
+    else:
+        _respond(pipeline, options, text or _each_line(), label or [], as_json=as_json)
+
+
+def _talk(
+    pipeline: Pipeline, options: GenerationOptions, lines: Iterable[str], system: str | None, *, as_json: bool
+) -> None:
+    """A chat, line by line: each completion has all messages before it as its prompt; an empty line is passed over."""
+    from ..pipelines import TextGeneration
+
+    if not isinstance(pipeline, TextGeneration) or not pipeline.framed:
+        raise typer.BadParameter(f"--chat needs a language model with a chat template; this is {pipeline.what}")
+    config = options.config(pipeline.strategy)
+    messages = [] if system is None else [{"role": "system", "content": system}]
+    for line in lines:
+        if not line.strip():
+            continue
+        messages.append({"role": "user", "content": line})
+        pieces = list[str]()
+        for piece in pipeline.chatting(messages, config):
+            pieces.append(piece)
+            if not as_json:
+                print(piece, end="", flush=True)
+        messages.append({"role": "assistant", "content": "".join(pieces)})
+        print_json(messages[-1], indent=None) if as_json else print(flush=True)
+
+
+def _respond(
+    pipeline: Pipeline, options: GenerationOptions, lines: Iterable[str], labels: list[str], *, as_json: bool
+) -> None:
+    from ..pipelines.base import classes_told
+
+    given = [field.name for field in fields(options) if getattr(options, field.name) not in (None, "", [])]
+    if given:
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise typer.BadParameter(f"{named}: how text is generated; this is {pipeline.what}, which generates none so")
+    for line in lines:
+        response = classes_told(pipeline.classify([line], labels)[0]) if labels else pipeline.respond(line)
+        print_json({"text": line, **response.data}, indent=None) if as_json else print(response.text, flush=True)
+
+
+def _complete(
+    pipeline: GenerationPipeline, options: GenerationOptions, batches: Iterable[list[str]], *, as_json: bool
+) -> None:
+    config, number = options.config(pipeline.strategy), 0
+    for lines in batches:
+        streams = len(lines) == 1 or sys.stdout.isatty()
+        if streams and not as_json and not options.best:
+            for line in lines:
+                _stream(pipeline, line, config, number)
+                number += 1
+            continue
+        for begin in range(0, len(lines), TOGETHER):
+            some = lines[begin : begin + TOGETHER]
+            _print_batch(pipeline, some, config, number, as_json=as_json)
+            number += len(some)
+
+
+def _each_line() -> Iterator[str]:
+    return (line for lines in _lines() for line in lines)
+
+
+def _lines() -> Iterator[list[str]]:
+    """The lines of the input, as many at a time as are there."""
+    if sys.stdin is None:  # closed by the caller
+        return
+    source, done, rest = cast("BufferedReader", sys.stdin.buffer), 0, b""
+    while chunk := source.read1(CHUNK):
+        *whole, rest = (rest + chunk).split(b"\n")
+        if whole:
+            yield [_text(line, number) for number, line in enumerate(whole, done + 1)]
+            done += len(whole)
+    if rest:
+        yield [_text(rest, done + 1)]
+
+
+def _text(line: bytes, number: int) -> str:
+    try:
+        return line.removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter(
+            f"line {number} of the input is not UTF-8 at byte {error.start + 1}; convert it, with iconv for example"
+        ) from None
+
+
+def _stream(pipeline: GenerationPipeline, line: str, config: GenerationConfig, number: int) -> None:
+    print(pipeline.lead(line), end="", flush=True)
+    for piece in pipeline.stream(line, config, first=number):
+        print(piece, end="", flush=True)
+    print(flush=True)
+
+
+def _print_batch(
+    pipeline: GenerationPipeline, lines: list[str], config: GenerationConfig, first: int, *, as_json: bool
+) -> None:
+    for line, best in zip(lines, pipeline.completions(lines, config, first=first), strict=True):
+        if as_json:
+            print_json({"text": line, "answers": [asdict(completion) for completion in best]}, indent=None)
+        else:
+            several = len(best) > 1
+            for completion in best:
+                print(f"{completion.score:9.3f}  " * several + pipeline.lead(line) + completion.text, flush=True)
