@@ -19,6 +19,8 @@ from ..core.stamps import Span
 
 if TYPE_CHECKING:
     from ..parts.outputs.heads import Pool
+    from ..weights import Opened
+    from ..weights.home.fit import Trained
     from .text import GenerationConfig
 
 V = TypeVar("V")
@@ -101,6 +103,9 @@ class Pipeline(ABC):
     """A model in use. What it can do is a matter of its kind; asked for anything else, it says so."""
 
     model: AnyModel
+    opened: Opened | None = None  # the checkpoint that it is of, for whoever writes it back
+    trained: Trained | None = None  # or what heed trained
+    beside: Path | None = None  # where the files lie that go along with the weights
 
     @property
     @abstractmethod
@@ -142,6 +147,12 @@ class Pipeline(ABC):
     @abstractmethod
     def respond(self, text: str) -> Response:
         """What the model has to say to a text, or to the file of that name, whatever it can do."""
+
+    def save(self, folder: Path | str) -> None:
+        """Write it as a new folder that Hugging Face's libraries load: config, safetensors, tokenizer, generation."""
+        from .save import save  # who only uses a model needs none of it
+
+        save(self, folder)
 
     def _cannot(self, verb: str) -> InputError:
         return InputError(f"this model cannot {verb}: it is {self.what}")

@@ -99,6 +99,12 @@ def _tokenizer(folder: Path) -> Tokenizer | None:
 
 def pipeline_for(opened: Opened, path: Path, tokenizer: Tokenizer | None) -> Pipeline:
     """The pipeline that a model, its heads and the files beside it allow."""
+    pipeline = _chosen(opened, path, tokenizer)
+    pipeline.opened, pipeline.beside = opened, path
+    return pipeline
+
+
+def _chosen(opened: Opened, path: Path, tokenizer: Tokenizer | None) -> Pipeline:
     model = opened.model
     if isinstance(model, Sees):
         return _vision(opened, path)
