@@ -88,6 +88,19 @@ class GenerationOptions:
         return {**(usual if usual["kind"] == kind else {}), "kind": kind, **more[kind]}
 
 
+@dataclass(frozen=True)
+class HubOptions:
+    """Where a model comes from, if its path is an id of the hub: "gpt2", "org/name"."""
+
+    revision: Annotated[str | None, typer.Option(help="Of a hub id: a branch, a tag or a commit.")] = None
+    offline: Annotated[bool, typer.Option("--offline", help="Of a hub id: only what was fetched before.")] = False
+
+    @property
+    def given(self) -> bool | None:
+        """As `heed.load` takes it: unless it was asked for, HF_HUB_OFFLINE decides."""
+        return True if self.offline else None
+
+
 def spread(command: Callable[..., None]) -> Callable[..., None]:
     """A command, some parameters of which are dataclasses: it gets an option for each of their fields.
 

@@ -1,4 +1,4 @@
-"""A pipeline as a folder in the Hugging Face layout: config, weights, tokenizer, generation config and what lies beside.
+"""A pipeline as a folder in the Hugging Face layout: config, weights, tokenizer, generation config and what else.
 
 A checkpoint is written back as it came, a model that heed trained in the layout of the family that it fits.
 """
@@ -6,6 +6,7 @@ A checkpoint is written back as it came, a model that heed trained in the layout
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,11 +31,20 @@ if TYPE_CHECKING:
 LEAST = 512  # positions that a config promises at least, where the model has no last one
 
 
-def save(pipeline: Pipeline, folder: Path | str, shard: int = SHARD) -> None:
-    """Write a pipeline as a new folder; files of weights have at most `shard` bytes."""
+def save(
+    pipeline: Pipeline,
+    folder: Path | str,
+    shard: int = SHARD,
+    further: Callable[[Path], None] = lambda folder: None,
+) -> None:
+    """Write a pipeline as a new folder; files of weights have at most `shard` bytes, `further` writes what else."""
+
+    def beside(fresh: Path) -> None:
+        write_beside(pipeline, fresh)
+        further(fresh)
+
     place = new_folder(folder)
-    opened = at_rest(pipeline)
-    write(opened, place, shard, lambda fresh: write_beside(pipeline, fresh))
+    write(at_rest(pipeline), place, shard, beside)
 
 
 def at_rest(pipeline: Pipeline) -> Opened:

@@ -48,9 +48,7 @@ def load(
         from ..core.foreign_names import refuse_unknown
 
         refuse_unknown("heed.load", unknown, ("device", "dtype", "quantise", "revision", "offline"))
-    from ..core.devices import device_of
-
-    target = device_of(device)
+    target = None if device is None else _device(device)  # before anything is fetched
     if not isinstance(path, str | Path):
         raise RunError(f"heed.load takes a path or the id of a model as text, not {type(path).__name__}")
     place = resolve(path, revision=revision, offline=offline)
@@ -59,7 +57,8 @@ def load(
         _cast(pipeline, dtype)
     if quantise is not None and quantise != "keep":
         _quantise(pipeline, quantise, place)
-    pipeline.model.to(target)
+    if target is not None:
+        pipeline.model.to(target)
     return pipeline
 
 
@@ -78,6 +77,12 @@ def resolve(
 def save(pipeline: Pipeline, folder: Path | str) -> None:
     """Write a model as a folder that Hugging Face's libraries load: `pipeline.save(folder)`."""
     pipeline.save(folder)
+
+
+def _device(given: torch.device | str) -> torch.device:
+    from ..core.devices import device_of
+
+    return device_of(given)
 
 
 def _quantise(pipeline: Pipeline, given: Bits | Literal[8, 4], place: Path) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import tomli_w
 
 from ..core.atomic import replacing
+from ..core.config import read_data
 from ..core.contract import Mixer
 from ..core.laws import LAWS, Finding
 from ..models import AnyModel, Embedded, familiar
 from ..weights.formats.folder import Folder
-from .folder import CARD, SCORES, Run, writing
+from .folder import CARD, CONFIG, SCORES, Run, writing
 
 Table = Mapping[str, Mapping[str, Any]]
 
@@ -44,6 +47,21 @@ def write_card(run: Run, findings: Sequence[Finding] | None = None) -> None:
         fresh.write_text(text, encoding="utf-8")
 
 
+def write_home_card(run: Run, folder: Path) -> None:
+    """The card of a run that becomes a checkpoint: the same, but for how it is used; without paths of this machine."""
+    text = _card(run, _kept((run.path / CARD).read_text("utf-8", "replace") if (run.path / CARD).exists() else ""))
+    kind = AUTO.get(str(read_data(folder / CONFIG)["architectures"][0]).rpartition("For")[2], "AutoModelForSeq2SeqLM")
+    use = (
+        f"```python\nfrom transformers import {kind}, AutoTokenizer\n\ntokenizer = AutoTokenizer.from_pretrained"
+        f'(FOLDER)\nmodel = {kind}.from_pretrained(FOLDER)\n```\n\nOr with heed: `heed run FOLDER "..."`.'
+    )
+    head, _, rest = text.partition("## Use\n\n")
+    whole = f"{head}## Use\n\n{use}\n\n## {rest.partition(chr(10) + '## ')[2]}"
+    (folder / CARD).write_text(PATHS.sub(lambda found: f'"{Path(found[1]).name}"', whole), encoding="utf-8")
+
+
+AUTO = {"CausalLM": "AutoModelForCausalLM", "GPT2LMHeadModel": "AutoModelForCausalLM"}
+PATHS = re.compile(r'"((?:/|~|[A-Za-z]:[\\/])[^"\n]*)"')
 CONTRACT = "## Contract"
 
 

@@ -73,7 +73,7 @@ def _id(given: Path | str, revision: str | None) -> HubId:
     local = found is None or isinstance(given, Path) or _means_a_path(text, found["file"])
     if local and not forced:
         raise RunError(
-            f"{given} is not a folder or a file; give a run folder, a checkpoint folder, a .gguf file or the id of a "
+            f"{given} is not a folder or a file; give a run folder, a checkpoint folder or a .gguf file, or the id of a "
             f"model on the hub (org/name){_near(Path(text).expanduser())}"
         )
     assert found is not None
@@ -317,8 +317,8 @@ def _worded(what: HubId) -> Iterator[None]:
 def _not_found(what: HubId) -> str:
     local = "" if "/" in what.name else f", and no folder {what.name} here"
     return (
-        f"there is no model {what} on the hub{local}; ids are org/name, and a private one needs a login (hf auth login) "
-        f"or HF_TOKEN{_near(Path(what.name))}"
+        f"there is no model {what} on the hub{local}; ids are org/name, and a private one needs a login (hf auth "
+        f"login) or HF_TOKEN{_near(Path(what.name))}"
     )
 
 

@@ -47,9 +47,7 @@ class Hub:
 
     def add(self, name: str, folder: Path, more: dict[str, bytes] | None = None, branch: str = "main") -> Repository:
         """A repository with the files of a folder."""
-        files = {
-            path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
-        }
+        files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
         repository = self.repositories.setdefault(name, Repository())
         repository.commit({**files, **(more or {})}, branch)
         return repository

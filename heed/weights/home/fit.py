@@ -52,7 +52,7 @@ class Trained:
         if rest or self.edits[: len(known)] != known:
             kinds = ", ".join(str(change.dump()["kind"]) for change in rest or self.edits)
             raise WeightsError(
-                f"the model was edited ({kinds}), which the Hugging Face layout cannot hold; heed itself loads it as it is"
+                f"the model was edited ({kinds}), which the Hugging Face layout cannot hold; heed loads it as it is"
             )
 
 
