@@ -27,6 +27,7 @@ _WHERE = {  # public name -> module that holds it
     "build": "models",
     "edit": "weights.edits",
     "load": "runs",
+    "save": "runs",
 }
 _PACKAGES = (
     *("core", "text", "data", "media", "show", "parts", "mixers", "models", "engine", "weights"),
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from .parts.attention.attend import attend as attend
     from .parts.look import look as look
     from .runs import load as load
+    from .runs import save as save
     from .weights.edits import edit as edit
 
 

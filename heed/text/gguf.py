@@ -218,7 +218,7 @@ def _bytes(meta: Meta, tokens: dict[str, str | None]) -> tuple[tokenizers.Tokeni
     if name not in BYTE_LEVEL:
         raise InputError(f"tokenizer.ggml.pre of the GGUF file is {name!r}; known are {', '.join(sorted(BYTE_LEVEL))}")
     how = BYTE_LEVEL[name]
-    merges = [tuple(pair.split(" ")) for pair in meta.many("ggml.merges", str)]
+    merges = [tuple(pair.split(" ")) for pair in meta.many("ggml.merges", str, [])]  # bytes alone have none
     model = models.BPE(
         vocab={token: index for index, token in enumerate(meta.tokens)},
         merges=merges,  # pairs; others are refused by the library

@@ -89,8 +89,12 @@ def _must_fit(opened: Opened) -> tuple[Decoder.Config, str]:
 
 def _must_return(path: Path, shape: Decoder.Config) -> None:
     """Raise if the file, read again, describes another model."""
-    checkpoint = reader.read(path)
-    found = differences(plain(shape), plain(understood(kind_of(checkpoint), checkpoint).shape))
+    try:
+        checkpoint = reader.read(path)
+        again = understood(kind_of(checkpoint), checkpoint).shape
+    except WeightsError as error:
+        raise WeightsError(f"GGUF cannot hold this model: {error}; write a folder instead") from None
+    found = differences(plain(shape), plain(again))
     if found:
         told = "; ".join(f"{one.place} {one.ours} would be read as {one.theirs}" for one in found[:4])
         raise WeightsError(

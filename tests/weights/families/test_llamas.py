@@ -334,5 +334,7 @@ def test_deepseek_v3(data: st.DataObject) -> None:
 @few
 @given(st.data())
 def test_arcee(data: st.DataObject) -> None:
-    config = reference.ArceeConfig(**sizes(data, free=False), attention_bias=data.draw(flags), mlp_bias=data.draw(flags))
+    config = reference.ArceeConfig(
+        **sizes(data, free=False), attention_bias=data.draw(flags), mlp_bias=data.draw(flags)
+    )
     agrees(reference.ArceeForCausalLM(config))
