@@ -224,4 +224,5 @@ def test_llama_cpp_computes_the_same(name: str, tokenizer: Tokenizer, tmp_path: 
     model.eval(tokens)
     made = torch.from_numpy(np.array(model.scores[: len(tokens)]))
     wanted = theirs(input_ids=torch.tensor([tokens])).logits[0]
-    close(made, wanted, 2e-2)  # llama.cpp keeps keys and values in float16
+    model.close()
+    close(made, wanted, 5e-3)  # llama.cpp keeps keys and values in float16
