@@ -73,8 +73,8 @@ def _id(given: Path | str, revision: str | None) -> HubId:
     local = found is None or isinstance(given, Path) or _means_a_path(text, found["file"])
     if local and not forced:
         raise RunError(
-            f"{given} is not a folder or a file; give a run folder, a checkpoint folder or a .gguf file, or the id of a "
-            f"model on the hub (org/name){_near(Path(text).expanduser())}"
+            f"{given} is not a folder or a file; give a run folder, a checkpoint folder or a .gguf file, or the id of "
+            f"a model on the hub (org/name){_near(Path(text).expanduser())}"
         )
     assert found is not None
     return HubId(found["name"], found["file"], revision)

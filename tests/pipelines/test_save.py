@@ -19,6 +19,7 @@ from heed.text import Char, Chat, Declared, Tokenizer
 from heed.weights.edits.quantised import is_quantised
 
 transformers.utils.logging.disable_progress_bar()
+HF: Any = transformers
 
 TEXT = "abcdefghijklmnopqrstuvwxyz \n"
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
@@ -30,8 +31,8 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("theirs") / "llama"
     torch.manual_seed(0)
     sizes: dict[str, Any] = {"vocab_size": 32, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
-    config = transformers.LlamaConfig(**sizes, num_attention_heads=2, bos_token_id=1, eos_token_id=2)
-    transformers.LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    config = HF.LlamaConfig(**sizes, num_attention_heads=2, bos_token_id=1, eos_token_id=2)
+    HF.LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
     tokenizer = Char().train([TEXT])
     Tokenizer(tokenizer.__reduce__()[1][0], Declared(chat=Chat(TEMPLATE))).save_all(folder)
     told = {"eos_token_id": [2, 3], "bos_token_id": 1, "do_sample": True, "temperature": 0.6}
@@ -52,8 +53,10 @@ def test_a_checkpoint_comes_back_as_it_was(llama: Path, tmp_path: Path) -> None:
         assert json.loads((out / name).read_text()) == json.loads((llama / name).read_text()), name
     before, after = load_file(llama / "model.safetensors"), load_file(out / "model.safetensors")
     assert before.keys() == after.keys()
-    assert all(torch.equal(after[name], tensor) and after[name].dtype == tensor.dtype for name, tensor in before.items())
-    one, two = (transformers.LlamaForCausalLM.from_pretrained(folder) for folder in (llama, out))
+    assert all(
+        torch.equal(after[name], tensor) and after[name].dtype == tensor.dtype for name, tensor in before.items()
+    )
+    one, two = (HF.LlamaForCausalLM.from_pretrained(folder) for folder in (llama, out))
     tokens = torch.arange(4, 20)[None]
     assert torch.equal(one(tokens).logits, two(tokens).logits)
     assert heed.load(out).tokenizer.chat == pipeline.tokenizer.chat  # type: ignore[attr-defined]
@@ -79,7 +82,7 @@ def test_where_it_is_written(llama: Path, tmp_path: Path) -> None:
         weights.write(pipeline, tmp_path / "no")  # type: ignore[arg-type]
     pipeline.save(tmp_path / "deep" / "er")
     assert (tmp_path / "deep" / "er" / "config.json").is_file()
-    assert not [path for path in tmp_path.rglob("*.new")]
+    assert not list(tmp_path.rglob("*.new"))
 
 
 def test_other_precisions(llama: Path, tmp_path: Path) -> None:
@@ -97,9 +100,13 @@ def test_other_precisions(llama: Path, tmp_path: Path) -> None:
 
 
 def test_what_other_libraries_call_it(llama: Path) -> None:
-    for name, told in {"torch_dtype": "write dtype=", "device_map": "write device=", "dtpye": "did you mean dtype"}.items():
+    for name, told in {
+        "torch_dtype": "write dtype=",
+        "device_map": "write device=",
+        "dtpye": "did you mean dtype",
+    }.items():
         with pytest.raises(InputError, match=told):
-            heed.load(llama, **{name: "auto"})
+            heed.load(llama, **{name: "auto"})  # type: ignore[arg-type]
     with pytest.raises(InputError, match="runs no code of a checkpoint"):
         heed.load(llama, trust_remote_code=True)  # type: ignore[arg-type]
     if not torch.cuda.is_available():
@@ -120,14 +127,14 @@ def test_quantised_weights_stay_so(bits: Any, llama: Path, tmp_path: Path) -> No
 
 def test_images_go_with_how_they_are_prepared(tmp_path: Path) -> None:
     sizes: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1}
-    config = transformers.ViTConfig(**sizes, num_attention_heads=2, image_size=8, patch_size=4, num_labels=3)
-    transformers.ViTForImageClassification(config).save_pretrained(tmp_path / "vit")
+    config = HF.ViTConfig(**sizes, num_attention_heads=2, image_size=8, patch_size=4, num_labels=3)
+    HF.ViTForImageClassification(config).save_pretrained(tmp_path / "vit")
     prepared = {"do_resize": True, "size": {"height": 8, "width": 8}, "image_processor_type": "ViTImageProcessor"}
     (tmp_path / "vit" / "preprocessor_config.json").write_text(json.dumps(prepared))
     heed.load(tmp_path / "vit").save(tmp_path / "out")
     assert json.loads((tmp_path / "out" / "preprocessor_config.json").read_text()) == prepared
     pixels = torch.randn(1, 3, 8, 8)
-    one, two = (transformers.ViTForImageClassification.from_pretrained(tmp_path / name) for name in ("vit", "out"))
+    one, two = (HF.ViTForImageClassification.from_pretrained(tmp_path / name) for name in ("vit", "out"))
     with torch.no_grad():
         assert torch.equal(one(pixels).logits, two(pixels).logits)
 

@@ -24,6 +24,7 @@ from heed.text import Char, Chat, Declared, Tokenizer
 from heed.train import train
 
 transformers.utils.logging.disable_progress_bar()
+HF: Any = transformers
 
 RUNNER = CliRunner()
 TRAINING = [f"training.{one}" for one in ("steps=4", "batch=200", "evaluate=2", "save=2", "schedule.warmup=1")]
@@ -59,8 +60,8 @@ def same_logits(run: Path, folder: Path) -> None:
     """Ids and logits of a language model, here and there."""
     ours = heed.load(run)
     assert isinstance(ours, TextGeneration)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model, told = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    tokenizer = HF.AutoTokenizer.from_pretrained(folder)
+    model, told = HF.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
     assert not told["missing_keys"], told
     assert not told["unexpected_keys"], told
     for text in PROBES:
@@ -69,6 +70,7 @@ def same_logits(run: Path, folder: Path) -> None:
         assert tokenizer.decode(tokens[0]) == ours.tokenizer.decode(tokens[0].tolist())
         wanted = ours.model(tokens, Where.run(*tokens.shape))[0]
         assert (model(tokens).logits - wanted).abs().max().item() < SINGLE
+    tokens = tokenizer(PROBES[-1], return_tensors="pt").input_ids
     written = model.generate(tokens, max_new_tokens=6, do_sample=False)[0, tokens.shape[1] :].tolist()
     theirs = tokenizer.decode(written, skip_special_tokens=True)
     assert theirs == ours.generate(PROBES[-1], GenerationConfig(max_new_tokens=6))
@@ -117,8 +119,8 @@ def test_a_translator_from_nothing(recipe: str, family: str, tmp_path: Path) -> 
     assert json.loads(command("convert", run, tmp_path / "out", "--json"))["family"] == family
     ours = heed.load(run)
     assert isinstance(ours, Text2TextGeneration)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
-    model, told = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out", output_loading_info=True)
+    tokenizer = HF.AutoTokenizer.from_pretrained(tmp_path / "out")
+    model, told = HF.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out", output_loading_info=True)
     assert not told["missing_keys"], told
     tokens = tokenizer("word 7", return_tensors="pt").input_ids
     assert tokens[0].tolist() == [*ours.tokenizer.encode("word 7"), 2]
@@ -143,8 +145,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("base") / "falcon"
     torch.manual_seed(0)
     sizes: dict[str, Any] = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = transformers.FalconConfig(**sizes, bos_token_id=1, eos_token_id=2, alibi=False)
-    transformers.FalconForCausalLM(config).save_pretrained(folder)
+    config = HF.FalconConfig(**sizes, bos_token_id=1, eos_token_id=2, alibi=False)
+    HF.FalconForCausalLM(config).save_pretrained(folder)
     inner = Char().train([LINES]).__reduce__()[1][0]
     Tokenizer(inner, Declared(chat=Chat(TEMPLATE))).save_all(folder)
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 2, "temperature": 0.7}))
@@ -171,7 +173,7 @@ def test_a_fine_tuned_model_goes_home(edits: tuple[str, ...], base: Path, book: 
     assert {**theirs, "dtype": "float32"} == ours
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         assert (tmp_path / "out" / name).read_bytes() == (base / name).read_bytes()
-    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "out").chat_template == TEMPLATE
+    assert HF.AutoTokenizer.from_pretrained(tmp_path / "out").chat_template == TEMPLATE
     assert "the card of the base" not in (tmp_path / "out" / "README.md").read_text()
     assert not any(".a" in name for name in heed.load(tmp_path / "out").model.state_dict())
 

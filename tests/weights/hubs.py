@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
 
@@ -57,7 +57,7 @@ class Hub:
 def served() -> Iterator[Hub]:
     """A hub that answers while this lasts."""
     hub = Hub()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
     hub.address = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
@@ -69,79 +69,79 @@ def served() -> Iterator[Hub]:
         server.server_close()
 
 
-def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class _Handler(BaseHTTPRequestHandler):
+    """Answers for a hub."""
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Quiet."""
+    hub: ClassVar[Hub]
+    protocol_version = "HTTP/1.1"
 
-        def do_HEAD(self) -> None:
-            self._answer()
+    def log_message(self, format: str, *args: Any) -> None:
+        """Quiet."""
 
-        def do_GET(self) -> None:
-            self._answer()
+    def do_HEAD(self) -> None:
+        self._answer()
 
-        def _answer(self) -> None:
-            path = unquote(urlsplit(self.path).path)
-            hub.asked.append(f"{self.command} {path}")
-            found = re.fullmatch(r"/api/models/(.+?)(?:/(revision|tree)/([^/]+))?", path)
-            file = re.fullmatch(r"/(.+?)/resolve/([^/]+)/(.+)", path)
-            match = found or file
-            repository = hub.repositories.get(match[1]) if match else None
-            if match is None or repository is None:
-                return self._say(HTTPStatus.NOT_FOUND, {"X-Error-Code": "RepoNotFound"})
-            if repository.status != HTTPStatus.OK:
-                return self._say(repository.status, {"X-Error-Code": repository.code})
-            revision = (found[3] if found else file[2] if file else None) or "main"
-            commit = repository.branches.get(revision, revision)
-            if commit not in repository.commits:
-                return self._say(HTTPStatus.NOT_FOUND, {"X-Error-Code": "RevisionNotFound"})
-            files = repository.commits[commit]
-            if found and found[2] == "tree":
-                return self._json([_entry(name, data) for name, data in files.items()])
-            if found:
-                listed = [{"rfilename": name} for name in files]
-                return self._json({"id": match[1], "modelId": match[1], "sha": commit, "siblings": listed, "tags": []})
-            assert file is not None
-            if file[3] not in files:
-                return self._say(HTTPStatus.NOT_FOUND, {"X-Error-Code": "EntryNotFound"})
-            return self._file(file[3], files[file[3]], commit)
+    def do_GET(self) -> None:
+        self._answer()
 
-        def _json(self, data: Any) -> None:
-            self._say(HTTPStatus.OK, {"Content-Type": "application/json"}, json.dumps(data).encode())
+    def _answer(self) -> None:
+        path = unquote(urlsplit(self.path).path)
+        self.hub.asked.append(f"{self.command} {path}")
+        found = re.fullmatch(r"/api/models/(.+?)(?:/(revision|tree)/([^/]+))?", path)
+        file = re.fullmatch(r"/(.+?)/resolve/([^/]+)/(.+)", path)
+        match = found or file
+        repository = self.hub.repositories.get(match[1]) if match else None
+        if match is None or repository is None:
+            return self._say(HTTPStatus.NOT_FOUND, {"X-Error-Code": "RepoNotFound"})
+        if repository.status != HTTPStatus.OK:
+            return self._say(repository.status, {"X-Error-Code": repository.code})
+        revision = (found[3] if found else file[2] if file else None) or "main"
+        commit = repository.branches.get(revision, revision)
+        if commit not in repository.commits:
+            return self._say(HTTPStatus.NOT_FOUND, {"X-Error-Code": "RevisionNotFound"})
+        files = repository.commits[commit]
+        if found and found[2] == "tree":
+            return self._json([_entry(name, data) for name, data in files.items()])
+        if found:
+            listed = [{"rfilename": name} for name in files]
+            return self._json({"id": match[1], "modelId": match[1], "sha": commit, "siblings": listed, "tags": []})
+        assert file is not None
+        if file[3] not in files:
+            return self._say(HTTPStatus.NOT_FOUND, {"X-Error-Code": "EntryNotFound"})
+        return self._file(file[3], files[file[3]], commit)
 
-        def _file(self, name: str, data: bytes, commit: str) -> None:
-            etag = f'"{hashlib.sha256(data).hexdigest()}"'
-            head = {"ETag": etag, "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
-            asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-            if asked and self.command == "GET":
-                first, last = int(asked[1]), int(asked[2] or len(data) - 1)
-                head["Content-Range"] = f"bytes {first}-{last}/{len(data)}"
-                return self._say(HTTPStatus.PARTIAL_CONTENT, head, data[first : last + 1])
-            if self.command == "GET" and name in hub.cut:
-                return self._broken(head, data, hub.cut.pop(name))
-            return self._say(HTTPStatus.OK, head, data)
+    def _json(self, data: Any) -> None:
+        self._say(HTTPStatus.OK, {"Content-Type": "application/json"}, json.dumps(data).encode())
 
-        def _broken(self, head: dict[str, str], data: bytes, after: int) -> None:
-            """An answer that ends before it should."""
-            self.send_response(HTTPStatus.OK)
-            for key, value in {**head, "Content-Length": str(len(data))}.items():
-                self.send_header(key, value)
-            self.end_headers()
-            self.wfile.write(data[:after])
-            self.close_connection = True
+    def _file(self, name: str, data: bytes, commit: str) -> None:
+        etag = f'"{hashlib.sha256(data).hexdigest()}"'
+        head = {"ETag": etag, "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if asked and self.command == "GET":
+            first, last = int(asked[1]), int(asked[2] or len(data) - 1)
+            head["Content-Range"] = f"bytes {first}-{last}/{len(data)}"
+            return self._say(HTTPStatus.PARTIAL_CONTENT, head, data[first : last + 1])
+        if self.command == "GET" and name in self.hub.cut:
+            return self._broken(head, data, self.hub.cut.pop(name))
+        return self._say(HTTPStatus.OK, head, data)
 
-        def _say(self, status: int, head: dict[str, str], body: bytes = b"") -> None:
-            self.send_response(status)
-            for key, value in {**head, "Content-Length": str(len(body)), "Connection": "close"}.items():
-                self.send_header(key, value)
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(body)
-            self.close_connection = True
+    def _broken(self, head: dict[str, str], data: bytes, after: int) -> None:
+        """An answer that ends before it should."""
+        self.send_response(HTTPStatus.OK)
+        for key, value in {**head, "Content-Length": str(len(data))}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        self.wfile.write(data[:after])
+        self.close_connection = True
 
-    return Handler
+    def _say(self, status: int, head: dict[str, str], body: bytes = b"") -> None:
+        self.send_response(status)
+        for key, value in {**head, "Content-Length": str(len(body)), "Connection": "close"}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+        self.close_connection = True
 
 
 def _entry(name: str, data: bytes) -> dict[str, Any]:

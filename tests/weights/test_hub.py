@@ -1,6 +1,6 @@
-"""Models of the hub, from a stand-in on this machine. huggingface_hub reads HF_ENDPOINT once, so a process of its own asks.
+"""Models of the hub, from a stand-in on this machine.
 
-That process takes a line of JSON for each call and answers with a path, a text, or the error and its class.
+huggingface_hub reads HF_ENDPOINT once, so a process of its own asks. It takes a line of JSON for each call and answers with a path, a text, or the error and its class.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from heed.runs import resolve
 from heed.text import Char
 from tests.weights.hubs import Hub, served
 
+HF: Any = transformers
 ROOT = Path(__file__).parents[2]
 WORKER = """
 import json, sys
@@ -96,7 +97,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = transformers.LlamaConfig(
         vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2
     )
-    transformers.LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder, max_shard_size="4KB")
+    HF.LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder, max_shard_size="4KB")
     Char().train(["abcdefghijklmnopqrstuvwxyz \n"]).save_all(folder)
     return folder
 
@@ -255,12 +256,11 @@ def test_offline_by_the_environment(hub: Hub, model: Path, tmp_path: Path) -> No
     assert hub.asked == []
 
 
-@pytest.mark.parametrize("text", ["./gpt2x", "a/b/c", "model.gguf", "~/nothing", "has space", "x.safetensors", ""])
+@pytest.mark.parametrize("text", ["./gpt2x", "a/b/c", "model.gguf", "~/nothing", "has space", "x.safetensors", "a:"])
 def test_what_can_only_be_a_path(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(RunError, match=r"is not a folder or a file; give a run folder|holds no"):
-        found = resolve(text)
-        raise RunError(f"{found} holds no") if found == Path() else AssertionError(found)
+    with pytest.raises(RunError, match=r"is not a folder or a file; give a run folder"):
+        resolve(text)
 
 
 def test_near_names_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -252,7 +252,7 @@ def _two_sided(shape: Shape, length: int, model: str, more: Data) -> Proposal | 
         assert isinstance(mixer, Attention.Config)
         config |= {f"{name}_layers": side.depth, f"{name}_attention_heads": mixer.heads, **inner}
     config["num_hidden_layers"] = shape.encoder.depth
-    stored = {"model.shared.weight": (ANY,)}
+    stored: dict[str, tuple[int, ...]] = {"model.shared.weight": (ANY,)}
     stored |= {} if shape.decoder.tied else {"lm_head.weight": (ANY,)}
     stored |= {"final_logits_bias": (1, shape.decoder.tokens)} if shape.decoder.head_bias else {}
     return Proposal(config, model, Promised(stored))

@@ -20,7 +20,7 @@ from ...core.config import Data
 from ...core.contract import Mixer
 from ...core.errors import ConfigError, WeightsError
 from ...models import Shape
-from ...models.stack import Stack
+from ...models.backbone import TokenBackbone
 from ..edits import Edit, LoRA, merge
 from ..edits.lora import adapters
 from ..families import FAMILIES, kind_of
@@ -160,10 +160,10 @@ def _put(name: str, tensor: Tensor, order: Tensor) -> Tensor:
 
 
 def _reason(shape: Shape, nearest: tuple[str, list[Difference]] | None) -> str:
-    kept = "heed itself loads it as it is, and `heed convert --layout heed` keeps its layout"
+    kept = "`heed run` takes it as it is, and `heed convert --layout heed` keeps its layout"
     kind = shape.dump()["kind"]
     if nearest is None:
-        mixers = f" of {shape.mixer_of(0).dump()['kind']}" if isinstance(shape, Stack.Config) else ""
+        mixers = f" of {shape.mixer_of(0).dump()['kind']}" if isinstance(shape, TokenBackbone.Config) else ""
         return f"no family of the Hugging Face layout that transformers reads is a {kind}{mixers}; {kept}"
     name, found = nearest
     told = "".join(f"\n  - {one.place}: {_word(one.ours)}, where {name} has {_word(one.theirs)}" for one in found[:8])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ...core.config import Config, Data
+from ...core.config import Data
 from ...core.contract import MixerConfig
 from ...models import Decoder, Encoder, Seq2seq, Shape
 from ...models.backbone import TokenBackbone
@@ -13,7 +13,6 @@ from ...parts.attention.multihead import HeadedConfig
 from ...parts.feedforward import FeedForward, Gated
 
 LEARNT_WITH = ("dropout",)  # what changes nothing once a model is trained
-NAMED = ("mixer", "feedforward")  # one for all blocks, or one for each
 
 
 class Difference(NamedTuple):
@@ -30,8 +29,8 @@ def plain(shape: Shape) -> Data:
         sides = {"encoder": plain(shape.encoder), "decoder": plain(shape.decoder)}
         return {"kind": shape.kind, "shared": shape.shared, **sides}
     if isinstance(shape, Encoder.Config | Decoder.Config):
-        return _bare(_written_out(shape))
-    return _bare(shape.dump())
+        return _bare_table(_written_out(shape))
+    return _bare_table(shape.dump())
 
 
 def differences(ours: Data, theirs: Data) -> list[Difference]:
@@ -68,12 +67,14 @@ def hidden(config: FeedForward.Config | Gated.Config, width: int) -> int:
     return config.build(width).up.out_features
 
 
-def _bare(value: Any) -> Any:
+def _bare_table(table: Mapping[str, Any]) -> Data:
     """Without what only training needs, and without what is not there."""
-    if isinstance(value, Config):
-        value = value.dump()
+    return {key: _bare(one) for key, one in table.items() if key not in LEARNT_WITH and one is not None}
+
+
+def _bare(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _bare(one) for key, one in value.items() if key not in LEARNT_WITH and one is not None}
+        return _bare_table(value)
     return [_bare(one) for one in value] if isinstance(value, list | tuple) else value
 
 

@@ -45,7 +45,10 @@ MODELS: dict[str, dict[str, Any]] = {
     "llama, tied, biases": {
         "model_type": "llama",
         **LLAMA,
-        **{"tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True, "head_dim": 32},
+        "tie_word_embeddings": True,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "head_dim": 32,
     },
     "llama 3": {
         "model_type": "llama",
@@ -63,8 +66,15 @@ MODELS: dict[str, dict[str, Any]] = {
     "qwen2": {"model_type": "qwen2", **LLAMA},
     "qwen3": {"model_type": "qwen3", **LLAMA, "head_dim": 32},
     "gpt2": {
-        **{"model_type": "gpt2", "vocab_size": 320, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64},
-        **{"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0},
+        "model_type": "gpt2",
+        "vocab_size": 320,
+        "n_embd": 64,
+        "n_layer": 2,
+        "n_head": 4,
+        "n_positions": 64,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
     },
 }
 
@@ -172,8 +182,8 @@ def test_wrong_options(tokenizer: Tokenizer, tmp_path: Path) -> None:
         convert(tmp_path / "theirs", tmp_path / "out", kind="f16")
     with pytest.raises(WeightsError, match=r"its own type is --type q8_0"):
         convert(tmp_path / "theirs", tmp_path / "out.gguf", quantise="int8")
+    convert(tmp_path / "theirs", tmp_path / "small", quantise="int8")
     with pytest.raises(WeightsError, match="quantised"):
-        convert(tmp_path / "theirs", tmp_path / "small", quantise="int8")
         convert(tmp_path / "small", tmp_path / "out.gguf")
 
 

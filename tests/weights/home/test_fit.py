@@ -13,7 +13,7 @@ from heed import weights
 from heed.core.contract import Where
 from heed.core.errors import WeightsError
 from heed.mixers import Attention, Cross
-from heed.models import GPT2, T5, Bert, Decoder, Encoder, Seq2seq, Shape, Transformer
+from heed.models import GPT2, T5, Bert, Decoder, Encoder, Seq2seq, Shape
 from heed.parts.feedforward import FeedForward, Gated
 from heed.parts.layers.norms import LayerNorm, RMSNorm
 from heed.parts.masks import Whole, Window
@@ -26,6 +26,7 @@ from heed.weights.home.plain import differences, plain
 from tests.weights.live import close, ids
 
 transformers.utils.logging.disable_progress_bar()
+HF: Any = transformers
 
 VOCABULARY, LENGTH = 41, 64
 SINGLE = 1e-5  # the reference computes norms and rotations in float32, whatever a model is in
@@ -92,7 +93,7 @@ def test_transformers_computes_the_same(name: str, tmp_path: Path) -> None:
     assert opened.config["model_type"] == kind
     weights.write(opened, str(tmp_path / "out"))
     seq2seq = isinstance(shape, Seq2seq.Config)
-    auto = transformers.AutoModelForSeq2SeqLM if seq2seq else transformers.AutoModelForCausalLM
+    auto = HF.AutoModelForSeq2SeqLM if seq2seq else HF.AutoModelForCausalLM
     theirs, told = auto.from_pretrained(tmp_path / "out", output_loading_info=True, dtype=torch.float64)
     assert not told["missing_keys"], told
     assert not told["unexpected_keys"], told
@@ -111,7 +112,7 @@ def test_bert_with_its_heads(tmp_path: Path) -> None:
     shape = Bert(width=24, length=30).sized(VOCABULARY)
     model = built(shape)
     weights.write(at_home(model, Trained(shape), length=LENGTH, tokens={"pad_token_id": 0}), tmp_path / "out")
-    theirs, told = transformers.BertForPreTraining.from_pretrained(
+    theirs, told = HF.BertForPreTraining.from_pretrained(
         tmp_path / "out", output_loading_info=True, dtype=torch.float64
     )
     assert not told["missing_keys"], told
@@ -139,7 +140,7 @@ def test_what_dropout_and_defaults_say_is_the_same() -> None:
 @pytest.mark.parametrize(
     ("shape", "told"),
     [
-        (of_recipe("deep"), "that transformers reads is a deep of attention; heed itself loads it as it is"),
+        (of_recipe("deep"), "that transformers reads is a deep of attention; `heed run` takes it as it is"),
         (of_recipe("xl"), "is a decoder of"),
         (of_recipe("characters", "model.norm.kind=layernorm"), "nearest is arcee, but for\n  - norm: layernorm, where"),
         (decoder(scaled=True), "nearest is llama, but for\n  - scaled: True, where llama has False\ntrain with those"),
