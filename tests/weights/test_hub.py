@@ -1,6 +1,7 @@
 """Models of the hub, from a stand-in on this machine.
 
-huggingface_hub reads HF_ENDPOINT once, so a process of its own asks. It takes a line of JSON for each call and answers with a path, a text, or the error and its class.
+huggingface_hub reads HF_ENDPOINT once, so a process of its own asks. It takes a line of JSON for each
+call and answers with a path, a text, or the error and its class.
 """
 
 from __future__ import annotations
