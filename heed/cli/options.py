@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..pipelines import GenerationConfig
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes: results and errors only.")]
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Tell what runs compiled, what as plain calls, and why.")
 ]

@@ -28,7 +28,7 @@ class Translate(Task):
 
     kind: Literal["translate"] = "translate"
     columns: ClassVar[tuple[str, ...]] = ("source", "target")
-    smoothing: Share = 0.1
+    smoothing: Share = 0.1  # share of probability that all other labels get (label smoothing)
     case: Literal["kept", "ignored"] = "kept"  # whether metrics distinguish upper and lower case
     longest: Size = 256  # tokens of a source or target, end token included; longer pairs are left out and counted
 
