@@ -10,7 +10,6 @@ from typing import Any
 from .core.config import Config, kind_of, nearest
 from .core.contract import MixerConfig
 from .core.errors import InputError
-from .core.settings import Setting, declared, owner, paragraphs, summary
 from .core.spec import words
 from .core.tables import Table
 from .data import SOURCES
@@ -26,6 +25,7 @@ from .parts.positions import POSITIONS
 from .parts.positions.base import PositionConfig
 from .parts.residual.wiring import WIRINGS
 from .parts.scores import SCORES
+from .show.settings import Setting, declared, owner, paragraphs, summary
 from .tasks import TASKS
 from .text import TOKENIZERS
 from .weights import FAMILIES, Family

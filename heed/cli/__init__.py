@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from .. import HeedError
-from . import bench, catalogue, check, convert, demo, run, settings, training
+from . import bench, catalogue, check, convert, demo, info, run, settings, training
 
 app = typer.Typer(
     name="heed",
@@ -26,6 +26,7 @@ app.command("check")(check.check)
 app.command("train")(training.train)
 app.command("eval")(training.evaluate)
 app.command("run")(run.run)
+app.command("info")(info.info)
 app.command("convert")(convert.convert)
 app.command("bench")(bench.bench)
 app.command("demo")(demo.demo)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..core.errors import counted
 from . import complete
 from .options import Json, Quiet, print_json
 
@@ -114,7 +115,7 @@ def verify(
     errors, shown = Console(stderr=True), []
     for number, check in enumerate(track(checks, "verifying", console=errors, disable=quiet or not errors.is_terminal)):
         if number % 10 == 0 and not errors.is_terminal and not quiet:
-            errors.print(f"verifying: {number} of {len(checks)} statements done")
+            errors.print(f"verifying: {number} of {counted(len(checks), 'statement')} done")
         shown.append(check())
     failed = [proof for proof in shown if not proof.holds]
     if as_json:

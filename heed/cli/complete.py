@@ -39,6 +39,23 @@ def keys(ctx: typer.Context, incomplete: str) -> list[str]:
     return _begun(_places(tomllib.loads(path.read_text(encoding="utf-8"))), incomplete)
 
 
+def devices(incomplete: str) -> list[str]:
+    """Where models run."""
+    return _begun(("cpu", "cuda", "mps"), incomplete)
+
+
+def dtypes(incomplete: str) -> list[str]:
+    """What models compute in."""
+    return _begun(("float32", "bfloat16", "float16", "float64", "auto"), incomplete)
+
+
+def precisions(incomplete: str) -> list[str]:
+    """How weights are quantised: the names in the source."""
+    source = (HEED / "weights/edits/quantised.py").read_text(encoding="utf-8")
+    named = re.search(r"^Bits.*= Literal\[([^]]*)\]", source, re.MULTILINE)
+    return _begun([*([] if named is None else re.findall(r'"([\w]+)"', named[1])), "keep"], incomplete)
+
+
 def tables(incomplete: str) -> list[str]:
     """The tables of `heed list`."""
     return _begun(TABLES, incomplete)

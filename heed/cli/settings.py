@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ..core.config import Config
-    from ..core.settings import Section, Setting
+    from ..show.settings import Section, Setting
 
 ASKED = "?"  # instead of a value
 LONGEST = 60  # characters of a value in a table
@@ -49,7 +49,7 @@ def config(
     if not toml:
         explain(tree, key, as_json=as_json)
         return
-    from ..core.settings import commented
+    from ..show.settings import commented
 
     if key is not None:
         raise typer.BadParameter(f"--toml prints the whole recipe; leave {key!r} out")
@@ -80,7 +80,7 @@ def explain(tree: Config, key: str | None, *, as_json: bool = False) -> None:
     """The settings at a place of the tree, and below it."""
     from rich.console import Console
 
-    from ..core.settings import find, sections
+    from ..show.settings import find, sections
 
     whole = None if key is None else find(tree, key)
     found = list(sections(tree)) if whole is None else whole.sections()
@@ -99,7 +99,7 @@ def _show(setting: Setting, console: Console) -> None:
     """One key, and the kinds to choose from."""
     from rich.markup import escape
 
-    from ..core.settings import owner, summary
+    from ..show.settings import owner, summary
 
     console.print(f"[bold]{setting.place}[/]  {escape(setting.about)}")
     default = "required" if setting.required else f"default {_short(setting.default)}"
@@ -145,7 +145,7 @@ def grid(*, header: bool = False) -> Table:
 
 def _short(value: Any) -> str:
     """A value as it is written in TOML; of a node its kind."""
-    from ..core.settings import plain
+    from ..show.settings import plain
 
     data = plain(value)
     if isinstance(data, list) and data and all(isinstance(item, dict) for item in data):

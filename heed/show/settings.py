@@ -23,8 +23,8 @@ import tomli_w
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 from pydantic.fields import FieldInfo
 
-from .config import Config, ManyOf, OneOf, configs_in, kind_of, nearest
-from .errors import ConfigError
+from ..core.config import Config, ManyOf, OneOf, configs_in, kind_of, nearest
+from ..core.errors import ConfigError
 
 USUAL = {  # names that mean the same in every class; a comment beside a field says more
     "activation": "the nonlinearity",
