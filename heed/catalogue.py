@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 from .core.config import Config, kind_of, nearest
@@ -134,7 +135,9 @@ def named(name: str) -> list[Entry]:
     found = [_entry(table, name) for table, held in known.items() if name in held]
     if not found:
         every = {*known, *(each for held in known.values() for each in held)}
-        raise InputError(f"heed has nothing called {name!r}{nearest(name, every)}")
+        near = get_close_matches(name, sorted(every), 1)
+        meant = f"did you mean {near[0]}?" if near else f"heed list shows all there is, heed list --search {name} some"
+        raise InputError(f"heed has nothing called {name!r}; {meant}")
     return found
 
 

@@ -143,13 +143,13 @@ class GenerationOptions(Group):
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
-    """A command, some parameters of which are groups: it gets an option for each of their fields.
+    """A command, some parameters of which are dataclasses: it gets an option for each of their fields.
 
     Typer reads options from a function's signature; so this makes one, and hands on what it is given.
     """
     named = inspect.Parameter.KEYWORD_ONLY
     own = list(inspect.signature(command, eval_str=True).parameters.values())
-    groups: dict[str, Any] = {p.name: p.annotation for p in own if _is_group(p.annotation)}
+    groups: dict[str, Any] = {p.name: p.annotation for p in own if dataclasses.is_dataclass(p.annotation)}
     fields: dict[str, list[inspect.Parameter]] = {
         name: [
             inspect.Parameter(field.name, named, default=field.default, annotation=hint)
@@ -170,13 +170,10 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _is_group(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, Group)
-
-
-def _hints(kind: Any) -> list[Any]:
+def _hints(kind: type[Any]) -> list[Any]:
     hints = inspect.get_annotations(kind, eval_str=True)
-    return [_below(kind.panel, hints[field.name]) for field in dataclasses.fields(kind)]
+    panel = kind.panel if issubclass(kind, Group) else Group.panel
+    return [_below(panel, hints[field.name]) for field in dataclasses.fields(kind)]
 
 
 def _below(panel: str, hint: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from . import complete
 from .options import (
     Data,
     GenerationOptions,
@@ -22,6 +23,7 @@ from .options import (
     spread,
     tell_engine,
 )
+from .settings import answered
 
 if TYPE_CHECKING:
     from ..tasks import Metrics
@@ -32,7 +34,10 @@ Folder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as `h
 
 
 def train(
-    recipe: Annotated[str | None, typer.Argument(help="A recipe: a .toml file, or the name of one of heed's.")] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Argument(help="A recipe: a .toml file, or the name of one of heed's.", autocompletion=complete.recipes),
+    ] = None,
     changes: Sets = None,
     data: Data = None,
     out: Annotated[Path | None, typer.Option(help="The run folder to make; default: runs/NAME.")] = None,
@@ -47,6 +52,8 @@ def train(
     settings = [*file_settings(named_files(data or (), alone="train")), *(changes or ())]
     if (recipe is None) == (resume is None):
         raise typer.BadParameter("name either a recipe to begin with or, with --resume, a run folder to go on with")
+    if answered(recipe or str(resume), changes or []):
+        return
     if resume is not None:
         if out is not None:
             raise typer.BadParameter("--out is for new runs; --resume goes on in the folder it names")

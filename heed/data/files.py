@@ -20,9 +20,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator
 
 from ..core.config import Count, Flag, Share, Text
-from ..core.errors import InputError, counted
+from ..core.errors import InputError
 from .base import Example, Examples, Name, Source
-from .rows import Format, Layout, Notes, Table, near, read
+from .rows import Format, Layout, Notes, Table, counted, near, read
 
 SUFFIXES: dict[str, Format] = {
     ".tsv": "tsv",
