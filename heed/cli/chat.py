@@ -26,7 +26,8 @@ HELP = """\
 /system TEXT    the system prompt; without TEXT: none. Forgets what was said
 /save FILE      write the messages as JSON
 /exit           leave; so does Ctrl-D
-A line that ends with \\ goes on in the next. Ctrl-C stops an answer. // at the start sends a /."""
+A line that ends with \\ goes on in the next; Ctrl-C stops an answer.
+A message that begins with / is sent if it begins with //."""
 
 
 class Chat:
@@ -110,9 +111,11 @@ def _obeyed(chat: Chat, line: str) -> bool:
             print(HELP, flush=True)
         case "reset":
             chat.reset()
+            print("All that was said is forgotten.", flush=True)
         case "system":
             chat.system = rest or None
             chat.reset()
+            print(f"The chat begins anew, {'with' if rest else 'without'} a system prompt.", flush=True)
         case "save":
             _save(chat, rest)
         case "exit" | "quit":
@@ -128,7 +131,9 @@ def _save(chat: Chat, name: str) -> None:
     if not name:
         raise InputError("/save needs the name of a file: /save chat.json")
     path = Path(name).expanduser()
-    with path.open("x", encoding="utf-8") as file:  # what is there is not overwritten
+    if path.exists():
+        raise InputError(f"{path} exists already; name another file")
+    with path.open("x", encoding="utf-8") as file:
         json.dump(chat.messages, file, ensure_ascii=False, indent=1)
         file.write("\n")
     print(f"{path} holds {counted(len(chat.messages), 'message')}", flush=True)
