@@ -79,7 +79,7 @@ def _talk(
 def _respond(
     pipeline: Pipeline, options: GenerationOptions, lines: Iterable[str], labels: list[str], *, as_json: bool
 ) -> None:
-    from ..pipelines.base import classes_told
+    from ..pipelines.results import classes_told
 
     given = [field.name for field in fields(options) if getattr(options, field.name) not in (None, "", [])]
     if given:
