@@ -10,22 +10,23 @@ from typing import Annotated
 import typer
 
 from .. import HeedError
-from . import bench, catalogue, check, convert, demo, run, training
+from . import bench, catalogue, check, convert, demo, info, run, settings, training
 
 app = typer.Typer(
     name="heed",
     help="Attention and Transformers, every mechanism under one contract.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("list")(catalogue.list_)
 app.command("verify")(catalogue.verify)
+app.command("config")(settings.config)
 app.command("check")(check.check)
 app.command("train")(training.train)
 app.command("eval")(training.evaluate)
 app.command("run")(run.run)
+app.command("info")(info.info)
 app.command("convert")(convert.convert)
 app.command("bench")(bench.bench)
 app.command("demo")(demo.demo)

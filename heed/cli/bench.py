@@ -13,13 +13,13 @@ import typer
 
 from ..bench.shapes import Model
 from ..bench.work import Precision, Subject
-from .options import Json, print_json, spread
+from .options import Group, Json, print_json, spread
 
 STOPPED = 128 + signal.SIGTERM  # the exit code of a program that was told to end
 
 
 @dataclass(frozen=True)
-class Sizes:
+class Sizes(Group):
     """How much work, and how often."""
 
     batch: Annotated[int | None, typer.Option(min=1, help="Rows at a time; default: the usual ones.")] = None

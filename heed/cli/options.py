@@ -7,24 +7,29 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import wraps
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
+
+from . import complete
 
 if TYPE_CHECKING:
     from torch import nn
 
     from ..decode import AnyStrategy
-    from ..pipelines import GenerationConfig
+    from ..pipelines import GenerationConfig, Pipeline
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes: results and errors only.")]
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Tell what runs compiled, what as plain calls, and why.")
 ]
+Model = Annotated[Path, typer.Argument(metavar="PATH", help="A run folder, a checkpoint folder or a .gguf file.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Change a setting: a.b=value. May be repeated.")]
 Data = Annotated[
     list[str] | None,
@@ -32,9 +37,58 @@ Data = Annotated[
 ]
 
 
+class Group:
+    """Options that belong together: a dataclass, shown below its own heading."""
+
+    panel: ClassVar[str] = "Options"
+
+
 @dataclass(frozen=True)
-class GenerationOptions:
+class Telling(Group):
+    """How much is told beside the results."""
+
+    quiet: Quiet = False
+    verbose: Verbose = False
+
+
+@dataclass(frozen=True)
+class LoadOptions(Group):
+    """How a model is loaded; what is not given is as `heed.load` has it."""
+
+    panel = "Loading"
+
+    device: Annotated[
+        str | None, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps.", autocompletion=complete.devices)
+    ] = None
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            help="What to compute in: float32, bfloat16, float16; auto: as stored.", autocompletion=complete.dtypes
+        ),
+    ] = None
+    quantise: Annotated[
+        str | None,
+        typer.Option(
+            help="Quantise the weights: int8, int4 ...; keep: those of a GGUF file.", autocompletion=complete.precisions
+        ),
+    ] = None
+    revision: Annotated[str | None, typer.Option(help="Of a hub id: a branch, a tag or a commit.")] = None
+    offline: Annotated[
+        bool | None, typer.Option("--offline", help="Of a hub id: take only what was fetched before.")
+    ] = None
+
+    def load(self, path: Path) -> Pipeline:
+        """The pipeline of a model."""
+        from ..runs import load
+
+        return load(path, **_given(**dataclasses.asdict(self)))
+
+
+@dataclass(frozen=True)
+class GenerationOptions(Group):
     """The options of generation, as they were given; None and empty = the usual strategy of the run or checkpoint."""
+
+    panel = "Generation"
 
     beam: Annotated[int | None, typer.Option(help="Beam search with so many beams.")] = None
     length_penalty: Annotated[
@@ -89,13 +143,13 @@ class GenerationOptions:
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
-    """A command, some parameters of which are dataclasses: it gets an option for each of their fields.
+    """A command, some parameters of which are groups: it gets an option for each of their fields.
 
     Typer reads options from a function's signature; so this makes one, and hands on what it is given.
     """
     named = inspect.Parameter.KEYWORD_ONLY
     own = list(inspect.signature(command, eval_str=True).parameters.values())
-    groups: dict[str, Any] = {p.name: p.annotation for p in own if dataclasses.is_dataclass(p.annotation)}
+    groups: dict[str, Any] = {p.name: p.annotation for p in own if _is_group(p.annotation)}
     fields: dict[str, list[inspect.Parameter]] = {
         name: [
             inspect.Parameter(field.name, named, default=field.default, annotation=hint)
@@ -116,9 +170,20 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _hints(kind: type) -> list[Any]:
+def _is_group(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Group)
+
+
+def _hints(kind: Any) -> list[Any]:
     hints = inspect.get_annotations(kind, eval_str=True)
-    return [hints[field.name] for field in dataclasses.fields(kind)]
+    return [_below(kind.panel, hints[field.name]) for field in dataclasses.fields(kind)]
+
+
+def _below(panel: str, hint: Any) -> Any:
+    """An option below a heading of its own; others may share it, so it is copied."""
+    option = copy(hint.__metadata__[0])
+    option.rich_help_panel = panel
+    return Annotated[hint.__origin__, option]
 
 
 def named_files(given: Iterable[str], *, alone: str) -> dict[str, str]:

@@ -20,9 +20,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator
 
 from ..core.config import Count, Flag, Share, Text
-from ..core.errors import InputError
+from ..core.errors import InputError, counted
 from .base import Example, Examples, Name, Source
-from .rows import Format, Layout, Notes, Table, counted, near, read
+from .rows import Format, Layout, Notes, Table, near, read
 
 SUFFIXES: dict[str, Format] = {
     ".tsv": "tsv",
@@ -56,16 +56,16 @@ class Files(Source):
     """Examples out of files. Bad rows stop the reading, all at once, unless they are to be left out."""
 
     kind: Literal["files"] = "files"
-    train: Paths | None = None
-    valid: Paths | None = None
-    test: Paths | None = None
+    train: Paths | None = None  # the file or files to learn from
+    valid: Paths | None = None  # for evaluation during training
+    test: Paths | None = None  # for `heed eval` alone
     format: Literal["auto", "tsv", "csv", "jsonl", "parquet", "text"] = "auto"  # auto = by the suffix
     # The column for each that the task asks for, in its order. None: those with the task's names if the file has
     # names, else the first ones.
-    columns: tuple[Column, ...] | None = None
+    columns: tuple[Column, ...] | None = None  # which columns are read, by name or number; None: the first ones
     header: Flag = False  # tsv, csv: the first line holds names; so it does if `columns` are names
     lines: Flag = False  # text: every line is an example
-    bad_rows: Literal["stop", "skip"] = "stop"
+    bad_rows: Literal["stop", "skip"] = "stop"  # what is done about rows that cannot be read
     held_out: Share = 0.05  # of train, for valid if there is no file for it: the end of a text, rows from everywhere
 
     def splits(self) -> tuple[Name, ...]:

@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from ..core.errors import InputError, MissingExtra
+from ..core.errors import InputError, MissingExtra, counted
 from .base import Example
 
 Format: TypeAlias = Literal["tsv", "csv", "jsonl", "parquet", "text"]
@@ -93,11 +93,6 @@ class Table:
 
     def __iter__(self) -> Iterator[Example]:
         return (self[index] for index in range(len(self)))
-
-
-def counted(number: int, thing: str) -> str:
-    """`1 row`, `2,000 rows`."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def near(name: str, known: Iterable[str]) -> str:

@@ -33,10 +33,10 @@ class Beam(Config):
     """
 
     kind: Literal["beam"] = "beam"
-    beams: Size = 5
-    length_penalty: Penalty = 1.0
+    beams: Size = 5  # hypotheses that live on at each step
+    length_penalty: Penalty = 1.0  # complete ones are ranked by log p / length^penalty
     best: Size = 1  # answers per prompt, if there are as many
-    early: Flag = True
+    early: Flag = True  # done when `beams` are complete; else when none alive can be better
 
     @model_validator(mode="after")
     def _enough(self) -> Self:

@@ -75,11 +75,11 @@ class Sample(SamplingConfig):
     """
 
     kind: Literal["sample"] = "sample"
-    temperature: Positive = 1.0
-    top_k: Size | None = None
-    top_p: Fraction | None = None
-    min_p: Fraction | None = None
-    seed: Seed | None = None
+    temperature: Positive = 1.0  # logits are divided by it: below 1 surer, above 1 wilder
+    top_k: Size | None = None  # only the k most probable tokens
+    top_p: Fraction | None = None  # only the most probable tokens that make up p (nucleus sampling)
+    min_p: Fraction | None = None  # only tokens at least p times as probable as the best
+    seed: Seed | None = None  # of the draws; None: another one in every call
 
     FEW: ClassVar[int] = 256  # so many tokens mostly have the share `top_p`; sorting all of them is slow
 

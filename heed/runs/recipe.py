@@ -44,11 +44,16 @@ class Recipe(Config):
         return edit(self.shape(vocabulary).build(), *self.edits)
 
 
+def shipped() -> dict[str, Path]:
+    """The recipes that come with heed, by name."""
+    return {path.stem: path for path in SHIPPED.glob("*.toml")}
+
+
 def find(name: str) -> Path:
     """The path of a recipe: a file of the user's, or the name of one that comes with heed."""
-    shipped = {path.stem: path for path in SHIPPED.glob("*.toml")}
-    if name not in shipped and Path(name).is_file():
+    known = shipped()
+    if name not in known and Path(name).is_file():
         return Path(name)
-    if name not in shipped:
-        raise ConfigError(f"{name} is neither a file nor a recipe that comes with heed{nearest(name, shipped)}")
-    return shipped[name]
+    if name not in known:
+        raise ConfigError(f"{name} is neither a file nor a recipe that comes with heed{nearest(name, known)}")
+    return known[name]

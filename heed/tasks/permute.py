@@ -33,7 +33,7 @@ class Permute(Causal):
     """
 
     kind: Literal["permute"] = "permute"  # type: ignore[assignment]  # a task of its own
-    share: Size = 6
+    share: Size = 6  # one of so many tokens is predicted
     mutual: Flag = False  # tokens that are not predicted all see one another, as in the authors' code
 
     def corpus(self, examples: Examples, tokenizer: Tokenizer) -> Orders:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from ..core.config import Share, Size
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, counted
 from ..core.interfaces import Encodes, LanguageModel
 from ..data.base import Example, Examples
 from ..parts.outputs.loss import Loss
@@ -30,7 +30,7 @@ class Translate(Task):
 
     kind: Literal["translate"] = "translate"
     columns: ClassVar[tuple[str, ...]] = ("source", "target")
-    smoothing: Share = 0.1
+    smoothing: Share = 0.1  # share of probability that all other labels get (label smoothing)
     case: Literal["kept", "ignored"] = "kept"  # whether metrics distinguish upper and lower case
     longest: Size = 256  # tokens of a source or target, end token included; longer pairs are left out and counted
 
@@ -99,7 +99,7 @@ class Pairs(Corpus):
         return self._encoded(self._examples) if self._examples.endless else self._items
 
     def report(self) -> str:
-        kept = "pairs without end" if self._examples.endless else f"{len(self._examples) - self.left_out:,} pairs"
+        kept = "pairs without end" if self._examples.endless else counted(len(self._examples) - self.left_out, "pair")
         too_long = f", {self.left_out:,} left out: longer than {self._longest} tokens (task.longest)"
         return kept + (too_long if self.left_out else "")
 

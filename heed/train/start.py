@@ -12,7 +12,7 @@ from typing import TypeAlias
 import torch
 
 from ..core.config import override
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, counted
 from ..data import Examples, Name
 from ..runs.base import Base, begun
 from ..runs.card import laws, write_card
@@ -86,7 +86,7 @@ def _founded(recipe: Recipe, path: Path, reporter: Reporter) -> Corpora:
         base = Base.open(recipe.base)
         recipe, tokenizer = base.below(recipe), base.tokenizer
     whole = recipe.sized(tokenizer.size)
-    reporter.say(f"tokenizer: {tokenizer.size:,} tokens")
+    reporter.say(f"tokenizer: {counted(tokenizer.size, 'token')}")
     with torch.device("meta"):
         whole.task.must_fit(whole.build(tokenizer.size))
     corpora = _corpora(whole, tokenizer, reporter)
@@ -140,7 +140,8 @@ def _go(
 
 def _tell(run: Run, trainer: Trainer, reporter: Reporter) -> None:
     progress = trainer.progress
-    took = f"{progress.step} steps in {clock(progress.seconds)} ({trainer.watch.shares()})"
+    shares = trainer.watch.shares()
+    took = f"{counted(progress.step, 'step')} in {clock(progress.seconds)}" + (f" ({shares})" if shares else "")
     if trainer.stopped:
         reporter.say(f"stopped after {took}; nothing is lost, go on with: heed train --resume {run.path}")
         return
