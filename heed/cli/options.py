@@ -84,17 +84,25 @@ class LoadOptions(Group):
         return load(path, **_given(**dataclasses.asdict(self)))
 
 
+KEYWORDS = {"beam": "num_beams", "best": "num_return_sequences"}  # options that Python calls otherwise
+
+
 @dataclass(frozen=True)
 class GenerationOptions(Group):
     """The options of generation, as they were given; None and empty = the usual strategy of the run or checkpoint."""
 
     panel = "Generation"
 
-    beam: Annotated[int | None, typer.Option(help="Beam search with so many beams.")] = None
+    beam: Annotated[int | None, typer.Option("--num-beams", "--beam", help="Beam search with so many beams.")] = None
     length_penalty: Annotated[
         float | None, typer.Option(help="Of a beam search: log-probability / length^penalty.")
     ] = None
-    best: Annotated[int | None, typer.Option(help="Show so many completions of a beam search.")] = None
+    best: Annotated[
+        int | None,
+        typer.Option(
+            "--num-return-sequences", "--best", help="Show so many completions: draws, or the best of a beam search."
+        ),
+    ] = None
     temperature: Annotated[
         float | None, typer.Option(help="Sample: logits are divided by it; below 1 surer, above 1 wilder.")
     ] = None
@@ -108,7 +116,9 @@ class GenerationOptions(Group):
     repetition: Annotated[
         float | None, typer.Option(help="Repetition penalty; above 1: avoid tokens that were there already.")
     ] = None
-    seed: Annotated[int | None, typer.Option(help="Of sampling.")] = None
+    seed: Annotated[int | None, typer.Option(help="Of sampling; without one each run draws its own, and tells it.")] = (
+        None
+    )
     max_new_tokens: Annotated[
         int | None, typer.Option("--max-new-tokens", "--limit", help="The most tokens of a completion.")
     ] = None
@@ -119,27 +129,17 @@ class GenerationOptions(Group):
         """Typed; contradictions are errors."""
         from ..pipelines import GenerationConfig
 
-        rest = _given(max_new_tokens=self.max_new_tokens, stop=self.stop or None)
-        return GenerationConfig.load({"strategy": self._strategy(usual.dump()), "prefix": self.prefix, **rest})
+        given = dataclasses.asdict(self)
+        keywords = {KEYWORDS.get(name, name): value for name, value in given.items() if value not in (None, "", [])}
+        return GenerationConfig(strategy=usual).given("generate", keywords)
 
-    def _strategy(self, usual: dict[str, Any]) -> dict[str, Any]:
-        """The usual strategy, with the options that were given instead."""
-        searching = _given(beams=self.beam, length_penalty=self.length_penalty, best=self.best)
-        drawing = _given(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, min_p=self.min_p)
-        if searching and drawing:
-            raise typer.BadParameter(f"a beam search does not sample: {_options(drawing)} cannot go with it")
-        if self.temperature == 0:  # the limit of ever surer samples: always the most probable token
-            kind = "greedy"
-        else:
-            kind = "sample" if drawing else "beam" if searching else str(usual["kind"])
-        if kind == "beam" and self.repetition is not None:
-            raise typer.BadParameter("a beam search takes no --repetition; add --temperature 0 for greedy decoding")
-        more = {
-            "beam": searching,
-            "sample": {**drawing, **_given(seed=self.seed, repetition=self.repetition)},
-            "greedy": _given(repetition=self.repetition),
-        }
-        return {**(usual if usual["kind"] == kind else {}), "kind": kind, **more[kind]}
+    def seeded(self, usual: AnyStrategy, *, quiet: bool = False) -> GenerationConfig:
+        """The same with a seed, if anything is drawn; one that was drawn just now is told, on the error stream."""
+        config = self.config(usual)
+        settled = config.seeded()
+        if settled.seed != config.seed and not quiet:
+            print(f"seed {settled.seed} (--seed {settled.seed} draws the same again)", file=sys.stderr, flush=True)
+        return settled
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
@@ -224,7 +224,3 @@ def _finite(data: Any) -> Any:
 
 def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _options(names: Iterable[str]) -> str:
-    return ", ".join(f"--{name.replace('_', '-')}" for name in names)

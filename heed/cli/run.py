@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -60,13 +60,14 @@ def run(
     if chatting.chat:
         from .chat import banner, converse, talk
 
-        chat = _begun(pipeline, options, chatting.system)
+        chat = _begun(pipeline, options, chatting.system, quiet=telling.quiet)
         if text or as_json or not _person():
             talk(chat, text or _each_line(), as_json=as_json)
         else:
             converse(chat, history=chatting.history, banner="" if telling.quiet else banner(path, pipeline.model))
     elif isinstance(pipeline, GenerationPipeline):
-        _complete(pipeline, options, [text] if text else _lines(), as_json=as_json)
+        config = options.seeded(pipeline.strategy, quiet=telling.quiet)
+        _complete(pipeline, config, [text] if text else _lines(), as_json=as_json)
     else:
         _respond(pipeline, options, text or _each_line(), label or [], as_json=as_json)
 
@@ -83,14 +84,14 @@ def _must_chat(path: Path) -> None:
         )
 
 
-def _begun(pipeline: Pipeline, options: GenerationOptions, system: str | None) -> Chat:
+def _begun(pipeline: Pipeline, options: GenerationOptions, system: str | None, *, quiet: bool) -> Chat:
     """A chat in which nothing was said yet."""
     from ..pipelines import TextGeneration
     from .chat import Chat
 
     if not isinstance(pipeline, TextGeneration):
         raise typer.BadParameter(f"--chat needs a language model with a chat template; this is {pipeline.what}")
-    return Chat(pipeline, options.config(pipeline.strategy), system)
+    return Chat(pipeline, options.seeded(pipeline.strategy, quiet=quiet), system)
 
 
 def _person() -> bool:
@@ -101,7 +102,7 @@ def _person() -> bool:
 def _respond(
     pipeline: Pipeline, options: GenerationOptions, lines: Iterable[str], labels: list[str], *, as_json: bool
 ) -> None:
-    from ..pipelines.base import classes_told
+    from ..pipelines.results import classes_told
 
     given = [field.name for field in fields(options) if getattr(options, field.name) not in (None, "", [])]
     if given:
@@ -113,12 +114,12 @@ def _respond(
 
 
 def _complete(
-    pipeline: GenerationPipeline, options: GenerationOptions, batches: Iterable[list[str]], *, as_json: bool
+    pipeline: GenerationPipeline, config: GenerationConfig, batches: Iterable[list[str]], *, as_json: bool
 ) -> None:
-    config, number = options.config(pipeline.strategy), 0
+    number, one = 0, config.num_return_sequences is None
     for lines in batches:
         streams = len(lines) == 1 or sys.stdout.isatty()
-        if streams and not as_json and not options.best:
+        if streams and not as_json and one:
             for line in lines:
                 _stream(pipeline, line, config, number)
                 number += 1
@@ -168,7 +169,7 @@ def _print_batch(
 ) -> None:
     for line, best in zip(lines, pipeline.completions(lines, config, first=first), strict=True):
         if as_json:
-            print_json({"text": line, "answers": [asdict(completion) for completion in best]}, indent=None)
+            print_json({"text": line, "answers": [completion.data() for completion in best]}, indent=None)
         else:
             several = len(best) > 1
             for completion in best:

@@ -14,7 +14,9 @@ from ..core.interfaces import Encodes, LanguageModel
 from ..data.base import Examples
 from ..parts.outputs.loss import Loss
 from ..pipelines.base import AnyModel, Ids
-from ..pipelines.text import GenerationConfig, GenerationPipeline, TextGeneration
+from ..pipelines.generation import GenerationPipeline
+from ..pipelines.settings import GenerationConfig
+from ..pipelines.text import TextGeneration
 from .base import Batch, Corpus, Item, Notify, Task, next_token_loss, some
 from .metrics import Metrics, corpus_cross_entropy, perplexity
 

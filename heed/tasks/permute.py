@@ -16,7 +16,8 @@ from ..core.interfaces import LanguageModel, Permutes
 from ..data.base import Examples
 from ..parts.outputs.loss import NO_LABEL, Loss, headed_cross_entropy
 from ..pipelines.base import AnyModel, Ids, Padded
-from ..pipelines.text import GenerationConfig, GenerationPipeline
+from ..pipelines.generation import GenerationPipeline
+from ..pipelines.settings import GenerationConfig
 from ..text import Tokenizer
 from .base import Batch, Item, Notify
 from .causal import Causal, Windows

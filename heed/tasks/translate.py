@@ -13,7 +13,9 @@ from ..core.interfaces import Encodes, LanguageModel
 from ..data.base import Example, Examples
 from ..parts.outputs.loss import Loss
 from ..pipelines.base import AnyModel, Padded
-from ..pipelines.text import GenerationConfig, GenerationPipeline, Text2TextGeneration, encoded
+from ..pipelines.generation import GenerationPipeline
+from ..pipelines.settings import GenerationConfig
+from ..pipelines.text import Text2TextGeneration, encoded
 from .base import Batch, Corpus, Item, Notify, Task, next_token_loss, some
 from .metrics import Metrics, agreement, corpus_cross_entropy, perplexity
 
@@ -66,7 +68,8 @@ class Translate(Task):
         corpus = self.corpus(examples, pipeline.tokenizer)
         nats, tokens = corpus_cross_entropy(self, pipeline.model, corpus)
         pairs = [pair for pair, fits in zip(examples, corpus.fits, strict=True) if fits]
-        generated = pipeline.completions([source for source, _ in pairs], config, notify=notify)
+        settled = (config or GenerationConfig(strategy=pipeline.strategy)).seeded(0)  # metrics are the same each time
+        generated = pipeline.completions([source for source, _ in pairs], settled, notify=notify)
         return {
             "loss": nats / tokens,
             "perplexity": perplexity(nats, tokens),
