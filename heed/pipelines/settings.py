@@ -44,7 +44,7 @@ class GenerationKeywords(OneTextKeywords, total=False):
 class GenerationConfig(Config):
     """How texts are generated."""
 
-    strategy: AnyStrategy = Greedy()
+    strategy: AnyStrategy = Greedy()  # how the next token is chosen
     max_new_tokens: Size | None = None  # None: what the pipeline finds enough
     stop: tuple[Text, ...] = ()  # a completion ends before the first of these
     prefix: Text = ""  # every completion begins so

@@ -14,18 +14,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
-
 from ..core.config import Config, kind_of
 from ..core.contract import Mixer
 from ..core.errors import RunError, WeightsError
-from ..core.interfaces import Asked, LanguageModel
+from ..core.interfaces import LanguageModel
 from ..core.spec import Spec, price, words
 from ..models.stack import Stack
-from ..parts.outputs.heads import Pooled
 from ..pipelines import Pipeline
 from ..pipelines.checkpoint import pipeline_for
-from ..pipelines.encoder import EncoderPipeline
 from ..show.settings import sections
 from ..tasks import Causal
 from ..text import Tokenizer, holds, pretrained
@@ -45,8 +41,6 @@ from .folder import METRICS, WEIGHTS, Run
 if TYPE_CHECKING:
     from ..models import Shape
 
-VERBS = ("generate", "chat", "translate", "embed", "fill", "classify", "tag", "transcribe")
-NEEDED_HEADS = {"fill": "masked", "classify": "pooled", "tag": "tagged"}  # of an encoder
 CONTEXTS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")  # of a config.json
 FAR = 1 << 16  # tokens, beyond every window: what a token costs from then on
 
@@ -172,7 +166,7 @@ class Source(ABC):
             Memory.of(model.spec()) if model.streams else None,
             "" if tokenizer is None else f"{tokenizer.algorithm}, {tokenizer.size:,} tokens",
             self.chats,
-            tuple(_verbs(parts.pipeline, chats=self.chats)),
+            parts.pipeline.can,
             tuple(map(repr, parts.edits)),
             parts.training,
         )
@@ -349,21 +343,3 @@ def _dtypes(tensors: Tensors) -> dict[str, int]:
         like = tensors.like(name)
         counted[str(like.dtype).removeprefix("torch.")] += like.numel()
     return dict(counted)
-
-
-def _verbs(pipeline: Pipeline, *, chats: bool) -> Iterator[str]:
-    """What a pipeline can be asked: the verbs that its class has, as far as the heads of an encoder allow."""
-    model = pipeline.model
-    heads = dict(model.heads.items()) if isinstance(model, Asked) else {}
-    for verb in VERBS:
-        if getattr(type(pipeline), verb) is getattr(Pipeline, verb) or (verb == "chat" and not chats):
-            continue
-        if isinstance(pipeline, EncoderPipeline) and NEEDED_HEADS.get(verb, "") not in {"", *heads}:
-            continue
-        if isinstance(pipeline, EncoderPipeline) and verb == "classify" and not _has_classes(heads["pooled"]):
-            continue
-        yield verb
-
-
-def _has_classes(head: nn.Module) -> bool:
-    return isinstance(head, Pooled) and head.scores is not None
