@@ -33,7 +33,7 @@ from ..weights.families.base import understood
 from ..weights.formats import gguf
 from ..weights.formats.checkpoint import OWN, Checkpoint
 from ..weights.formats.folder import CONFIG
-from ..weights.formats.quantised import Told, theirs
+from ..weights.formats.quantised import SOURCE, Told, theirs
 from ..weights.formats.safetensors import Held, Stored, Tensors
 from ..weights.rename import outlined
 from .folder import METRICS, WEIGHTS, Run
@@ -242,21 +242,21 @@ class _Folder(Source):
 
     @property
     def context(self) -> int | None:
-        config = self.checkpoint.config
-        held = theirs(self.checkpoint).config if config["model_type"] == OWN else config
+        config = self.folder.config
+        held = config.get(SOURCE, {}) if self.folder.family == OWN else config
         return next((held[name] for name in CONTEXTS if isinstance(held.get(name), int)), None)
 
     @cached_property
-    def checkpoint(self) -> Checkpoint:
-        return Folder.open(self.path).checkpoint
+    def folder(self) -> Folder:
+        return Folder.open(self.path)
 
     @property
     def what(self) -> str:
-        own = self.checkpoint.config.get("model_type") == OWN
+        own = self.folder.family == OWN
         return "a checkpoint that heed quantised" if own else "a checkpoint in the Hugging Face layout"
 
     def parts(self) -> Parts:
-        checkpoint = self.checkpoint
+        checkpoint = self.folder.checkpoint
         if checkpoint.config["model_type"] in AUTHORS:
             raise WeightsError(
                 f"{self.path} is laid out by its authors ({checkpoint.config['model_type']}): nothing but its weights "
