@@ -13,7 +13,7 @@ from typing import Literal
 
 from ..core.config import Size
 from ..core.errors import InputError
-from .base import Example, Examples, Name, Source
+from .base import Example, Examples, Name, Source, counted
 
 COLUMN = "text"
 SPLITS: tuple[tuple[Name, int], ...] = (("train", 90), ("valid", 5), ("test", 5))  # shares of a hundred
@@ -80,7 +80,7 @@ class _Modules(Examples):
         characters, python = sum(map(len, self._texts)), platform.python_version()
         failed = f"; not readable: {', '.join(self.unreadable)}" if self.unreadable else ""
         return (
-            f"stdlib, {self._name}: {len(self):,} files, {characters:,} characters of Python {python}; "
+            f"stdlib, {self._name}: {counted(len(self), 'file')}, {counted(characters, 'character')} of Python {python}; "
             f"without tests, programs and tables{failed}"
         )
 

@@ -11,7 +11,7 @@ import numpy as np
 from ..core.config import Size
 from ..core.errors import ConfigError, InputError
 from ..core.interfaces import Encodes, LanguageModel
-from ..data.base import Examples
+from ..data.base import Examples, counted
 from ..parts.outputs.loss import Loss
 from ..pipelines.base import AnyModel, Ids
 from ..pipelines.text import GenerationConfig, GenerationPipeline, TextGeneration
@@ -100,7 +100,7 @@ class Windows(Corpus):
         return self._cut(0)
 
     def report(self) -> str:
-        return f"{len(self.tokens):,} tokens of {self._texts:,} texts in windows of {self.context}"
+        return f"{counted(len(self.tokens), 'token')} of {counted(self._texts, 'text')} in windows of {self.context}"
 
     def _cut(self, first: int) -> list[Item]:
         """Windows that overlap by one token, so that every token but the first is predicted once."""
