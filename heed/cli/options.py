@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from math import isfinite
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,7 +27,9 @@ Verbose = Annotated[
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Change a setting: a.b=value. May be repeated.")]
 Data = Annotated[
     list[str] | None,
-    typer.Option(help="Your files: PATH, or train=PATH, valid=PATH, test=PATH. May be repeated."),
+    typer.Option(
+        help="Your files, a folder or a pattern: PATH, or train=PATH, valid=PATH, test=PATH. May be repeated."
+    ),
 ]
 
 
@@ -121,23 +122,22 @@ def _hints(kind: type) -> list[Any]:
     return [hints[field.name] for field in dataclasses.fields(kind)]
 
 
-def named_files(given: Iterable[str], *, alone: str) -> dict[str, str]:
-    """`--data` by split: NAME=PATH is that split, PATH is the split `alone`. Paths become absolute."""
-    found: dict[str, str] = {}
+def named_files(given: Iterable[str], *, alone: str) -> dict[str, list[str]] | list[str] | None:
+    """`--data` by split: NAME=PATH is that split, PATH the split `alone`; if no split is named, the paths as they are.
+
+    Paths may be repeated: a split may have several.
+    """
+    found: dict[str, list[str]] = {}
+    bare = list[str]()
     for item in given:
         name, equals, path = item.partition("=")
-        if not equals or name not in {"train", "valid", "test"}:
-            name, path = alone, item
-        if name in found:
-            raise typer.BadParameter(f"--data names two files for {name}: {found[name]} and {path}")
-        found[name] = path if path.startswith("~") else str(Path(path).absolute())
-    return found
-
-
-def file_settings(files: Mapping[str, str]) -> list[str]:
-    """Files by split, as settings of a recipe."""
-    paths = [f"data.{name}={json.dumps(path, ensure_ascii=False)}" for name, path in files.items()]  # quoted for TOML
-    return ["data.kind=files", *paths] if paths else []
+        if equals and name in {"train", "valid", "test"}:
+            found.setdefault(name, []).append(path)
+        else:
+            bare.append(item)
+    if not found:
+        return bare or None
+    return {**found, alone: [*found.get(alone, []), *bare]} if bare else found
 
 
 def tell_engine(model: nn.Module) -> None:

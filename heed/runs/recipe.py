@@ -56,7 +56,9 @@ def find(name: str) -> Path:
         return shipped[name]
     path = Path(name)
     if not path.is_file():
-        raise ConfigError(f"{name} is neither a file nor a recipe that comes with heed{near(name, shipped)}\n{listed()}")
+        raise ConfigError(
+            f"{name} is neither a file nor a recipe that comes with heed{near(name, shipped)}\n{listed()}"
+        )
     if path.suffix not in {".toml", ".json"}:
         raise ConfigError(
             f"{name} is not a recipe, which is a .toml or .json file or one of {', '.join(sorted(shipped))}; to learn "
@@ -73,7 +75,9 @@ def descriptions() -> dict[str, str]:
 
 def listed() -> str:
     """The same for people."""
-    return "\n".join(["recipes that come with heed:", *(f"  {name:12} {line}" for name, line in descriptions().items())])
+    return "\n".join(
+        ["recipes that come with heed:", *(f"  {name:12} {line}" for name, line in descriptions().items())]
+    )
 
 
 def tree_of(recipe: str | Path | Mapping[str, Any] | Recipe) -> tuple[str, Data]:
