@@ -170,7 +170,7 @@ def override(data: Mapping[str, Any], changes: Iterable[str] | Mapping[str, Any]
 def settings_of(changes: Iterable[str] | Mapping[str, Any]) -> Data:
     """Changes by their places in the tree."""
     if not isinstance(changes, Mapping):
-        return dict(_change(change) for change in changes)
+        return dict(map(_change, changes))
     for place in changes:
         if not isinstance(place, str) or not all(place.split(".")):
             raise ConfigError(f"{place!r} is not a setting; write it as place.in.the.tree")
@@ -304,7 +304,7 @@ def _set(data: Data, place: str, value: Any) -> None:
 
 
 def _change(text: str) -> tuple[str, Any]:
-    place, equals, value = text.partition("=")
+    place, equals, value = str(text).partition("=")
     if not equals or not all(place.split(".")):
         raise ConfigError(f"{text!r} is not an override; write it as place.in.the.tree=value")
     return place, _parsed(value)

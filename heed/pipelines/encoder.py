@@ -116,7 +116,8 @@ class EncoderPipeline(Pipeline):
         head, seen = self._head("masked", "fill"), self._encoded(rows)
         at = torch.tensor(places, device=seen.parts[0].device)
         hidden = seen.parts[0].take_along_dim(at[:, None, None], 1)  # [B, 1, D]
-        return head(hidden, seen)[:, 0]
+        logits: Tensor = head(hidden, seen)
+        return logits[:, 0]
 
     def respond(self, text: str) -> Response:
         """A text with a mask is filled in; otherwise classes if there is a head for them, else the embedding."""

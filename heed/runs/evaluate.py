@@ -81,7 +81,10 @@ class Evaluation(Mapping[str, Any]):
 
 
 def _cell(value: float | str) -> str:
-    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
+    """Counts in full, measured numbers in four digits."""
+    if isinstance(value, str):
+        return value
+    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"
 
 
 @dataclass(frozen=True)

@@ -114,8 +114,4 @@ def given_settings(settings: Settings | str | None) -> Data:
     """Settings as they are given: a mapping, a list, or one alone."""
     if settings is None:
         return {}
-    if isinstance(settings, str):
-        return settings_of([settings])
-    if not isinstance(settings, Mapping | Sequence) or not all(isinstance(one, str) for one in settings):
-        raise ConfigError(f'settings are {{"training.batch": 512}} or ["training.batch=512"], not {settings!r}')
-    return settings_of(settings)
+    return settings_of([settings] if isinstance(settings, str) else settings)
