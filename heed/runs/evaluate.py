@@ -65,26 +65,23 @@ class Evaluation(Mapping[str, Any]):
         return len(self._found)
 
     def __repr__(self) -> str:
-        rows = dict.fromkeys(key for metrics in self._found.values() for key in metrics)
-        table = [
-            ["", *self._found],
-            *([row, *(_cell(one.get(row, "")) for one in self._found.values())] for row in rows),
-        ]
+        """A column for each split, and below them what is said in words, such as the signature of a BLEU."""
+        every = self._found.values()
+        rows = dict.fromkeys(key for one in every for key, value in one.items() if not isinstance(value, str))
+        table = [["", *self._found], *([row, *(_cell(one.get(row, "")) for one in every)] for row in rows)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = (
-            "  ".join(
-                [name.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))]
-            )
-            for name, *cells in table
-        )
-        return "\n".join(line.rstrip() for line in lines)
+        lines = [
+            "  ".join([cells[0].ljust(widths[0]), *map(str.rjust, cells[1:], widths[1:])]).rstrip() for cells in table
+        ]
+        words = dict.fromkeys((key, value) for one in every for key, value in one.items() if isinstance(value, str))
+        return "\n".join([*lines, *(f"{key}: {value}" for key, value in words)])
 
 
 def _cell(value: float | str) -> str:
     """Counts in full, measured numbers in four digits."""
     if isinstance(value, str):
         return value
-    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"
+    return f"{value:,.4g}" if type(value) is float else f"{value:,}"
 
 
 @dataclass(frozen=True)

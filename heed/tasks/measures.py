@@ -23,7 +23,7 @@ from ..parts.outputs.loss import NO_LABEL
 from ..pipelines import EncoderPipeline, GenerationConfig, Pipeline, Text2TextGeneration, TextGeneration
 from ..pipelines.base import Ids, Padded
 from ..pipelines.text import room
-from ..text import Framed
+from ..text import Framed, Tokenizer
 from .base import Batch, Notify, next_token_loss
 from .metrics import BUDGET, Metrics, agreement, must_have_sacrebleu, perplexity
 
@@ -134,6 +134,7 @@ class Reading(Measure):
             "bytes": size,
             "context": self.context,
             "stride": self.stride,
+            **_unknown(self.pipeline.tokenizer, [token for row in rows for token in row.tolist()]),
         }
 
     def _tokens(self, text: str) -> Ids:
@@ -176,6 +177,12 @@ def _budgeted(every: Sequence[Window]) -> Iterator[list[Window]]:
             some = []
         some.append(window)
     yield some
+
+
+def _unknown(tokenizer: Tokenizer, tokens: Sequence[int]) -> Metrics:
+    """How many tokens stand for what the tokenizer does not know, if any do: then the metrics say little."""
+    count = 0 if tokenizer.unknown is None else sum(token == tokenizer.unknown for token in tokens)
+    return {"unknown_tokens": count} if count else {}
 
 
 class Answering(Measure):
@@ -259,6 +266,7 @@ class Masking(Measure):
             "masked_accuracy": 100 * right / len(rows),
             "tokens": len(rows),
             "context": self.context,
+            **_unknown(self.pipeline.tokenizer, [token for _, _, token in rows]),
         }
 
     def _rows(self, text: str) -> Iterator[tuple[Framed, int, int]]:

@@ -63,14 +63,15 @@ def book(tmp_path: Path) -> Path:
 
 
 def test_metrics_are_a_mapping_and_a_table() -> None:
-    both = Evaluation({"valid": {"loss": 1.25, "tokens": 12345}, "test": {"loss": 2.0, "signature": "a|b"}})
+    valid = {"loss": 1.25, "tokens": 12345, "signature": "a|b"}
+    both = Evaluation({"valid": valid, "test": {"loss": 2.0, "signature": "a|b"}})
     assert list(both) == ["valid", "test"]
     assert both["test"]["loss"] == 2.0
     assert repr(both).splitlines() == [
-        "            valid  test",
-        "loss         1.25     2",
-        "tokens     12,345",
-        "signature           a|b",
+        "         valid  test",
+        "loss      1.25     2",
+        "tokens  12,345",
+        "signature: a|b",
     ]
     with pytest.raises(KeyError, match="'loss' was not measured; known: test, valid"):
         both["loss"]  # of which split?

@@ -153,6 +153,13 @@ def test_windows_that_cannot_be(book: Path, tmp_path: Path) -> None:
         heed.eval(tmp_path / "a", data=tmp_path / "one.txt", quiet=True)
 
 
+def test_tokens_that_the_tokenizer_does_not_know_are_counted(tmp_path: Path) -> None:
+    saved(gpt2(), tmp_path / "a")
+    spoken(tmp_path / "a")
+    (tmp_path / "strange.txt").write_text("w1 hello w2 world")
+    assert heed.eval(tmp_path / "a", data=tmp_path / "strange.txt", quiet=True)["unknown_tokens"] == 2
+
+
 # --- encoder-decoders ---
 
 

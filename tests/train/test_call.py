@@ -81,10 +81,7 @@ def test_keywords_are_settings(book: Path) -> None:
 def test_a_recipe_may_be_a_path_a_mapping_or_an_object(book: Path, tmp_path: Path) -> None:
     tiny = language_model("training.steps=1")
     tiny.write(tmp_path / "mine.toml")
-    paths = [
-        heed.train(given, quiet=True).path  # type: ignore[arg-type]  # mypy sees one type for all
-        for given in (tmp_path / "mine.toml", "mine.toml", tiny.dump(), tiny)
-    ]
+    paths = [heed.train(given, quiet=True).path for given in (tmp_path / "mine.toml", "mine.toml", tiny.dump(), tiny)]
     assert list(map(str, paths)) == ["runs/mine", "runs/mine-2", "runs/causal", "runs/causal-2"]
     source = heed.train(tiny, data=Stdlib(bytes=9000), quiet=True).run.recipe.data
     assert source == Stdlib(bytes=9000)
