@@ -11,7 +11,6 @@ from copy import copy
 from dataclasses import dataclass
 from functools import wraps
 from math import isfinite
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
@@ -29,11 +28,21 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no n
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Tell what runs compiled, what as plain calls, and why.")
 ]
-Model = Annotated[Path, typer.Argument(metavar="PATH", help="A run folder, a checkpoint folder or a .gguf file.")]
-Sets = Annotated[list[str] | None, typer.Option("--set", help="Change a setting: a.b=value. May be repeated.")]
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A run folder, a checkpoint folder, a .gguf file or an id of the hub.")
+]
+Device = Annotated[
+    str | None, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps.", autocompletion=complete.devices)
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change a setting: a.b=value; a.b=? explains it (train). May be repeated."),
+]
 Data = Annotated[
     list[str] | None,
-    typer.Option(help="Your files: PATH, or train=PATH, valid=PATH, test=PATH. May be repeated."),
+    typer.Option(
+        help="Your files, a folder or a pattern: PATH, or train=PATH, valid=PATH, test=PATH. May be repeated."
+    ),
 ]
 
 
@@ -57,9 +66,7 @@ class LoadOptions(Group):
 
     panel = "Loading"
 
-    device: Annotated[
-        str | None, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps.", autocompletion=complete.devices)
-    ] = None
+    device: Device = None
     dtype: Annotated[
         str | None,
         typer.Option(
@@ -77,7 +84,7 @@ class LoadOptions(Group):
         bool | None, typer.Option("--offline", help="Of a hub id: take only what was fetched before.")
     ] = None
 
-    def load(self, path: Path) -> Pipeline:
+    def load(self, path: str) -> Pipeline:
         """The pipeline of a model."""
         from ..runs import load
 
@@ -183,23 +190,22 @@ def _below(panel: str, hint: Any) -> Any:
     return Annotated[hint.__origin__, option]
 
 
-def named_files(given: Iterable[str], *, alone: str) -> dict[str, str]:
-    """`--data` by split: NAME=PATH is that split, PATH is the split `alone`. Paths become absolute."""
-    found: dict[str, str] = {}
+def named_files(given: Iterable[str], *, alone: str) -> dict[str, list[str]] | list[str] | None:
+    """`--data` by split: NAME=PATH is that split, PATH the split `alone`; if no split is named, the paths as they are.
+
+    Paths may be repeated: a split may have several.
+    """
+    found: dict[str, list[str]] = {}
+    bare = list[str]()
     for item in given:
         name, equals, path = item.partition("=")
-        if not equals or name not in {"train", "valid", "test"}:
-            name, path = alone, item
-        if name in found:
-            raise typer.BadParameter(f"--data names two files for {name}: {found[name]} and {path}")
-        found[name] = path if path.startswith("~") else str(Path(path).absolute())
-    return found
-
-
-def file_settings(files: Mapping[str, str]) -> list[str]:
-    """Files by split, as settings of a recipe."""
-    paths = [f"data.{name}={json.dumps(path, ensure_ascii=False)}" for name, path in files.items()]  # quoted for TOML
-    return ["data.kind=files", *paths] if paths else []
+        if equals and name in {"train", "valid", "test"}:
+            found.setdefault(name, []).append(path)
+        else:
+            bare.append(item)
+    if not found:
+        return bare or None
+    return {**found, alone: [*found.get(alone, []), *bare]} if bare else found
 
 
 def tell_engine(model: nn.Module) -> None:

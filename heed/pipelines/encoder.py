@@ -142,6 +142,25 @@ class EncoderPipeline(Pipeline):
         rows = self.tokenizer.framed_all(texts)
         return {"input_ids": [row.ids for row in rows], "token_type_ids": [row.segments for row in rows]}
 
+    @property
+    def fills(self) -> bool:
+        """Whether it predicts masked tokens."""
+        return "masked" in self._heads() and self.tokenizer.mask is not None
+
+    @property
+    def classifies(self) -> bool:
+        """Whether it tells classes of texts."""
+        return self._classifies() and self.problem != "regression"
+
+    @torch.no_grad()
+    def masked_logits(self, rows: Sequence[Framed], places: Sequence[int]) -> Tensor:
+        """The logits of the masked token at one place of each row: [rows, vocabulary]."""
+        head, seen = self._head("masked", "fill"), self._encoded(rows)
+        at = torch.tensor(places, device=seen.parts[0].device)
+        hidden = seen.parts[0].take_along_dim(at[:, None, None], 1)  # [B, 1, D]
+        logits: Tensor = head(hidden, seen)
+        return logits[:, 0]
+
     def respond(self, text: str) -> Response:
         """A text with a mask is filled in; otherwise classes if there is a head for them, else the embedding."""
         heads = self._heads()

@@ -102,7 +102,7 @@ class Windows(Corpus):
         return self._cut(0)
 
     def report(self) -> str:
-        return f"{len(self.tokens):,} tokens of {counted(self._texts, 'text')} in windows of {self.context}"
+        return f"{counted(len(self.tokens), 'token')} of {counted(self._texts, 'text')} in windows of {self.context}"
 
     def _cut(self, first: int) -> list[Item]:
         """Windows that overlap by one token, so that every token but the first is predicted once."""

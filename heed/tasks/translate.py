@@ -17,7 +17,7 @@ from ..pipelines.generation import GenerationPipeline
 from ..pipelines.settings import GenerationConfig
 from ..pipelines.text import Text2TextGeneration, encoded
 from .base import Batch, Corpus, Item, Notify, Task, next_token_loss, some
-from .metrics import Metrics, agreement, corpus_cross_entropy, perplexity
+from .metrics import Metrics, agreement, corpus_cross_entropy, must_have_sacrebleu, perplexity
 
 if TYPE_CHECKING:
     from ..text import Tokenizer
@@ -65,6 +65,7 @@ class Translate(Task):
         config: GenerationConfig | None = None,
         notify: Notify | None = None,
     ) -> Metrics:
+        must_have_sacrebleu()  # before anything is decoded
         corpus = self.corpus(examples, pipeline.tokenizer)
         nats, tokens = corpus_cross_entropy(self, pipeline.model, corpus)
         pairs = [pair for pair, fits in zip(examples, corpus.fits, strict=True) if fits]
@@ -83,12 +84,13 @@ class Pairs(Corpus):
 
     def __init__(self, examples: Examples, tokenizer: Tokenizer, longest: int) -> None:
         self._examples, self._tokenizer, self._longest = examples, tokenizer, longest
+        self.endless = examples.endless
         self._begin, self._end = tokenizer.need("begin"), tokenizer.need("end")
         self.fits: list[bool] = []  # whether an example is short enough, in their order
         self._items = [] if examples.endless else some(self._encoded(examples), self.report())
 
     def round(self, number: int, seed: int) -> list[Item]:
-        if self._examples.endless:
+        if self.endless:
             size = min(ROUND, len(self._examples))
             some_of_them = (self._examples[index] for index in range(number * size, (number + 1) * size))
             return some(self._encoded(some_of_them), self.report())
@@ -96,10 +98,10 @@ class Pairs(Corpus):
         return [self._items[place] for place in order]
 
     def once(self) -> list[Item]:
-        return self._encoded(self._examples) if self._examples.endless else self._items
+        return self._encoded(self._examples) if self.endless else self._items
 
     def report(self) -> str:
-        kept = "pairs without end" if self._examples.endless else counted(len(self._examples) - self.left_out, "pair")
+        kept = "pairs without end" if self.endless else counted(len(self._examples) - self.left_out, "pair")
         too_long = f", {self.left_out:,} left out: longer than {self._longest} tokens (task.longest)"
         return kept + (too_long if self.left_out else "")
 
