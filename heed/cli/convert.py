@@ -8,12 +8,15 @@ from typing import Annotated
 
 import typer
 
-from .options import HubOptions, Json, Sets, print_json, spread
+from ..core.errors import counted
+from .options import Group, HubOptions, Json, Sets, print_json, spread
 
 
 @dataclass(frozen=True)
-class ConvertOptions:
+class ConvertOptions(Group):
     """How a checkpoint is written."""
+
+    panel = "Writing"
 
     layout: Annotated[
         str, typer.Option(help="Of a run: huggingface, which others load, or heed, which keeps it a run.")
@@ -52,13 +55,12 @@ def convert(
     that it came from, or fits, has them. It stays a run with --layout heed, or edited: --set edits.kind=packed. With
     --quantise the folder holds quantised weights (codes, one scale per row or block), and heed loads them so.
     """
-    from ..runs import resolve
     from ..runs.convert import convert as run
     from ..runs.convert import measured
 
     if options.text is not None and options.quantise is None:
         raise typer.BadParameter("--text measures what --quantise loses; name a precision, too: --quantise int8")
-    place = resolve(source, revision=hub.revision, offline=hub.given, pickles=True)
+    place = hub.resolve(source, pickles=True)
     measure = None if options.text is None else measured(place, options.text)
     made = run(
         place,
@@ -75,7 +77,8 @@ def convert(
         found = {"folder": str(target), **asdict(made)}
         print_json(found if cost is None else {**found, "cost": asdict(cost)})
         return
-    print(f"{target} holds {made.tensors} tensors, {made.bytes:,} bytes ({made.family}): heed run {target} ...")
+    held = f"{counted(made.tensors, 'tensor')}, {made.bytes:,} bytes ({made.family})"
+    print(f"{target} holds {held}: heed run {target} ...")
     if cost is not None:
         print(cost.told())
     elif options.quantise is not None:

@@ -3,36 +3,69 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from . import complete
 from .options import (
     Data,
+    Device,
     GenerationOptions,
+    Group,
     Json,
+    Model,
+    Quiet,
     Sets,
     Verbose,
-    file_settings,
     named_files,
     print_json,
     spread,
     tell_engine,
 )
+from .settings import answered
 
 if TYPE_CHECKING:
-    from ..tasks import Metrics
+    from ..pipelines import GenerationConfig, Pipeline
+    from ..runs import Run
 
 STOPPED = 130  # the exit code of a program that Ctrl-C stopped
 
-Folder = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, as `heed train` makes them.")]
+
+@dataclass(frozen=True)
+class TrainingOptions(Group):
+    """Settings of a training that have options of their own."""
+
+    steps: Annotated[int | None, typer.Option(help="How many steps; the same as --set training.steps=N.")] = None
+    seed: Annotated[int | None, typer.Option(help="Of weights, data and dropout.")] = None
+    base: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="A run or a checkpoint to begin from (fine-tuning).")
+    ] = None
+    device: Device = None
+    quiet: Quiet = False
 
 
+@dataclass(frozen=True)
+class MeasureOptions(Group):
+    """On what a model is evaluated, and how a text is read."""
+
+    split: Annotated[list[str] | None, typer.Option(help="valid or test; default: those there are.")] = None
+    first: Annotated[int | None, typer.Option(min=1, help="Evaluate on so many examples only.")] = None
+    context: Annotated[int | None, typer.Option(min=1, help="Of a text: tokens of a window.")] = None
+    stride: Annotated[int | None, typer.Option(min=1, help="Of a text: tokens by which windows move on.")] = None
+    device: Device = None
+    quiet: Quiet = False
+
+
+@spread
 def train(
-    recipe: Annotated[str | None, typer.Argument(help="A recipe: a .toml file, or the name of one of heed's.")] = None,
+    options: TrainingOptions,
+    recipe: Annotated[
+        str | None,
+        typer.Argument(help="A recipe: a .toml file, or the name of one of heed's.", autocompletion=complete.recipes),
+    ] = None,
     changes: Sets = None,
     data: Data = None,
     out: Annotated[Path | None, typer.Option(help="The run folder to make; default: runs/NAME.")] = None,
@@ -40,20 +73,12 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a model from a recipe, or go on with a run that was stopped."""
-    from ..runs import Recipe, find
-    from ..train import resume as go_on
-    from ..train import train as begin
+    from ..train.call import call
 
-    settings = [*file_settings(named_files(data or (), alone="train")), *(changes or ())]
-    if (recipe is None) == (resume is None):
-        raise typer.BadParameter("name either a recipe to begin with or, with --resume, a run folder to go on with")
-    if resume is not None:
-        if out is not None:
-            raise typer.BadParameter("--out is for new runs; --resume goes on in the folder it names")
-        outcome = go_on(resume, settings)
-    else:
-        path = find(recipe or "")
-        outcome = begin(Recipe.read(path, settings), out or Path("runs", path.stem), numbered=out is None)
+    if changes and answered(recipe or str(resume), changes):
+        return
+    files = named_files(data or (), alone="train")
+    outcome = call(recipe, files, settings=changes, out=out, resume=resume, **asdict(options))
     if outcome.leads and as_json:
         print_json({"run": str(outcome.run.path), "finished": outcome.finished, **asdict(outcome.progress)})
     elif outcome.leads and outcome.finished:
@@ -65,40 +90,44 @@ def train(
 
 @spread
 def evaluate(
-    folder: Folder,
+    model: Model,
     options: GenerationOptions,
-    split: Annotated[list[str] | None, typer.Option(help="valid or test; default: those there are.")] = None,
+    measure: MeasureOptions,
     data: Data = None,
-    first: Annotated[int | None, typer.Option(min=1, help="Evaluate on so many examples only.")] = None,
+    changes: Sets = None,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Evaluate a run. Metrics on its own data, with its own strategy, are also written on its card."""
+    """Evaluate a run or any checkpoint. A run: its task, on its data; metrics of those are also written on its card.
+
+    Other checkpoints on --data: language models by loss, perplexity and bits per byte, masked ones by
+    pseudo-perplexity, encoder-decoders by BLEU and chrF on pairs, classifiers by accuracy.
+    """
     from ..runs import Run
     from ..runs.evaluate import evaluate as evaluated
+    from ..runs.evaluate import opened
 
-    run = Run.open(folder)
-    files = named_files(data or (), alone="test")
-    splits = split or list(files)
-    config = options.config(run.recipe.task.decode)
+    given = opened(model, measure.device)
+    config = _config(given, options)
     if verbose:
-        tell_engine(run.model())
-    found = evaluated(run, settings=file_settings(files), splits=splits, config=config, first=first)
+        tell_engine(given.model() if isinstance(given, Run) else given.model)
+    files = named_files(data or (), alone="test")
+    found = evaluated(given, files, config=config, settings=changes, **asdict(measure))
     if as_json:
-        print_json(found)
+        print_json(dict(found))
     else:
-        _table(found)
+        print(found)
 
 
-def _table(found: Mapping[str, Metrics]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+def _config(model: Run | Pipeline, options: GenerationOptions) -> GenerationConfig | None:
+    """How texts are generated; None where nothing is said, as where nothing is generated."""
+    from ..pipelines import GenerationPipeline
+    from ..runs import Run
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    for name in found:
-        table.add_column(name, justify="right", overflow="fold")
-    for row in dict.fromkeys(key for metrics in found.values() for key in metrics):
-        values = (metrics.get(row, "") for metrics in found.values())
-        table.add_row(row, *(f"{value:,.4g}" if isinstance(value, float) else str(value) for value in values))
-    Console().print(table)
+    if isinstance(model, Run):
+        return options.config(model.recipe.task.decode)
+    if isinstance(model, GenerationPipeline):
+        return options.config(model.strategy)
+    if any(getattr(options, field.name) not in (None, "", []) for field in fields(options)):
+        raise typer.BadParameter(f"this is {model.what}, which generates no text: leave --beam, --temperature ... out")
+    return None

@@ -13,10 +13,13 @@ from .errors import InputError
 
 _MASKS = "texts are padded and masked for you; masks of your own go to m(input_ids, attention_mask)"
 _DRAWS = "write temperature=, top_p=, top_k= or min_p= to sample, temperature=0 for the most probable tokens"
-_QUANTISE = "write quantise=8 or quantise=4 (int8 or int4 codes), as in heed.load(path, quantise=8)"
+_QUANTISE = 'write quantise="int8" or quantise="int4", as in heed.load(path, quantise="int8")'
 _LOOK = 'write m.attentions("...") for attention weights, heed.look(m.model, ...) for what else a model computes'
 _STATE = "what a model remembers is a value: y, state = m.model(ids, where, state); generating uses it by itself"
 _SAFE = "heed runs no code of a checkpoint; leave it out"
+_STEPS = "heed counts steps: write steps=; how many make an epoch is told when training begins"
+_BATCH = "write batch=, which counts tokens of a step, padding included, not examples"
+_SPLITS = "write data={'train': PATH, 'valid': PATH, 'test': PATH}"
 
 FOREIGN: dict[str, str] = {
     # generating
@@ -85,6 +88,34 @@ FOREIGN: dict[str, str] = {
     "use_auth_token": "huggingface_hub finds your token (HF_TOKEN); leave it out",
     "token": "huggingface_hub finds your token (HF_TOKEN); leave it out",
     "cache_dir": "huggingface_hub keeps its cache where HF_HOME says; leave it out",
+    # training and evaluating
+    "epochs": _STEPS,
+    "num_epochs": _STEPS,
+    "max_epochs": _STEPS,
+    "num_train_epochs": _STEPS,
+    "max_steps": "write steps=",
+    "num_steps": "write steps=",
+    "iters": "write steps=",
+    "learning_rate": "write lr=",
+    "batch_size": _BATCH,
+    "per_device_train_batch_size": _BATCH,
+    "block_size": "write settings={'task.context': ...}, in tokens",
+    "output_dir": "write out=, the run folder to make",
+    "out_dir": "write out=, the run folder to make",
+    "save_dir": "write out=, the run folder to make",
+    "resume_from_checkpoint": "write resume=, the run folder to go on with",
+    "dataset": "write data=, the path of a file or a folder",
+    "train_dataset": _SPLITS,
+    "train_data": _SPLITS,
+    "train_file": _SPLITS,
+    "eval_dataset": _SPLITS,
+    "valid_data": _SPLITS,
+    "validation_data": _SPLITS,
+    "val_data": _SPLITS,
+    "model": "write base=, a run or a checkpoint to begin from; its shape is settings={'model.width': ...}",
+    "verbose": "write quiet=True to hear nothing; otherwise what is done is told",
+    "limit": "write first=, as many examples as are to be evaluated",
+    "splits": "write split=, a name or a list of names",
 }
 
 
