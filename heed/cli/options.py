@@ -11,7 +11,8 @@ from copy import copy
 from dataclasses import dataclass
 from functools import wraps
 from math import isfinite
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 import typer
 
@@ -192,7 +193,7 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _hints(kind: type[Any]) -> list[Any]:
-    hints = inspect.get_annotations(kind, eval_str=True)
+    hints = get_type_hints(kind, include_extras=True)  # those of its bases, too
     panel = kind.panel if issubclass(kind, Group) else Group.panel
     return [_below(panel, hints[field.name]) for field in dataclasses.fields(kind)]
 

@@ -48,11 +48,11 @@ def run(
     """Use a run or a checkpoint: generate text, translate, chat, fill in masks, classify, transcribe files."""
     from ..pipelines import GenerationPipeline
 
+    if chatting.system is not None and not chatting.chat:
+        raise typer.BadParameter("--system is what a chat begins with; add --chat")
     place = loading.resolve(path)
     if chatting.chat:
         _must_chat(path, place)
-    elif chatting.system is not None:
-        raise typer.BadParameter("--system is what a chat begins with; add --chat")
     pipeline = loading.load(place)
     if telling.verbose:
         tell_engine(pipeline.model)

@@ -309,8 +309,8 @@ def _worded(what: HubId) -> Iterator[None]:
         raise RunError(f"the hub does not give {what}: {_first_line(error)}{login}") from None
     except Exception as error:  # the connection's own errors, and what a disk refuses
         raise RunError(
-            f"{what} could not be fetched from the hub: {type(error).__name__}: {_first_line(error)}; what was fetched "
-            "so far is kept: try again, or give a folder on this machine"
+            f"{what} is not a folder or a file here, and it could not be fetched from the hub: {type(error).__name__}: "
+            f"{_first_line(error)}; what was fetched so far is kept: try again, or give a path on this machine"
         ) from None
 
 
@@ -326,10 +326,10 @@ def _not_here(what: HubId, error: Exception) -> str:
     caused = str(error.__cause__ or error)
     if "outgoing traffic" in str(error) or "offline" in caused.lower():
         return (
-            f"{what} was not fetched before, and the hub is not asked (offline); load it once without offline (and "
-            "without HF_HUB_OFFLINE), or give a folder on this machine"
+            f"{what} is not a folder or a file here and was not fetched before, and the hub is not asked (offline); load "
+            f"it once without offline (and HF_HUB_OFFLINE), or give a path on this machine{_near(Path(what.name))}"
         )
-    return f"{what} is not on this machine, and the hub cannot be reached ({_first_line(error)}); try again"
+    return f"{what} is not a folder or a file here, and the hub cannot be reached ({_first_line(error)}); try again"
 
 
 def _first_line(error: Exception) -> str:

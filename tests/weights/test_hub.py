@@ -189,7 +189,7 @@ def test_what_is_not_there_or_not_allowed(hub: Hub, ask: Ask, model: Path) -> No
     hub.add("org/down", model).status = 503
     assert "503" in ask("org/down")["told"]
     told = ask("org/unknown", offline=True)["told"]
-    assert told.startswith("org/unknown was not fetched before, and the hub is not asked (offline)")
+    assert told.startswith("org/unknown is not a folder or a file here and was not fetched before, and the hub is not")
 
 
 def test_a_hub_that_fails_leaves_what_was_fetched(hub: Hub, ask: Ask, model: Path) -> None:
