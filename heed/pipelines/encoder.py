@@ -18,6 +18,7 @@ from ..core.state import Seen
 from ..core.tables import renamed_arguments
 from ..parts.outputs.heads import Pool, Pooled, pooled
 from ..text import Framed, Tokenizer
+from ..text.batch import shortened
 from .attentions import Attentions, attentions_of, shows_weights
 from .base import AnyModel, Pipeline, one_or_many
 from .results import Prediction, Problem, Response, classes_told, predictions, vector_told
@@ -246,36 +247,3 @@ class EncoderPipeline(Pipeline):
 
     def _tagged(self, logits: Tensor) -> Prediction:
         return predictions(logits, self.labels, "single_label_classification")[0]
-
-
-def shortened(framed: Framed, texts: Sequence[Sequence[int]], longest: int) -> Framed:
-    """At most so many tokens of a framed text, or of a pair: the longer text loses its end first, the frame stays.
-
-    `texts`: their own tokens, which are in the frame one after the other.
-    """
-    frame = len(framed.ids) - sum(map(len, texts))
-    if frame > longest:
-        raise InputError(f"the model has places for {longest} tokens, and {frame} of them stand around every text")
-    lengths = _fitting([len(text) for text in texts], longest - frame)
-    kept, place = list[int](), 0
-    for text, length in zip(texts, lengths, strict=True):
-        begin = next(
-            (at for at in range(place, place + frame + 1) if framed.ids[at : at + len(text)] == list(text)), None
-        )
-        if begin is None:
-            raise InputError("the tokenizer frames this text otherwise than it encodes it; make the text shorter")
-        kept += [*range(place, begin), *range(begin, begin + length)]
-        place = begin + len(text)
-    kept += range(place, len(framed.ids))
-    return Framed([framed.ids[at] for at in kept], [framed.segments[at] for at in kept])
-
-
-def _fitting(lengths: Sequence[int], room: int) -> list[int]:
-    """Token by token off the longer one until both fit; where half a token is left, the longer one (the second) has it.
-
-    The shorter one keeps all if it has at most half of the room.
-    """
-    if len(lengths) == 1:
-        return [min(lengths[0], room)]
-    short = min(*lengths, room // 2)
-    return [short, room - short] if lengths[0] <= lengths[1] else [room - short, short]
