@@ -20,7 +20,7 @@ from ..parts.outputs.heads import Pool, Pooled, pooled
 from ..text import Framed, Tokenizer
 from ..text.batch import shortened
 from .attentions import Attentions, attentions_of, shows_weights
-from .base import AnyModel, Pipeline, one_or_many
+from .base import AnyModel, Pipeline, must_be_one, one_or_many
 from .results import Prediction, Problem, Response, classes_told, predictions, vector_told
 from .verbs import Many
 
@@ -132,8 +132,9 @@ class EncoderPipeline(Pipeline):
 
     def attentions(self, text: str, target: str | None = None) -> Attentions:
         """The attention weights of every layer and head on a text, special tokens included."""
-        if not isinstance(text, str) or target is not None:
-            raise InputError("attention weights of an encoder are shown of one text; loop over the texts")
+        must_be_one(text)
+        if target is not None:
+            raise InputError("a target is what an encoder-decoder answers with; this is an encoder: leave it out")
         framed = self._framed(text, False)
         fields = torch.tensor([list(zip(*framed, strict=True))], device=self.device)  # [1, T, 2]
         ids = fields[..., : min(2, self._fields())]

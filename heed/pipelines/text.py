@@ -21,7 +21,7 @@ from ..core.interfaces import Encodes
 from ..core.state import Seen
 from ..decode import AnyStrategy, Constraint
 from .attentions import Attentions, CrossAttentions, attentions_of, cross_attentions_of
-from .base import AnyModel, Padded, one_or_many
+from .base import AnyModel, Padded, must_be_one
 from .generation import GenerationPipeline, Prompts, room
 from .settings import GenerationConfig, GenerationKeywords
 from .verbs import Many, Message
@@ -96,7 +96,7 @@ class TextGeneration(GenerationPipeline):
 
     def attentions(self, text: str, target: str | None = None) -> Attentions:
         """The attention weights of every layer and head on a text; a token of it sees those before it."""
-        _one_text(text)
+        must_be_one(text)
         if target is not None:
             raise InputError("a target is what an encoder-decoder answers with; this is a language model: leave it out")
         ids = self.prompt(text)
@@ -183,7 +183,7 @@ class Text2TextGeneration(GenerationPipeline):
 
         Without a target it is the one that the model generates.
         """
-        _one_text(text)
+        must_be_one(text)
         source = self._sources([text]).tokens
         written = self.translate(text) if target is None else target
         ids = [*self.prompt(text), *self.tokenizer.encode(written)]
@@ -228,12 +228,6 @@ class Text2TextGeneration(GenerationPipeline):
                 f"a text has {longest} tokens, the model has places for {self.longest}; cut it into sentences"
             )
         return rows
-
-
-def _one_text(text: str) -> None:
-    one, _ = one_or_many(text, "text")
-    if not one:
-        raise InputError("attention weights are shown of one text at a time; loop over the texts")
 
 
 def encoded(model: AnyModel, source: Padded | None) -> Seen:
