@@ -26,6 +26,7 @@ from .verbs import Verbs
 
 if TYPE_CHECKING:
     from ..text import Tokenizer
+    from ..text.batch import Numbers
     from .attentions import Attentions, CrossAttentions
     from .forward import ModelOutput
 
@@ -118,8 +119,8 @@ class Pipeline(Verbs):
         """The ids of texts, for a call with texts instead."""
         raise self._cannot("encode texts")
 
-    def attentions(self, text: str, target: str | None = None) -> Attentions | CrossAttentions:
-        """The attention weights of every layer and head, on this text."""
+    def attentions(self, text: str | Numbers, target: str | None = None) -> Attentions | CrossAttentions:
+        """The attention weights of every layer and head, on this text or on these ids."""
         raise self._cannot("show attention weights")
 
     # --- the model itself ---

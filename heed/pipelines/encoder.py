@@ -18,8 +18,8 @@ from ..core.state import Seen
 from ..core.tables import renamed_arguments
 from ..parts.outputs.heads import Pool, Pooled, pooled
 from ..text import Framed, Tokenizer
-from ..text.batch import shortened
-from .attentions import Attentions, attentions_of, shows_weights
+from ..text.batch import Numbers, shortened
+from .attentions import Attentions, attentions_of, ids_in, shows_weights
 from .base import AnyModel, Pipeline, must_be_one, one_or_many
 from .results import Prediction, Problem, Response, classes_told, predictions, vector_told
 from .verbs import Many
@@ -130,15 +130,16 @@ class EncoderPipeline(Pipeline):
         found = self._each(given, predicted)
         return found[0] if one else found
 
-    def attentions(self, text: str, target: str | None = None) -> Attentions:
-        """The attention weights of every layer and head on a text, special tokens included."""
-        must_be_one(text)
+    def attentions(self, text: str | Numbers, target: str | None = None) -> Attentions:
+        """The attention weights of every layer and head on a text, special tokens included, or on ids as they are."""
+        ids = ids_in(text)
+        if ids is None:
+            must_be_one(text)
         if target is not None:
             raise InputError("a target is what an encoder-decoder answers with; this is an encoder: leave it out")
-        framed = self._framed(text, False)
+        framed = self._framed(text, False) if ids is None else Framed(ids, [0] * len(ids))
         fields = torch.tensor([list(zip(*framed, strict=True))], device=self.device)  # [1, T, 2]
-        ids = fields[..., : min(2, self._fields())]
-        return attentions_of(self.model, ids, self.tokenizer.tokens(framed.ids))
+        return attentions_of(self.model, fields[..., : min(2, self._fields())], self.tokenizer.tokens(framed.ids))
 
     def _encoded_texts(self, texts: list[str]) -> Mapping[str, Any]:
         rows = self.tokenizer.framed_all(texts)
