@@ -18,9 +18,6 @@ from ..core.devices import DTYPES, device_of, dtype_of
 from ..core.errors import ConfigError, InputError
 from ..core.interfaces import LanguageModel
 from ..core.stamps import Span
-from ..parts.layers.bitnet import PackedTernaryLinear
-from ..parts.layers.embeddings import QuantisedEmbedding
-from ..parts.layers.quantised import GroupedLinear, Int8Linear
 from .results import Response
 from .verbs import Verbs
 
@@ -154,6 +151,8 @@ class Pipeline(Verbs):
 
     def __repr__(self) -> str:
         named = f" ({self.family})" if self.family else ""
+        from ..parts.layers.quantised import GroupedLinear, Int8Linear
+
         quantised = any(isinstance(module, Int8Linear | GroupedLinear) for module in self.model.modules())
         dtype = "quantised" if quantised else str(self.dtype).removeprefix("torch.")
         weights = f"{short_count(weight_count(self.model))} parameters, {dtype}"
@@ -168,6 +167,10 @@ class Pipeline(Verbs):
 
 def weight_count(model: nn.Module) -> int:
     """How many weights a model has; what is tied counts once, a code counts as the weight it stands for."""
+    from ..parts.layers.bitnet import PackedTernaryLinear
+    from ..parts.layers.embeddings import QuantisedEmbedding
+    from ..parts.layers.quantised import GroupedLinear, Int8Linear
+
     held = {id(weight): weight.numel() for weight in model.parameters()}
     for module in model.modules():
         match module:
