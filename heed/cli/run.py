@@ -2,84 +2,107 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from .options import GenerationOptions, Json, Verbose, print_json, spread, tell_engine
+from .options import GenerationOptions, Group, Json, LoadOptions, Model, Telling, print_json, spread, tell_engine
 
 if TYPE_CHECKING:
     from io import BufferedReader
 
     from ..pipelines import GenerationConfig, GenerationPipeline, Pipeline
+    from .chat import Chat
 
 TOGETHER = 64  # lines that are completed in one batch, if so many are there
 CHUNK = 1 << 16  # bytes of the input that are read at once, at most
 
-Model = Annotated[Path, typer.Argument(metavar="PATH", help="A run folder, a checkpoint folder or a .gguf file.")]
+
+@dataclass(frozen=True)
+class ChatOptions(Group):
+    """How to chat."""
+
+    panel = "Chat"
+
+    chat: Annotated[bool, typer.Option("--chat", help="Chat with the model; /help there lists commands.")] = False
+    system: Annotated[str | None, typer.Option(help="Of a chat: the system prompt.")] = None
+    history: Annotated[bool, typer.Option("--history/--no-history", help="Of a chat: keep what is typed.")] = True
 
 
 @spread
 def run(
     path: Model,
+    loading: LoadOptions,
+    chatting: ChatOptions,
     options: GenerationOptions,
+    telling: Telling,
     text: Annotated[list[str] | None, typer.Argument(help="The prompts; otherwise every line of the input.")] = None,
-    chat: Annotated[bool, typer.Option("--chat", help="Chat with the model, line by line.")] = False,
-    system: Annotated[str | None, typer.Option(help="Of a chat: the system prompt.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="A class to choose from (CLIP). May be repeated.")] = None,
     as_json: Json = False,
-    verbose: Verbose = False,
 ) -> None:
     """Use a run or a checkpoint: generate text, translate, chat, fill in masks, classify, transcribe files."""
     from ..pipelines import GenerationPipeline
-    from ..runs import load
 
-    if system is not None and not chat:
+    if chatting.chat:
+        _must_chat(path)
+    elif chatting.system is not None:
         raise typer.BadParameter("--system is what a chat begins with; add --chat")
-    pipeline = load(path)
-    if verbose:
+    pipeline = loading.load(path)
+    if telling.verbose:
         tell_engine(pipeline.model)
-    if label and (chat or isinstance(pipeline, GenerationPipeline)):
+    if label and (chatting.chat or isinstance(pipeline, GenerationPipeline)):
         raise typer.BadParameter("--label names classes of images; a model that generates text has none")
-    if chat:
-        _talk(pipeline, options, text or _each_line(), system, as_json=as_json)
+    if chatting.chat:
+        from .chat import banner, converse, talk
+
+        chat = _begun(pipeline, options, chatting.system, quiet=telling.quiet)
+        if text or as_json or not _person():
+            talk(chat, text or _each_line(), as_json=as_json)
+        else:
+            converse(chat, history=chatting.history, banner="" if telling.quiet else banner(path, pipeline.model))
     elif isinstance(pipeline, GenerationPipeline):
-        _complete(pipeline, options, [text] if text else _lines(), as_json=as_json)
+        config = options.seeded(pipeline.strategy, quiet=telling.quiet)
+        _complete(pipeline, config, [text] if text else _lines(), as_json=as_json)
     else:
         _respond(pipeline, options, text or _each_line(), label or [], as_json=as_json)
 
 
-def _talk(
-    pipeline: Pipeline, options: GenerationOptions, lines: Iterable[str], system: str | None, *, as_json: bool
-) -> None:
-    """A chat, line by line: each completion has all messages before it as its prompt; an empty line is passed over."""
-    from ..pipelines import TextGeneration
+def _must_chat(path: Path) -> None:
+    """Raise unless there is a chat template, before anything large is read."""
+    from ..runs.info import source
 
-    if not isinstance(pipeline, TextGeneration) or not pipeline.framed:
+    found = source(path)
+    if not found.chats:
+        raise typer.BadParameter(
+            f"--chat needs a chat template, and {path} ({found.what}) has none: it was not trained to chat; leave "
+            f'--chat out to continue a text: heed run {shlex.quote(str(path))} "..."'
+        )
+
+
+def _begun(pipeline: Pipeline, options: GenerationOptions, system: str | None, *, quiet: bool) -> Chat:
+    """A chat in which nothing was said yet."""
+    from ..pipelines import TextGeneration
+    from .chat import Chat
+
+    if not isinstance(pipeline, TextGeneration):
         raise typer.BadParameter(f"--chat needs a language model with a chat template; this is {pipeline.what}")
-    config = options.config(pipeline.strategy)
-    messages = [] if system is None else [{"role": "system", "content": system}]
-    for line in lines:
-        if not line.strip():
-            continue
-        messages.append({"role": "user", "content": line})
-        pieces = list[str]()
-        for piece in pipeline.chatting(messages, config):
-            pieces.append(piece)
-            if not as_json:
-                print(piece, end="", flush=True)
-        messages.append({"role": "assistant", "content": "".join(pieces)})
-        print_json(messages[-1], indent=None) if as_json else print(flush=True)
+    return Chat(pipeline, options.seeded(pipeline.strategy, quiet=quiet), system)
+
+
+def _person() -> bool:
+    """Whether both ends are a terminal."""
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _respond(
     pipeline: Pipeline, options: GenerationOptions, lines: Iterable[str], labels: list[str], *, as_json: bool
 ) -> None:
-    from ..pipelines.base import classes_told
+    from ..pipelines.results import classes_told
 
     given = [field.name for field in fields(options) if getattr(options, field.name) not in (None, "", [])]
     if given:
@@ -91,12 +114,12 @@ def _respond(
 
 
 def _complete(
-    pipeline: GenerationPipeline, options: GenerationOptions, batches: Iterable[list[str]], *, as_json: bool
+    pipeline: GenerationPipeline, config: GenerationConfig, batches: Iterable[list[str]], *, as_json: bool
 ) -> None:
-    config, number = options.config(pipeline.strategy), 0
+    number, one = 0, config.num_return_sequences is None
     for lines in batches:
         streams = len(lines) == 1 or sys.stdout.isatty()
-        if streams and not as_json and not options.best:
+        if streams and not as_json and one:
             for line in lines:
                 _stream(pipeline, line, config, number)
                 number += 1
@@ -146,7 +169,7 @@ def _print_batch(
 ) -> None:
     for line, best in zip(lines, pipeline.completions(lines, config, first=first), strict=True):
         if as_json:
-            print_json({"text": line, "answers": [asdict(completion) for completion in best]}, indent=None)
+            print_json({"text": line, "answers": [completion.data() for completion in best]}, indent=None)
         else:
             several = len(best) > 1
             for completion in best:

@@ -237,12 +237,13 @@ class _Trail:
                 self._enter(self.owner.model_fields[step])
 
     def _enter(self, field: FieldInfo) -> None:
-        found = list(_configs_in(field.annotation, field.metadata))
+        found = list(configs_in(field.annotation, field.metadata))
         self.choices = {kind: table for table in found for kind in table if kind}
         self.owner = next((table[""] for table in found if "" in table), self.owner)
 
 
-def _configs_in(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Mapping[str, type[Config]]]:
+def configs_in(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Mapping[str, type[Config]]]:
+    """The classes that an annotation allows: tables by kind, or a class alone under the empty name."""
     tables = [item for item in metadata if isinstance(item, OneOf)]
     for table in tables:
         yield table.choices()
@@ -250,7 +251,7 @@ def _configs_in(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Mappi
         yield {"": annotation}
     args = get_args(annotation)
     for arg in args:
-        yield from _configs_in(arg, [other for other in args if isinstance(other, OneOf)] if arg is args[0] else ())
+        yield from configs_in(arg, [other for other in args if isinstance(other, OneOf)] if arg is args[0] else ())
 
 
 def _own(choices: Mapping[str, type[Config]], kind: str, value: Any) -> Config:

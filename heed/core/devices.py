@@ -55,9 +55,8 @@ def dtype_of(given: torch.dtype | str) -> torch.dtype:
         return given
     name = str(given).removeprefix("torch.")
     if name not in DTYPES:
-        raise InputError(
-            f"weights cannot be {name}{nearest(name, DTYPES)}; to quantise them, load with quantise=8 or 4"
-        )
+        known = nearest(name, ("float32", "float64", "bfloat16", "float16"))
+        raise InputError(f"weights cannot be {name}{known}; int8 and int4 codes: heed.load(path, quantise='int8')")
     return DTYPES[name]
 
 

@@ -78,3 +78,8 @@ class MissingExtra(HeedError, ImportError):
     def of(cls, package: str, extra: str) -> MissingExtra:
         """The package, and the extra that brings it."""
         return cls(f"{package} is not installed; run: pip install 'heed[{extra}]'")
+
+
+def counted(number: int, thing: str) -> str:
+    """For messages: `1 row`, `2,000 rows`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"

@@ -13,7 +13,7 @@ from .errors import InputError
 
 _MASKS = "texts are padded and masked for you; masks of your own go to m(input_ids, attention_mask)"
 _DRAWS = "write temperature=, top_p=, top_k= or min_p= to sample, temperature=0 for the most probable tokens"
-_QUANTISE = "write quantise=8 or quantise=4 (int8 or int4 codes), as in heed.load(path, quantise=8)"
+_QUANTISE = 'write quantise="int8" or quantise="int4", as in heed.load(path, quantise="int8")'
 _LOOK = 'write m.attentions("...") for attention weights, heed.look(m.model, ...) for what else a model computes'
 _STATE = "what a model remembers is a value: y, state = m.model(ids, where, state); generating uses it by itself"
 _SAFE = "heed runs no code of a checkpoint; leave it out"

@@ -48,11 +48,6 @@ class Source(Config):
         """The splits there are."""
 
 
-def counted(number: int, thing: str) -> str:
-    """`1 row`, `2,000 rows`."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
 def near(name: str, known: Iterable[str]) -> str:
     """`; did you mean x?` if there is a name like it."""
     close = difflib.get_close_matches(name, sorted(known), 1)

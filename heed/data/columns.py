@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from ..core.errors import InputError
-from .base import counted, near
+from ..core.errors import InputError, counted
+from .base import near
 
 Format: TypeAlias = Literal["tsv", "csv", "jsonl", "parquet", "text"]
 

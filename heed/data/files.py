@@ -22,8 +22,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator
 
 from ..core.config import Count, Flag, Share, Text
-from ..core.errors import InputError
-from .base import Example, Examples, Name, Source, counted
+from ..core.errors import InputError, counted
+from .base import Example, Examples, Name, Source
 from .columns import Layout
 from .paths import expanded, format_of, names
 from .rows import Notes, Table, read
@@ -53,18 +53,18 @@ class Files(Source):
     """Examples out of files. Bad rows stop the reading, all at once, unless they are to be left out."""
 
     kind: Literal["files"] = "files"
-    train: Paths | None = None
-    valid: Paths | None = None
-    test: Paths | None = None
+    train: Paths | None = None  # the file or files to learn from
+    valid: Paths | None = None  # for evaluation during training
+    test: Paths | None = None  # for `heed eval` alone
     format: Literal["auto", "tsv", "csv", "jsonl", "parquet", "text"] = "auto"  # auto = by the suffix
     # The column for each that the task asks for, in its order. None: those with the task's names if the file has
     # names, else the first ones.
-    columns: tuple[Column, ...] | None = None
+    columns: tuple[Column, ...] | None = None  # which columns are read, by name or number; None: the first ones
     # tsv, csv: whether the first line holds names of columns; so it does if `columns` are names. auto = if it looks
     # like it, which is said.
     header: Flag | Literal["auto"] = "auto"
     lines: Flag = False  # text: every line is an example
-    bad_rows: Literal["stop", "skip"] = "stop"
+    bad_rows: Literal["stop", "skip"] = "stop"  # what is done about rows that cannot be read
     held_out: Share = 0.05  # of train, for valid if there is no file for it: the end of a text, rows from everywhere
 
     def splits(self) -> tuple[Name, ...]:

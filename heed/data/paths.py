@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TypeAlias, get_args
 
 from ..core.config import nearest
-from ..core.errors import InputError
-from .base import Name, counted, near
+from ..core.errors import InputError, counted
+from .base import Name, near
 from .columns import Format
 
 SUFFIXES: dict[str, Format] = {

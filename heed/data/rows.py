@@ -18,8 +18,8 @@ from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import InputError, MissingExtra
-from .base import Example, counted, near
+from ..core.errors import InputError, MissingExtra, counted
+from .base import Example, near
 from .columns import SAMPLE, Columns, Format, Layout, chosen_of, columns_of
 
 SHOWN = 5  # problems that are listed; all are counted

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from ..core.config import Size
-from ..core.errors import InputError
-from .base import Example, Examples, Name, Source, counted
+from ..core.errors import InputError, counted
+from .base import Example, Examples, Name, Source
 
 COLUMN = "text"
 SPLITS: tuple[tuple[Name, int], ...] = (("train", 90), ("valid", 5), ("test", 5))  # shares of a hundred

@@ -18,7 +18,8 @@ from ..core.interfaces import Asked, Encodes, LanguageModel, Matches, Sees
 from ..text import holds
 from ..weights import AUTHORS, Folder, Opened, open_
 from ..weights.formats.folder import CONFIG
-from .base import Pipeline, Problem, Response, sidecar
+from .base import Pipeline, sidecar
+from .results import Problem, Response
 
 if TYPE_CHECKING:
     from ..models import AudioEncoder
@@ -99,6 +100,12 @@ def _tokenizer(folder: Path) -> Tokenizer | None:
 
 def pipeline_for(opened: Opened, path: Path, tokenizer: Tokenizer | None) -> Pipeline:
     """The pipeline that a model, its heads and the files beside it allow."""
+    pipeline = _pipeline(opened, path, tokenizer)
+    pipeline.family = type(opened.family).__name__
+    return pipeline
+
+
+def _pipeline(opened: Opened, path: Path, tokenizer: Tokenizer | None) -> Pipeline:
     model = opened.model
     if isinstance(model, Sees):
         return _vision(opened, path)

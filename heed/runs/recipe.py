@@ -49,19 +49,22 @@ class Recipe(Config):
         return edit(self.shape(vocabulary).build(), *self.edits)
 
 
+def shipped() -> dict[str, Path]:
+    """The recipes that come with heed, by name."""
+    return {path.stem: path for path in SHIPPED.glob("*.toml")}
+
+
 def find(name: str) -> Path:
     """The path of a recipe: a file of the user's, or the name of one that comes with heed."""
-    shipped = {path.stem: path for path in SHIPPED.glob("*.toml")}
-    if name in shipped:
-        return shipped[name]
+    known = shipped()
+    if name in known:
+        return known[name]
     path = Path(name)
     if not path.is_file():
-        raise ConfigError(
-            f"{name} is neither a file nor a recipe that comes with heed{near(name, shipped)}\n{listed()}"
-        )
+        raise ConfigError(f"{name} is neither a file nor a recipe that comes with heed{near(name, known)}\n{listed()}")
     if path.suffix not in {".toml", ".json"}:
         raise ConfigError(
-            f"{name} is not a recipe, which is a .toml or .json file or one of {', '.join(sorted(shipped))}; to learn "
+            f"{name} is not a recipe, which is a .toml or .json file or one of {', '.join(sorted(known))}; to learn "
             f"from {path.name}: heed train characters --data {name}, in Python data={name!r}"
         )
     return path
@@ -69,7 +72,7 @@ def find(name: str) -> Path:
 
 def descriptions() -> dict[str, str]:
     """What comes with heed, by name, in a line each: the first of its file."""
-    first = {path.stem: path.read_text(encoding="utf-8").partition("\n")[0] for path in sorted(SHIPPED.glob("*.toml"))}
+    first = {name: path.read_text(encoding="utf-8").partition("\n")[0] for name, path in sorted(shipped().items())}
     return {name: line.removeprefix("#").strip() for name, line in first.items()}
 
 

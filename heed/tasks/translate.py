@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from ..core.config import Share, Size
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, counted
 from ..core.interfaces import Encodes, LanguageModel
-from ..data.base import Example, Examples, counted
+from ..data.base import Example, Examples
 from ..parts.outputs.loss import Loss
 from ..pipelines.base import AnyModel, Padded
-from ..pipelines.text import GenerationConfig, GenerationPipeline, Text2TextGeneration, encoded
+from ..pipelines.generation import GenerationPipeline
+from ..pipelines.settings import GenerationConfig
+from ..pipelines.text import Text2TextGeneration, encoded
 from .base import Batch, Corpus, Item, Notify, Task, next_token_loss, some
 from .metrics import Metrics, agreement, corpus_cross_entropy, must_have_sacrebleu, perplexity
 
@@ -28,7 +30,7 @@ class Translate(Task):
 
     kind: Literal["translate"] = "translate"
     columns: ClassVar[tuple[str, ...]] = ("source", "target")
-    smoothing: Share = 0.1
+    smoothing: Share = 0.1  # share of probability that all other labels get (label smoothing)
     case: Literal["kept", "ignored"] = "kept"  # whether metrics distinguish upper and lower case
     longest: Size = 256  # tokens of a source or target, end token included; longer pairs are left out and counted
 
@@ -67,7 +69,8 @@ class Translate(Task):
         corpus = self.corpus(examples, pipeline.tokenizer)
         nats, tokens = corpus_cross_entropy(self, pipeline.model, corpus)
         pairs = [pair for pair, fits in zip(examples, corpus.fits, strict=True) if fits]
-        generated = pipeline.completions([source for source, _ in pairs], config, notify=notify)
+        settled = (config or GenerationConfig(strategy=pipeline.strategy)).seeded(0)  # metrics are the same each time
+        generated = pipeline.completions([source for source, _ in pairs], settled, notify=notify)
         return {
             "loss": nats / tokens,
             "perplexity": perplexity(nats, tokens),

@@ -99,6 +99,11 @@ class Tokenizer:
         self._cuttable = may_be_cut(inner)
         self._bytes = bytes_in(inner)
 
+    @property
+    def algorithm(self) -> str:
+        """How texts are cut: BPE, WordPiece, Unigram, WordLevel."""
+        return type(self._inner.model).__name__
+
     def __repr__(self) -> str:
         return f"Tokenizer(size={self.size})"
 

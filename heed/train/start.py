@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from ..core.config import override
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, counted
 from ..data import Examples, Name
-from ..data.base import counted
 from ..runs import load
 from ..runs.base import Base, begun
 from ..runs.card import laws, write_card

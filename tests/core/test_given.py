@@ -32,7 +32,7 @@ def test_dtypes_by_name() -> None:
     assert dtype_of("bf16") == dtype_of(torch.bfloat16) == dtype_of("torch.bfloat16") == torch.bfloat16
     with pytest.raises(InputError, match="did you mean float32"):
         dtype_of("flot32")
-    with pytest.raises(InputError, match="quantise=8"):
+    with pytest.raises(InputError, match="quantise=.int8"):
         dtype_of(torch.int8)
 
 

@@ -34,7 +34,7 @@ class Quantised(Edit):
     """
 
     kind: Literal["quantised"] = "quantised"
-    bits: Bits = "int8"
+    bits: Bits = "int8"  # the precision
 
     def apply(self, model: nn.Module) -> None:
         places: dict[str, Layer | nn.Embedding] = {**layers_of(model), **tables(model)}
