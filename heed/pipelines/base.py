@@ -25,6 +25,8 @@ from .results import Response
 from .verbs import Verbs
 
 if TYPE_CHECKING:
+    from ..text import Tokenizer
+    from ..text.batch import Numbers
     from .attentions import Attentions, CrossAttentions
     from .forward import ModelOutput
 
@@ -71,6 +73,7 @@ class Pipeline(Verbs):
     """A model in use. What it can do is a matter of its kind; asked for anything else, it says so."""
 
     model: AnyModel
+    tokenizer: Tokenizer  # of those that take or give text
     family: str = ""  # the family of the checkpoint it was read from, if it is one
     last_seed: int | None = None  # of what was sampled last: given again as seed=, it draws the same
 
@@ -116,8 +119,8 @@ class Pipeline(Verbs):
         """The ids of texts, for a call with texts instead."""
         raise self._cannot("encode texts")
 
-    def attentions(self, text: str, target: str | None = None) -> Attentions | CrossAttentions:
-        """The attention weights of every layer and head, on this text."""
+    def attentions(self, text: str | Numbers, target: str | None = None) -> Attentions | CrossAttentions:
+        """The attention weights of every layer and head, on this text or on these ids."""
         raise self._cannot("show attention weights")
 
     # --- the model itself ---
@@ -194,6 +197,13 @@ def one_or_many(given: Any, what: str, single: tuple[type, ...] = (str,)) -> tup
         if not isinstance(one, single):
             raise InputError(f"a list of {what}s is needed, and this one holds {one!r}"[:200])
     return False, several
+
+
+def must_be_one(text: Any) -> None:
+    """Raise unless it is one text."""
+    one, _ = one_or_many(text, "text")
+    if not one:
+        raise InputError("this is shown of one text at a time; loop over the texts")
 
 
 def sidecar(path: Path) -> Data:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+import torch
 from torch import nn
 
 from ..core.config import Data
@@ -18,12 +19,14 @@ from ..core.interfaces import Asked, Encodes, LanguageModel, Matches, Sees
 from ..text import holds
 from ..weights import AUTHORS, Folder, Opened, open_
 from ..weights.formats.folder import CONFIG
+from .attentions import Attentions, attentions_of, ids_in, shows_weights
 from .base import Pipeline, sidecar
 from .results import Problem, Response
 
 if TYPE_CHECKING:
     from ..models import AudioEncoder
     from ..text import Tokenizer
+    from ..text.batch import Numbers
 
 GENERATION, PREPROCESSOR, PROCESSOR = "generation_config.json", "preprocessor_config.json", "processor_config.json"
 SETTINGS, VOCABULARY = "tokenizer_config.json", "vocab.json"
@@ -38,6 +41,26 @@ class Bare(Pipeline):
     @property
     def what(self) -> str:  # what is missing is known when a folder is opened
         return f"a checkpoint without {self.lack}; its .model takes {self._takes()}"
+
+    @property
+    def can(self) -> tuple[str, ...]:
+        return ("attentions",) if self._reads_ids() and shows_weights(self.model) else ()
+
+    def attentions(self, text: str | Numbers, target: str | None = None) -> Attentions:
+        """The attention weights of every layer and head on these ids."""
+        ids = ids_in(text)
+        if ids is None or target is not None or not self._reads_ids():
+            raise self._cannot("show attention weights of this")
+        return attentions_of(self.model, torch.tensor([ids], device=self.device), [str(index) for index in ids])
+
+    def _reads_ids(self) -> bool:
+        """Whether ids alone are enough for a call."""
+        return isinstance(self.model, LanguageModel) != (isinstance(self.model, Encodes) and not self._is_media())
+
+    def _is_media(self) -> bool:
+        from ..models import AudioEncoder
+
+        return isinstance(self.model, Sees | Matches | AudioEncoder)
 
     def _takes(self) -> str:
         from ..models import AudioEncoder, Seq2seq
