@@ -88,7 +88,11 @@ class LoadOptions(Group):
         """The pipeline of a model."""
         from ..runs import load
 
-        return load(path, **_given(**dataclasses.asdict(self)))
+        return load(path, **self.given())
+
+    def given(self) -> dict[str, Any]:
+        """What was given."""
+        return _given(**dataclasses.asdict(self))
 
 
 KEYWORDS = {"beam": "num_beams", "best": "num_return_sequences"}  # options that Python calls otherwise
