@@ -105,6 +105,10 @@ class LoadOptions(HubOptions):
 
         return load(place, **_given(device=self.device, dtype=self.dtype, quantise=self.quantise))
 
+    def given(self) -> dict[str, Any]:
+        """What was given."""
+        return _given(**dataclasses.asdict(self))
+
 
 KEYWORDS = {"beam": "num_beams", "best": "num_return_sequences"}  # options that Python calls otherwise
 

@@ -12,14 +12,14 @@ import typer
 from . import complete
 from .options import (
     Data,
-    Device,
     GenerationOptions,
     Group,
     Json,
+    LoadOptions,
     Model,
     Quiet,
     Sets,
-    Verbose,
+    Telling,
     named_files,
     print_json,
     spread,
@@ -38,25 +38,29 @@ STOPPED = 130  # the exit code of a program that Ctrl-C stopped
 class TrainingOptions(Group):
     """Settings of a training that have options of their own."""
 
+    panel = "Training"
+
     steps: Annotated[int | None, typer.Option(help="How many steps; the same as --set training.steps=N.")] = None
     seed: Annotated[int | None, typer.Option(help="Of weights, data and dropout.")] = None
     base: Annotated[
         str | None, typer.Option(metavar="MODEL", help="A run or a checkpoint to begin from (fine-tuning).")
     ] = None
-    device: Device = None
-    quiet: Quiet = False
+    device: Annotated[
+        str | None,
+        typer.Option(help="Where to train: cpu, cuda, mps; default: the fastest.", autocompletion=complete.devices),
+    ] = None
 
 
 @dataclass(frozen=True)
 class MeasureOptions(Group):
     """On what a model is evaluated, and how a text is read."""
 
+    panel = "Evaluation"
+
     split: Annotated[list[str] | None, typer.Option(help="valid or test; default: those there are.")] = None
     first: Annotated[int | None, typer.Option(min=1, help="Evaluate on so many examples only.")] = None
     context: Annotated[int | None, typer.Option(min=1, help="Of a text: tokens of a window.")] = None
     stride: Annotated[int | None, typer.Option(min=1, help="Of a text: tokens by which windows move on.")] = None
-    device: Device = None
-    quiet: Quiet = False
 
 
 @spread
@@ -70,15 +74,16 @@ def train(
     data: Data = None,
     out: Annotated[Path | None, typer.Option(help="The run folder to make; default: runs/NAME.")] = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with a run that was stopped.")] = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Train a model from a recipe, or go on with a run that was stopped."""
     from ..train.call import call
 
-    if changes and answered(recipe or str(resume), changes):
+    if (recipe or resume) and answered(recipe or str(resume), changes or []):
         return
     files = named_files(data or (), alone="train")
-    outcome = call(recipe, files, settings=changes, out=out, resume=resume, **asdict(options))
+    outcome = call(recipe, files, settings=changes, out=out, resume=resume, quiet=quiet, **asdict(options))
     if outcome.leads and as_json:
         print_json({"run": str(outcome.run.path), "finished": outcome.finished, **asdict(outcome.progress)})
     elif outcome.leads and outcome.finished:
@@ -90,13 +95,14 @@ def train(
 
 @spread
 def evaluate(
-    model: Model,
-    options: GenerationOptions,
+    path: Model,
     measure: MeasureOptions,
+    loading: LoadOptions,
+    options: GenerationOptions,
+    telling: Telling,
     data: Data = None,
     changes: Sets = None,
     as_json: Json = False,
-    verbose: Verbose = False,
 ) -> None:
     """Evaluate a run or any checkpoint. A run: its task, on its data; metrics of those are also written on its card.
 
@@ -107,12 +113,12 @@ def evaluate(
     from ..runs.evaluate import evaluate as evaluated
     from ..runs.evaluate import opened
 
-    given = opened(model, measure.device)
-    config = _config(given, options)
-    if verbose:
-        tell_engine(given.model() if isinstance(given, Run) else given.model)
-    files = named_files(data or (), alone="test")
-    found = evaluated(given, files, config=config, settings=changes, **asdict(measure))
+    model = opened(path, **loading.given())
+    if telling.verbose:
+        tell_engine(model.model() if isinstance(model, Run) else model.model)
+    more = {**asdict(measure), **(loading.given() if isinstance(model, Run) else {})}
+    files, config = named_files(data or (), alone="test"), _config(model, options)
+    found = evaluated(model, files, config=config, settings=changes, quiet=telling.quiet, **more)
     if as_json:
         print_json(dict(found))
     else:

@@ -34,7 +34,7 @@ def device_of(given: torch.device | str | int | None = None) -> torch.device:
         raise InputError(
             f'{given!r} is no device; write "cpu", "cuda", "cuda:1", "mps" or "auto" (here: {named})'
         ) from None
-    if device.type in {"cpu", "meta"} or device in there or (device.index is None and _kind_of(there, device)):
+    if device.type in {"cpu", "meta"} or device in there or (":" not in str(device) and _kind_of(there, device)):
         return device
     built = "; this torch is a build without CUDA" if device.type == "cuda" and torch.version.cuda is None else ""
     raise InputError(f"there is no device {str(device)!r} here{built}; there is {', '.join(map(str, there))}")

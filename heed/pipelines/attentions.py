@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -64,6 +65,15 @@ class CrossAttentions:
     encoder: Attentions
     decoder: Attentions
     cross: Attentions
+
+
+def ids_in(given: object) -> list[int] | None:
+    """Ids, if they were given instead of a text: a list, a tensor or an array of one row."""
+    if isinstance(given, Tensor | np.ndarray):
+        given = given.reshape(-1).tolist() if given.ndim == 1 or given.shape[0] == 1 else given
+    if not isinstance(given, list | tuple) or not given or not all(type(index) is int for index in given):
+        return None
+    return list(given)
 
 
 def shows_weights(model: nn.Module) -> bool:

@@ -18,13 +18,12 @@ from ..core.devices import DTYPES, device_of, dtype_of
 from ..core.errors import ConfigError, InputError
 from ..core.interfaces import LanguageModel
 from ..core.stamps import Span
-from ..parts.layers.bitnet import PackedTernaryLinear
-from ..parts.layers.embeddings import QuantisedEmbedding
-from ..parts.layers.quantised import GroupedLinear, Int8Linear
 from .results import Response
 from .verbs import Verbs
 
 if TYPE_CHECKING:
+    from ..text import Tokenizer
+    from ..text.batch import Numbers
     from ..weights import Opened
     from ..weights.home.fit import Trained
     from .attentions import Attentions, CrossAttentions
@@ -73,6 +72,7 @@ class Pipeline(Verbs):
     """A model in use. What it can do is a matter of its kind; asked for anything else, it says so."""
 
     model: AnyModel
+    tokenizer: Tokenizer  # of those that take or give text
     opened: Opened | None = None  # the checkpoint that it is of, for whoever writes it back
     trained: Trained | None = None  # or what heed trained
     beside: Path | None = None  # where the files lie that go along with the weights
@@ -121,8 +121,8 @@ class Pipeline(Verbs):
         """The ids of texts, for a call with texts instead."""
         raise self._cannot("encode texts")
 
-    def attentions(self, text: str, target: str | None = None) -> Attentions | CrossAttentions:
-        """The attention weights of every layer and head, on this text."""
+    def attentions(self, text: str | Numbers, target: str | None = None) -> Attentions | CrossAttentions:
+        """The attention weights of every layer and head, on this text or on these ids."""
         raise self._cannot("show attention weights")
 
     # --- the model itself ---
@@ -162,6 +162,8 @@ class Pipeline(Verbs):
 
     def __repr__(self) -> str:
         named = f" ({self.family})" if self.family else ""
+        from ..parts.layers.quantised import GroupedLinear, Int8Linear
+
         quantised = any(isinstance(module, Int8Linear | GroupedLinear) for module in self.model.modules())
         dtype = "quantised" if quantised else str(self.dtype).removeprefix("torch.")
         weights = f"{short_count(weight_count(self.model))} parameters, {dtype}"
@@ -176,6 +178,10 @@ class Pipeline(Verbs):
 
 def weight_count(model: nn.Module) -> int:
     """How many weights a model has; what is tied counts once, a code counts as the weight it stands for."""
+    from ..parts.layers.bitnet import PackedTernaryLinear
+    from ..parts.layers.embeddings import QuantisedEmbedding
+    from ..parts.layers.quantised import GroupedLinear, Int8Linear
+
     held = {id(weight): weight.numel() for weight in model.parameters()}
     for module in model.modules():
         match module:
@@ -205,6 +211,13 @@ def one_or_many(given: Any, what: str, single: tuple[type, ...] = (str,)) -> tup
         if not isinstance(one, single):
             raise InputError(f"a list of {what}s is needed, and this one holds {one!r}"[:200])
     return False, several
+
+
+def must_be_one(text: Any) -> None:
+    """Raise unless it is one text."""
+    one, _ = one_or_many(text, "text")
+    if not one:
+        raise InputError("this is shown of one text at a time; loop over the texts")
 
 
 def sidecar(path: Path) -> Data:

@@ -18,8 +18,9 @@ from ..core.state import Seen
 from ..core.tables import renamed_arguments
 from ..parts.outputs.heads import Pool, Pooled, pooled
 from ..text import Framed, Tokenizer
-from .attentions import Attentions, attentions_of, shows_weights
-from .base import AnyModel, Pipeline, one_or_many
+from ..text.batch import Numbers, shortened
+from .attentions import Attentions, attentions_of, ids_in, shows_weights
+from .base import AnyModel, Pipeline, must_be_one, one_or_many
 from .results import Prediction, Problem, Response, classes_told, predictions, vector_told
 from .verbs import Many
 
@@ -129,14 +130,16 @@ class EncoderPipeline(Pipeline):
         found = self._each(given, predicted)
         return found[0] if one else found
 
-    def attentions(self, text: str, target: str | None = None) -> Attentions:
-        """The attention weights of every layer and head on a text, special tokens included."""
-        if not isinstance(text, str) or target is not None:
-            raise InputError("attention weights of an encoder are shown of one text; loop over the texts")
-        framed = self._framed(text, False)
+    def attentions(self, text: str | Numbers, target: str | None = None) -> Attentions:
+        """The attention weights of every layer and head on a text, special tokens included, or on ids as they are."""
+        ids = ids_in(text)
+        if ids is None:
+            must_be_one(text)
+        if target is not None:
+            raise InputError("a target is what an encoder-decoder answers with; this is an encoder: leave it out")
+        framed = self._framed(text, False) if ids is None else Framed(ids, [0] * len(ids))
         fields = torch.tensor([list(zip(*framed, strict=True))], device=self.device)  # [1, T, 2]
-        ids = fields[..., : min(2, self._fields())]
-        return attentions_of(self.model, ids, self.tokenizer.tokens(framed.ids))
+        return attentions_of(self.model, fields[..., : min(2, self._fields())], self.tokenizer.tokens(framed.ids))
 
     def _encoded_texts(self, texts: list[str]) -> Mapping[str, Any]:
         rows = self.tokenizer.framed_all(texts)
@@ -265,36 +268,3 @@ class EncoderPipeline(Pipeline):
 
     def _tagged(self, logits: Tensor) -> Prediction:
         return predictions(logits, self.labels, "single_label_classification")[0]
-
-
-def shortened(framed: Framed, texts: Sequence[Sequence[int]], longest: int) -> Framed:
-    """At most so many tokens of a framed text, or of a pair: the longer text loses its end first, the frame stays.
-
-    `texts`: their own tokens, which are in the frame one after the other.
-    """
-    frame = len(framed.ids) - sum(map(len, texts))
-    if frame > longest:
-        raise InputError(f"the model has places for {longest} tokens, and {frame} of them stand around every text")
-    lengths = _fitting([len(text) for text in texts], longest - frame)
-    kept, place = list[int](), 0
-    for text, length in zip(texts, lengths, strict=True):
-        begin = next(
-            (at for at in range(place, place + frame + 1) if framed.ids[at : at + len(text)] == list(text)), None
-        )
-        if begin is None:
-            raise InputError("the tokenizer frames this text otherwise than it encodes it; make the text shorter")
-        kept += [*range(place, begin), *range(begin, begin + length)]
-        place = begin + len(text)
-    kept += range(place, len(framed.ids))
-    return Framed([framed.ids[at] for at in kept], [framed.segments[at] for at in kept])
-
-
-def _fitting(lengths: Sequence[int], room: int) -> list[int]:
-    """Token by token off the longer one until both fit; where half a token is left, the longer one (the second) has it.
-
-    The shorter one keeps all if it has at most half of the room.
-    """
-    if len(lengths) == 1:
-        return [min(lengths[0], room)]
-    short = min(*lengths, room // 2)
-    return [short, room - short] if lengths[0] <= lengths[1] else [room - short, short]

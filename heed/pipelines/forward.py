@@ -83,7 +83,7 @@ class Rows:
             return cls(ids, Where.run(rows, columns, device=ids.device))
         lengths = mask.sum(1)
         where = Where.ragged(lengths, width=columns)
-        place = mask.long().argsort(1, descending=True, stable=True)
+        place = mask.long().argsort(dim=1, descending=True, stable=True)
         if bool((mask == where.real).all()):
             return cls(ids, where, None, mask)
         return cls(ids.gather(1, place), where, place, mask)

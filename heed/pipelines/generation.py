@@ -171,7 +171,7 @@ class GenerationPipeline(Pipeline):
         stream: bool = False,
     ) -> Any:
         if stream:
-            return self.stream(text, config, **keywords)  # type: ignore[arg-type, misc]  # which checks both
+            return self.stream(text, config, **keywords)  # type: ignore[arg-type]  # which checks it
         settled = self._settled(verb, config, keywords)
         one, given = one_or_many(text, "text")
         found = [[best.text for best in some] for some in self._completed(given, self._prompts, settled)]

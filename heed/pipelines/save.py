@@ -77,7 +77,9 @@ def told(pipeline: GenerationPipeline) -> Tokenizer:
         return tokenizer
     from ..text.tokenizer_config import Frame, declared
 
-    names = {key: tokenizer.name(index) for key, index in _special(pipeline).items() if index is not None}
+    names = {
+        key: tokenizer.convert_ids_to_tokens(index) for key, index in _special(pipeline).items() if index is not None
+    }
     seq2seq = isinstance(pipeline, Text2TextGeneration)
     return declared(tokenizer, names, Frame("$A eos_token", "$A eos_token $B eos_token") if seq2seq else None)
 

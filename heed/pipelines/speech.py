@@ -92,7 +92,7 @@ class SpeechPipeline(Pipeline):
     @renamed_arguments(how="strategy")
     def transcribe(
         self,
-        sound: Sound | list[Sound] | tuple[Sound, ...],
+        sound: Sound | list[Any] | tuple[Any, ...],
         *,
         language: str | None = None,
         task: SpeechTask = "transcribe",

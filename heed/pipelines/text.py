@@ -20,14 +20,15 @@ from ..core.errors import ConfigError, InputError
 from ..core.interfaces import Encodes
 from ..core.state import Seen
 from ..decode import AnyStrategy, Constraint
-from .attentions import Attentions, CrossAttentions, attentions_of, cross_attentions_of
-from .base import AnyModel, Padded, one_or_many
+from .attentions import Attentions, CrossAttentions, attentions_of, cross_attentions_of, ids_in
+from .base import AnyModel, Padded, must_be_one
 from .generation import GenerationPipeline, Prompts, room
 from .settings import GenerationConfig, GenerationKeywords
 from .verbs import Many, Message
 
 if TYPE_CHECKING:
     from ..text import Tokenizer
+    from ..text.batch import Numbers
 
 CONTEXT = 256  # new tokens, if nothing else is said
 LONG = 1 << 20  # tokens of a source, at most, where the model sets no limit
@@ -94,12 +95,14 @@ class TextGeneration(GenerationPipeline):
     def lead(self, text: str) -> str:
         return text
 
-    def attentions(self, text: str, target: str | None = None) -> Attentions:
-        """The attention weights of every layer and head on a text; a token of it sees those before it."""
-        _one_text(text)
+    def attentions(self, text: str | Numbers, target: str | None = None) -> Attentions:
+        """The attention weights of every layer and head on a text, or on ids; a token of it sees those before it."""
+        given = ids_in(text)
+        if given is None:
+            must_be_one(text)
         if target is not None:
             raise InputError("a target is what an encoder-decoder answers with; this is a language model: leave it out")
-        ids = self.prompt(text)
+        ids = given or self.prompt(str(text))
         return attentions_of(self.model, torch.tensor([ids], device=self.device), self.tokenizer.tokens(ids))
 
     def _encoded_texts(self, texts: list[str]) -> Mapping[str, Any]:
@@ -178,15 +181,15 @@ class Text2TextGeneration(GenerationPipeline):
     ) -> Any:  # overloads of `Verbs` tell what
         return self._texts("translate", texts, config, keywords)
 
-    def attentions(self, text: str, target: str | None = None) -> CrossAttentions:
+    def attentions(self, text: str | Numbers, target: str | None = None) -> CrossAttentions:
         """The attention weights within a source, within its target, and between them.
 
         Without a target it is the one that the model generates.
         """
-        _one_text(text)
-        source = self._sources([text]).tokens
-        written = self.translate(text) if target is None else target
-        ids = [*self.prompt(text), *self.tokenizer.encode(written)]
+        must_be_one(text)
+        source = self._sources([str(text)]).tokens
+        written = self.translate(str(text)) if target is None else target
+        ids = [*self.prompt(str(text)), *self.tokenizer.encode(written)]
         shown = self.tokenizer.tokens
         return cross_attentions_of(
             self.model, source, torch.tensor([ids], device=source.device), shown(source[0].tolist()), shown(ids)
@@ -228,12 +231,6 @@ class Text2TextGeneration(GenerationPipeline):
                 f"a text has {longest} tokens, the model has places for {self.longest}; cut it into sentences"
             )
         return rows
-
-
-def _one_text(text: str) -> None:
-    one, _ = one_or_many(text, "text")
-    if not one:
-        raise InputError("attention weights are shown of one text at a time; loop over the texts")
 
 
 def encoded(model: AnyModel, source: Padded | None) -> Seen:

@@ -190,7 +190,7 @@ class ZeroShotImageClassification(TextEmbedding):
 # --- what is given ---
 
 
-def _images(given: Source | Sequence[Source]) -> tuple[bool, list[Any]]:
+def _images(given: Any) -> tuple[bool, list[Any]]:
     """Whether it is one image, and all images as a list: paths, or what else an image can be."""
     if isinstance(given, list | tuple):
         if any(isinstance(one, tuple) for one in given):

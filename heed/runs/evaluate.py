@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
-from ..core.config import nearest, override, read_data
+from ..core.config import Data, nearest, override, read_data
 from ..core.errors import InputError, RunError
 from ..core.foreign_names import refuse_unknown
 from ..data import Example, Examples, Files, Name, Source
@@ -38,9 +38,16 @@ class EvalOptions(TypedDict, total=False):
     context: int | None  # tokens of a window of a text
     stride: int | None  # tokens by which windows move on
     settings: Settings | None  # of the data: {"data.lines": True}
-    device: torch.device | str | None
+    device: torch.device | str | None  # how the model is loaded, as `heed.load` has it
+    dtype: torch.dtype | str | None
+    quantise: str | int | None
+    revision: str | None
+    offline: bool | None
     quiet: bool
     reporter: Reporter | None
+
+
+LOADING = ("device", "dtype", "quantise", "revision", "offline")
 
 
 class Evaluation(Mapping[str, Any]):
@@ -102,7 +109,7 @@ def evaluate(
     `model`: a run folder, a checkpoint folder, a GGUF file, an id of the hub, or what `heed.load` gave. `data`: a
     path, a folder, a pattern or a list of them, or a mapping of splits; a run has data of its own. Keywords: split,
     first (so many examples only), config (a GenerationConfig), context and stride (windows of a text, in tokens),
-    settings (of the data), device, quiet.
+    settings (of the data), quiet; device, dtype, quantise, revision and offline as in `heed.load`.
 
     A run is measured by its task. Otherwise: language models by loss, perplexity and bits per byte, masked ones by
     pseudo-perplexity, encoder-decoders by BLEU and chrF on pairs, classifiers by accuracy. Metrics of the whole of a
@@ -110,9 +117,10 @@ def evaluate(
     """
     refuse_unknown("eval", options, EvalOptions.__annotations__)
     progress = options.get("reporter") or (Silent() if options.get("quiet") else Reporter())
-    given = opened(model, options.get("device"))
+    loading = {name: value for name, value in options.items() if name in LOADING and value is not None}
+    given = opened(model, **loading)
     settings = {**data_settings(data, "test"), **given_settings(options.get("settings"))}
-    plan = _run_plan(given, settings, options) if isinstance(given, Run) else _plan(given, settings, options)
+    plan = _run_plan(given, settings, options, loading) if isinstance(given, Run) else _plan(given, settings, options)
     found: dict[str, Metrics] = {}
     first = options.get("first")
     for name in _chosen(plan.data, _asked(options.get("split"), data)):
@@ -125,23 +133,27 @@ def evaluate(
     return Evaluation(found)
 
 
-def opened(model: Run | Pipeline | Path | str, device: torch.device | str | None = None) -> Run | Pipeline:
-    """A run if it is one, else the pipeline of the checkpoint."""
+def opened(model: Run | Pipeline | Path | str, **loading: Any) -> Run | Pipeline:
+    """A run if it is one, else the pipeline of the checkpoint, loaded so."""
+    if isinstance(model, Pipeline) and loading:
+        raise InputError(f"{', '.join(loading)}: how a model is loaded; this one is loaded already")
     if isinstance(model, Run | Pipeline):
         return model
-    path = resolve(model)
+    hub = {name: loading.pop(name) for name in ("revision", "offline") if name in loading}
+    path = resolve(model, **hub)
     if path.is_dir() and (path / CONFIG).is_file() and "task" in read_data(path / CONFIG):
         return Run.open(path)
-    return load(path, device)
+    return load(path, **loading)
 
 
-def _run_plan(run: Run, settings: Mapping[str, Any], options: EvalOptions) -> _Plan:
+def _run_plan(run: Run, settings: Data, options: EvalOptions, loading: Mapping[str, Any]) -> _Plan:
     """A run by its task; in windows that overlap if that is asked for."""
     recipe = Recipe.load(override(run.data, settings)) if settings else run.recipe
     task, config = recipe.task, options.get("config")
     context, stride = options.get("context"), options.get("stride")
-    model = run.model()
-    pipeline = task.pipeline(model.to(options.get("device")), run.tokenizer)
+    loading = {name: value for name, value in loading.items() if name not in ("revision", "offline")}  # it is here
+    model = load(run.path, **loading).model if loading else run.model()
+    pipeline = task.pipeline(model, run.tokenizer)
     if context is not None or stride is not None:
         if isinstance(task, Permute):
             raise InputError("context and stride are for texts that are read in order; leave them out")
@@ -151,11 +163,11 @@ def _run_plan(run: Run, settings: Mapping[str, Any], options: EvalOptions) -> _P
     def measured(some: Examples, notify: Notify) -> Metrics:
         return task.evaluate(pipeline, some, config, notify)
 
-    own = not settings and config in (None, GenerationConfig(strategy=task.decode))
+    own = not settings and loading.keys() <= {"device"} and config in (None, GenerationConfig(strategy=task.decode))
     return _Plan(recipe.data, task.columns, measured, (lambda *found: _remember(run, *found)) if own else None)
 
 
-def _plan(pipeline: Pipeline, settings: Mapping[str, Any], options: EvalOptions) -> _Plan:
+def _plan(pipeline: Pipeline, settings: Data, options: EvalOptions) -> _Plan:
     """Anything else by what it is."""
     measure, config = measure_of(pipeline, options.get("context"), options.get("stride")), options.get("config")
     tree = override({"data": {"kind": "files"}}, settings)["data"]

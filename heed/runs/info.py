@@ -153,27 +153,28 @@ class Source(ABC):
         """Its model and what belongs to it."""
 
     def info(self) -> Info:
-        parts = self.parts()
-        model, tokenizer = parts.model, self.tokenizer
-        speaks = isinstance(model, LanguageModel)
+        parts, tokenizer = self.parts(), self.tokenizer
+        model, vocabulary, longest = parts.model, None if tokenizer is None else tokenizer.size, None
+        if isinstance(model, LanguageModel):
+            vocabulary, longest = model.vocabulary, model.longest
         return Info(
-            str(self.path),
-            self.what,
-            parts.family,
-            kind_of(type(parts.shape)),
-            type(parts.pipeline).__name__,
-            sum(parameter.numel() for parameter in _outline(parts.shape.build).parameters()),
-            sum(file.stat().st_size for file in parts.files),
-            parts.stored,
-            tuple(_layers(parts.shape)),
-            model.vocabulary if speaks else None if tokenizer is None else tokenizer.size,
-            (model.longest if speaks else None) or self.context,
-            Memory.of(model.spec()) if model.streams else None,
-            "" if tokenizer is None else f"{self.algorithm(tokenizer)}, {counted(tokenizer.size, 'token')}",
-            self.chats,
-            parts.pipeline.can,
-            tuple(map(repr, parts.edits)),
-            parts.training,
+            path=str(self.path),
+            what=self.what,
+            family=parts.family,
+            model=kind_of(type(parts.shape)),
+            pipeline=type(parts.pipeline).__name__,
+            parameters=sum(parameter.numel() for parameter in _outline(parts.shape.build).parameters()),
+            bytes=sum(file.stat().st_size for file in parts.files),
+            stored=parts.stored,
+            layers=tuple(_layers(parts.shape)),
+            vocabulary=vocabulary,
+            context=longest or self.context,
+            memory=Memory.of(model.spec()) if model.streams else None,
+            tokenizer="" if tokenizer is None else f"{self.algorithm(tokenizer)}, {counted(tokenizer.size, 'token')}",
+            chat_template=self.chats,
+            can=parts.pipeline.can,
+            edits=tuple(map(repr, parts.edits)),
+            training=parts.training,
         )
 
 

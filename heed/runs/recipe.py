@@ -72,7 +72,7 @@ def find(name: str) -> Path:
 
 def descriptions() -> dict[str, str]:
     """What comes with heed, by name, in a line each: the first of its file."""
-    first = {path.stem: path.read_text(encoding="utf-8").partition("\n")[0] for path in sorted(shipped().values())}
+    first = {name: path.read_text(encoding="utf-8").partition("\n")[0] for name, path in sorted(shipped().items())}
     return {name: line.removeprefix("#").strip() for name, line in first.items()}
 
 

@@ -203,7 +203,8 @@ class Answering(Measure):
         pairs = [pair for pair, length in zip(every, lengths, strict=True) if length <= self.pipeline.longest]
         if not pairs:
             raise InputError(f"every source is longer than the model has places for, {self.pipeline.longest} tokens")
-        generated = self.pipeline.completions([source for source, _ in pairs], config, notify=notify)
+        settled = (config or GenerationConfig(strategy=self.pipeline.strategy)).seeded(0)  # the same each time
+        generated = self.pipeline.completions([source for source, _ in pairs], settled, notify=notify)
         return {
             **self._loss(pairs),
             **agreement([best[0].text for best in generated], [target for _, target in pairs], "kept"),

@@ -309,7 +309,8 @@ class _Written:
         self.tokenizer, data = tokenizer, json.loads(tokenizer.to_json())
         self.model, self.decoder = data["model"], (data["decoder"] or {}).get("type")
         self.added = {token["id"]: token["special"] for token in data["added_tokens"]}
-        self.tokens = [tokenizer.name(index) if index < tokenizer.size else "" for index in range(rows)]
+        known = tokenizer.convert_ids_to_tokens(range(tokenizer.size))
+        self.tokens = [known[index] if index < len(known) else "" for index in range(rows)]
         pairs = self.model.get("merges") or ()
         self.merges = [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in pairs]
 

@@ -326,8 +326,8 @@ def _not_here(what: HubId, error: Exception) -> str:
     caused = str(error.__cause__ or error)
     if "outgoing traffic" in str(error) or "offline" in caused.lower():
         return (
-            f"{what} is not a folder or a file here and was not fetched before, and the hub is not asked (offline); load "
-            f"it once without offline (and HF_HUB_OFFLINE), or give a path on this machine{_near(Path(what.name))}"
+            f"{what} is not a folder or a file here and was not fetched before, and the hub is not asked (offline); "
+            f"load it once without offline (and HF_HUB_OFFLINE), or give a path on this machine{_near(Path(what.name))}"
         )
     return f"{what} is not a folder or a file here, and the hub cannot be reached ({_first_line(error)}); try again"
 

@@ -80,7 +80,9 @@ def terminal(words: list[str], **environment: str) -> Iterator[Terminal]:
     screen, ours = os.openpty()
     child = subprocess.Popen(
         [sys.executable, "-c", OWNED, sys.executable, *words],
-        **dict.fromkeys(("stdin", "stdout", "stderr"), ours),
+        stdin=ours,
+        stdout=ours,
+        stderr=ours,
         start_new_session=True,
         env={**os.environ, "TERM": "xterm", **environment},
     )

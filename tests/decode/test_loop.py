@@ -51,7 +51,7 @@ def close(some: list[Generated], others: list[Generated]) -> None:
 
 def alone(how: SamplingConfig | Beam, row: int) -> SamplingConfig | Beam:
     """The same way of choosing for a row that is now the first."""
-    return how.model_copy(update={"seed": how.seed + row}) if isinstance(how, Sample) else how
+    return how.model_copy(update={"seed": (how.seed or 0) + row}) if isinstance(how, Sample) else how
 
 
 @subjects

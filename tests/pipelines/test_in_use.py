@@ -232,7 +232,7 @@ def test_clip_takes_nothing_and_refuses_what_is_no_image(
         ([image], [], "name the classes"),
     ):
         with pytest.raises(InputError, match=words):
-            ours.classify(wrong, labels)  # type: ignore[arg-type]
+            ours.classify(wrong, labels)
     assert ours.classify(image, ["w1", "w2"]) == ours.classify([image], ["w1", "w2"])[0]
     assert torch.equal(ours.embed("w1"), ours.embed(["w1"])[0])
     assert ours.classify(image, "w1")[0].p == 1
