@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from ..core.config import Config, Data, read_data
 from ..core.contract import Mixer, Where
-from ..core.devices import DTYPES, device_of, dtype_of
 from ..core.errors import ConfigError, InputError
 from ..core.interfaces import LanguageModel
 from ..core.stamps import Span
@@ -135,6 +134,8 @@ class Pipeline(Verbs):
 
     def to(self, *where: torch.device | torch.dtype | str | int) -> Self:
         """Move the model to a device, a dtype, or both: m.to("cuda"), m.to("bfloat16"), m.to("cuda", torch.float16)."""
+        from ..core.devices import DTYPES, device_of, dtype_of
+
         if not where:
             raise InputError('name a device or a dtype: m.to("cuda"), m.to("bfloat16")')
         for one in where:

@@ -197,6 +197,11 @@ class Tokenizer(FamiliarNames):
         stripped = spaces_stripped(self._inner)
         return Whole(self) if stripped is None else Fallback(self._spaced, stripped)
 
+    def name(self, index: int) -> str:
+        """A token as the vocabulary spells it."""
+        self._check((index,))
+        return self._inner.id_to_token(index) or ""
+
     def tokens(self, ids: Numbers) -> list[str]:
         """Each id for people to read: a space is ␣, a line break ⏎, a byte that is no character \\xe4."""
         numbers = listed(ids)
@@ -254,10 +259,6 @@ class Tokenizer(FamiliarNames):
 
     def _id_of(self, token: str) -> int | None:
         return self._inner.token_to_id(token)
-
-    def _token_of(self, index: int) -> str:
-        self._check((index,))
-        return self._inner.id_to_token(index) or ""
 
     def _encode(self, batch: list[str], owner: list[int], found: list[list[int]]) -> None:
         with understood("this tokenizer cannot read the text"):
