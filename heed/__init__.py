@@ -12,7 +12,7 @@ from .core.tables import gc_paused
 
 __version__ = "0.1.0"
 
-_WHERE = {  # public name -> module that holds it
+_WHERE = {  # public name -> module that holds it, :name there if it is another
     "Aligned": "core.padding",
     "Given": "core.contract",
     "HeedError": "core.errors",
@@ -30,6 +30,8 @@ _WHERE = {  # public name -> module that holds it
     "edit": "weights.edits",
     "load": "runs",
     "register": "mixers",
+    "save": "runs",
+    "eval": "runs.evaluate:evaluate",
 }
 _PACKAGES = (
     *("core", "text", "data", "media", "show", "parts", "mixers", "models", "engine", "weights"),
@@ -39,7 +41,7 @@ _PACKAGES = (
 __all__ = [*_WHERE, *_PACKAGES, "__version__"]  # noqa: PLE0604
 
 if TYPE_CHECKING:
-    from . import check as check
+    from .check import Check as _Check
     from .core.contract import Given as Given
     from .core.contract import Mixer as Mixer
     from .core.contract import Where as Where
@@ -56,13 +58,21 @@ if TYPE_CHECKING:
     from .parts.attention.torch_multihead import MultiheadAttention as MultiheadAttention
     from .parts.look import look as look
     from .runs import load as load
+    from .runs import save as save
+    from .runs.evaluate import evaluate as _evaluate
+    from .train import Train as _Train
     from .weights.edits import edit as edit
+
+    check: _Check  # packages that can be called
+    train: _Train
+    eval = _evaluate
 
 
 def __getattr__(name: str) -> Any:
     with gc_paused():
         if name in _WHERE:
-            return getattr(import_module(f".{_WHERE[name]}", __name__), name)
+            module, _, other = _WHERE[name].partition(":")
+            return getattr(import_module(f".{module}", __name__), other or name)
         if name in _PACKAGES:
             return import_module(f".{name}", __name__)
     raise AttributeError(f"module 'heed' has no attribute {name!r}")

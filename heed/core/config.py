@@ -158,15 +158,25 @@ def read_data(path: Path) -> Data:
     return data
 
 
-def override(data: Mapping[str, Any], changes: Iterable[str]) -> Data:
-    """`a.b.0.c=value` set in a copy of the data. Setting `kind` starts that node anew, without the old kind's keys."""
+def override(data: Mapping[str, Any], changes: Iterable[str] | Mapping[str, Any]) -> Data:
+    """`a.b.0.c=value` set in a copy of the data; in Python also {"a.b.0.c": value}.
+
+    Setting `kind` starts that node anew, without the old kind's keys.
+    """
     changed: Data = deepcopy(dict(data))
-    for change in sorted(changes, key=_kinds_first):
-        place, equals, text = change.partition("=")
-        if not equals or not all(place.split(".")):
-            raise ConfigError(f"{change!r} is not an override; write it as place.in.the.tree=value")
-        _set(changed, place, _parsed(text))
+    for place, value in sorted(settings_of(changes).items(), key=_kinds_first):
+        _set(changed, place, value)
     return changed
+
+
+def settings_of(changes: Iterable[str] | Mapping[str, Any]) -> Data:
+    """Changes by their places in the tree."""
+    if not isinstance(changes, Mapping):
+        return dict(map(_change, changes))
+    for place in changes:
+        if not isinstance(place, str) or not all(place.split(".")):
+            raise ConfigError(f"{place!r} is not a setting; write it as place.in.the.tree")
+    return dict(changes)
 
 
 def explain(error: ValidationError, root: type[Config]) -> Iterator[str]:
@@ -232,12 +242,13 @@ class _Trail:
                 self._enter(self.owner.model_fields[step])
 
     def _enter(self, field: FieldInfo) -> None:
-        found = list(_configs_in(field.annotation, field.metadata))
+        found = list(configs_in(field.annotation, field.metadata))
         self.choices = {kind: table for table in found for kind in table if kind}
         self.owner = next((table[""] for table in found if "" in table), self.owner)
 
 
-def _configs_in(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Mapping[str, type[Config]]]:
+def configs_in(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Mapping[str, type[Config]]]:
+    """The classes that an annotation allows: tables by kind, or a class alone under the empty name."""
     tables = [item for item in metadata if isinstance(item, OneOf)]
     for table in tables:
         yield table.choices()
@@ -245,7 +256,7 @@ def _configs_in(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Mappi
         yield {"": annotation}
     args = get_args(annotation)
     for arg in args:
-        yield from _configs_in(arg, [other for other in args if isinstance(other, OneOf)] if arg is args[0] else ())
+        yield from configs_in(arg, [other for other in args if isinstance(other, OneOf)] if arg is args[0] else ())
 
 
 def _tagged(found: Mapping[str, type[Config]], kinds: Iterable[str]) -> CoreSchema:
@@ -352,9 +363,16 @@ def _set(data: Data, place: str, value: Any) -> None:
         node[last] = value
 
 
-def _kinds_first(change: str) -> tuple[bool, int]:
+def _change(text: str) -> tuple[str, Any]:
+    place, equals, value = str(text).partition("=")
+    if not equals or not all(place.split(".")):
+        raise ConfigError(f"{text!r} is not an override; write it as place.in.the.tree=value")
+    return place, _parsed(value)
+
+
+def _kinds_first(change: tuple[str, Any]) -> tuple[bool, int]:
     """A new kind starts its node anew, so it comes before what is set inside; outer nodes before inner ones."""
-    place = change.partition("=")[0]
+    place = change[0]
     return place.rpartition(".")[2] != "kind", place.count(".") if place.endswith("kind") else 0
 
 

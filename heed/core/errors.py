@@ -16,6 +16,11 @@ LayoutWarning              heads and tokens look swapped: [B, H, T, d] given for
 from __future__ import annotations
 
 
+def counted(number: int, thing: str) -> str:
+    """For messages: `1 row`, `2,000 rows`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 class HeedError(Exception):
     """The root: `except HeedError` catches whatever heed raises on purpose."""
 

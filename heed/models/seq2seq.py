@@ -41,7 +41,7 @@ class Seq2seq(Mixer[States], Encodes, LanguageModel):
 
     class Config(Shape):
         kind: Literal["seq2seq"] = "seq2seq"
-        encoder: AnyEncoder
+        encoder: AnyEncoder  # what reads the source
         decoder: Decoder.Config
         shared: Flag = False  # one table of embeddings for source and target
 

@@ -52,9 +52,9 @@ class Swin(Mixer[States], Encodes, Sees, Asked):
         kind: Literal["swin"] = "swin"
         embeddings: PatchEmbeddings.Config  # without marks
         width: Size  # of the first stage
-        depths: tuple[Size, ...]
-        heads_per_stage: tuple[Size, ...]
-        window: Size = 7
+        depths: tuple[Size, ...]  # blocks of each stage
+        heads_per_stage: tuple[Size, ...]  # attention heads
+        window: Size = 7  # cells on a side
         ratio: Positive = 4.0  # hidden channels of the feed-forward per channel
         activation: Activation = "gelu"
         bias: Flag = True  # of query, key and value

@@ -30,7 +30,7 @@ class Distilled(Head):
 
     class Config(HeadConfig):
         kind: Literal["distilled"] = "distilled"
-        labels: Size
+        labels: Size  # classes
 
         def build(self, width: int, table: nn.Embedding | None) -> Distilled:
             return Distilled(self, width)

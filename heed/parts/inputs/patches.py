@@ -55,8 +55,8 @@ class PatchEmbeddings(Embeddings):
         """How an image is cut."""
 
         image: tuple[Size, Size]  # height and width in pixels that the table of positions is for
-        patch: tuple[Size, Size]
-        channels: Size = 3
+        patch: tuple[Size, Size]  # height and width of a patch in pixels
+        channels: Size = 3  # of a pixel: 3 colours
         marks: Count = 1  # tokens before the patches: one gathers (ViT), a second one learns from a teacher (DeiT)
         position: Flag = True
         bias: Flag = True
