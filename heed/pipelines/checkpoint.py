@@ -129,6 +129,7 @@ def pipeline_for(opened: Opened, path: Path, tokenizer: Tokenizer | None) -> Pip
     """The pipeline that a model, its heads and the files beside it allow."""
     pipeline = _pipeline(opened, path, tokenizer)
     pipeline.family = type(opened.family).__name__
+    pipeline.opened, pipeline.beside = opened, path
     return pipeline
 
 

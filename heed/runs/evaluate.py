@@ -17,7 +17,7 @@ from ..pipelines import GenerationConfig, Pipeline
 from ..show.progress import Reporter, Silent
 from ..tasks import Metrics, Permute
 from ..tasks.measures import measure_of
-from . import load
+from . import load, resolve
 from .card import add_metrics
 from .folder import CONFIG, Run
 from .recipe import Recipe, Settings, data_settings, given_settings
@@ -139,10 +139,11 @@ def opened(model: Run | Pipeline | Path | str, **loading: Any) -> Run | Pipeline
         raise InputError(f"{', '.join(loading)}: how a model is loaded; this one is loaded already")
     if isinstance(model, Run | Pipeline):
         return model
-    path = Path(model)
+    hub = {name: loading.pop(name) for name in ("revision", "offline") if name in loading}
+    path = resolve(model, **hub)
     if path.is_dir() and (path / CONFIG).is_file() and "task" in read_data(path / CONFIG):
         return Run.open(path)
-    return load(model, **loading)
+    return load(path, **loading)
 
 
 def _run_plan(run: Run, settings: Data, options: EvalOptions, loading: Mapping[str, Any]) -> _Plan:
@@ -150,6 +151,7 @@ def _run_plan(run: Run, settings: Data, options: EvalOptions, loading: Mapping[s
     recipe = Recipe.load(override(run.data, settings)) if settings else run.recipe
     task, config = recipe.task, options.get("config")
     context, stride = options.get("context"), options.get("stride")
+    loading = {name: value for name, value in loading.items() if name not in ("revision", "offline")}  # it is here
     model = load(run.path, **loading).model if loading else run.model()
     pipeline = task.pipeline(model, run.tokenizer)
     if context is not None or stride is not None:

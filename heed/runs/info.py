@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.config import Config, kind_of
 from ..core.contract import Mixer
-from ..core.errors import RunError, WeightsError, counted
+from ..core.errors import WeightsError, counted
 from ..core.interfaces import LanguageModel
 from ..core.spec import Spec, price, words
 from ..models.stack import Stack
@@ -36,6 +36,7 @@ from ..weights.formats.folder import CONFIG
 from ..weights.formats.quantised import SOURCE, Told, theirs
 from ..weights.formats.safetensors import Held, Stored, Tensors
 from ..weights.rename import outlined
+from . import resolve
 from .folder import METRICS, WEIGHTS, Run
 
 if TYPE_CHECKING:
@@ -179,9 +180,7 @@ class Source(ABC):
 
 def source(path: Path | str) -> Source:
     """What lies there: a run, a checkpoint folder, or a GGUF file."""
-    place = Path(path)
-    if not place.exists():
-        raise RunError(f"{path} is not a folder or a file; give a run folder, a checkpoint folder or a .gguf file")
+    place = resolve(path)
     inside = sorted(place.glob("*.gguf")) if place.is_dir() and not (place / CONFIG).is_file() else []
     if place.is_file() or len(inside) == 1:
         return _File(inside[0] if inside else place)
