@@ -111,7 +111,8 @@ class Entry:
     @property
     def page(self) -> str:
         """The document that tells more, if there is one."""
-        return PAGES.get(self.table, "").format(self.name)
+        own = self.config.__module__.startswith("heed.")
+        return PAGES.get(self.table, "").format(self.name) if own else ""
 
 
 def entries(*tables: str) -> Iterator[Entry]:

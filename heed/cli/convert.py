@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from ..core.errors import counted
 from .options import Json, Sets, print_json
 
 
@@ -51,7 +50,7 @@ def convert(
         found = {"folder": str(target), "tensors": made.tensors, "bytes": made.bytes, "family": made.family}
         print_json(found if cost is None else {**found, "cost": asdict(cost)})
         return
-    print(f"{target} holds {counted(made.tensors, 'tensor')}, {made.bytes:,} bytes: heed run {target} ...")
+    print(f"{target} holds {made.tensors} tensors, {made.bytes:,} bytes: heed run {target} ...")
     if cost is not None:
         print(cost.told())
     elif quantise is not None:

@@ -11,7 +11,6 @@ from copy import copy
 from dataclasses import dataclass
 from functools import wraps
 from math import isfinite
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
@@ -29,8 +28,16 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no n
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Tell what runs compiled, what as plain calls, and why.")
 ]
-Model = Annotated[Path, typer.Argument(metavar="PATH", help="A run folder, a checkpoint folder or a .gguf file.")]
-Sets = Annotated[list[str] | None, typer.Option("--set", help="Change a setting: a.b=value. May be repeated.")]
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A run folder, a checkpoint folder, a .gguf file or an id of the hub.")
+]
+Device = Annotated[
+    str | None, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps.", autocompletion=complete.devices)
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change a setting: a.b=value; a.b=? explains it (train). May be repeated."),
+]
 Data = Annotated[
     list[str] | None,
     typer.Option(
@@ -59,9 +66,7 @@ class LoadOptions(Group):
 
     panel = "Loading"
 
-    device: Annotated[
-        str | None, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps.", autocompletion=complete.devices)
-    ] = None
+    device: Device = None
     dtype: Annotated[
         str | None,
         typer.Option(
@@ -79,7 +84,7 @@ class LoadOptions(Group):
         bool | None, typer.Option("--offline", help="Of a hub id: take only what was fetched before.")
     ] = None
 
-    def load(self, path: Path) -> Pipeline:
+    def load(self, path: str) -> Pipeline:
         """The pipeline of a model."""
         from ..runs import load
 

@@ -6,7 +6,6 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -72,7 +71,7 @@ def run(
         _respond(pipeline, options, text or _each_line(), label or [], as_json=as_json)
 
 
-def _must_chat(path: Path) -> None:
+def _must_chat(path: str) -> None:
     """Raise unless there is a chat template, before anything large is read."""
     from ..runs.info import source
 
@@ -80,7 +79,7 @@ def _must_chat(path: Path) -> None:
     if not found.chats:
         raise typer.BadParameter(
             f"--chat needs a chat template, and {path} ({found.what}) has none: it was not trained to chat; leave "
-            f'--chat out to continue a text: heed run {shlex.quote(str(path))} "..."'
+            f'--chat out to continue a text: heed run {shlex.quote(path)} "..."'
         )
 
 

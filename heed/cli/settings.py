@@ -160,9 +160,9 @@ def _list_recipes(*, as_json: bool) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from ..runs.recipe import shipped
+    from ..runs.recipe import descriptions
 
-    found = {name: _first_line(path) for name, path in sorted(shipped().items())}
+    found = descriptions()
     if as_json:
         print_json([{"name": name, "about": about} for name, about in found.items()])
         return
@@ -170,8 +170,3 @@ def _list_recipes(*, as_json: bool) -> None:
     for name, about in found.items():
         table.add_row(f"[bold]{name}[/]", escape(about))
     Console().print(table, "", "Settings of one: heed config NAME; of a part: heed config NAME training", sep="\n")
-
-
-def _first_line(path: Path) -> str:
-    """What a recipe says about itself: the comment it begins with."""
-    return path.read_text(encoding="utf-8").split("\n", 1)[0].lstrip("# ")

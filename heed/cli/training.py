@@ -12,6 +12,7 @@ import typer
 from . import complete
 from .options import (
     Data,
+    Device,
     GenerationOptions,
     Group,
     Json,
@@ -45,10 +46,7 @@ class TrainingOptions(Group):
     base: Annotated[
         str | None, typer.Option(metavar="MODEL", help="A run or a checkpoint to begin from (fine-tuning).")
     ] = None
-    device: Annotated[
-        str | None,
-        typer.Option(help="Where to train: cpu, cuda, mps; default: the fastest.", autocompletion=complete.devices),
-    ] = None
+    device: Device = None
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ def train(
     """Train a model from a recipe, or go on with a run that was stopped."""
     from ..train.call import call
 
-    if answered(recipe or str(resume), changes or []):
+    if changes and answered(recipe or str(resume), changes):
         return
     files = named_files(data or (), alone="train")
     outcome = call(recipe, files, settings=changes, out=out, resume=resume, quiet=quiet, **asdict(options))

@@ -14,6 +14,11 @@ HeedError
 from __future__ import annotations
 
 
+def counted(number: int, thing: str) -> str:
+    """For messages: `1 row`, `2,000 rows`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 class HeedError(Exception):
     """The root: `except HeedError` catches whatever heed raises on purpose."""
 
@@ -78,8 +83,3 @@ class MissingExtra(HeedError, ImportError):
     def of(cls, package: str, extra: str) -> MissingExtra:
         """The package, and the extra that brings it."""
         return cls(f"{package} is not installed; run: pip install 'heed[{extra}]'")
-
-
-def counted(number: int, thing: str) -> str:
-    """For messages: `1 row`, `2,000 rows`."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"

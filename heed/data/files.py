@@ -59,10 +59,9 @@ class Files(Source):
     format: Literal["auto", "tsv", "csv", "jsonl", "parquet", "text"] = "auto"  # auto = by the suffix
     # The column for each that the task asks for, in its order. None: those with the task's names if the file has
     # names, else the first ones.
-    columns: tuple[Column, ...] | None = None  # which columns are read, by name or number; None: the first ones
-    # tsv, csv: whether the first line holds names of columns; so it does if `columns` are names. auto = if it looks
-    # like it, which is said.
-    header: Flag | Literal["auto"] = "auto"
+    columns: tuple[Column, ...] | None = None  # which columns are read, by name or number; None: the task's, the first
+    # By sight: if it looks like names of columns, which is then said; it holds names, too, if `columns` are names.
+    header: Flag | Literal["auto"] = "auto"  # tsv, csv: whether the first line holds names; auto = by sight
     lines: Flag = False  # text: every line is an example
     bad_rows: Literal["stop", "skip"] = "stop"  # what is done about rows that cannot be read
     held_out: Share = 0.05  # of train, for valid if there is no file for it: the end of a text, rows from everywhere

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.config import Config, kind_of
 from ..core.contract import Mixer
-from ..core.errors import RunError, WeightsError
+from ..core.errors import RunError, WeightsError, counted
 from ..core.interfaces import LanguageModel
 from ..core.spec import Spec, price, words
 from ..models.stack import Stack
@@ -133,6 +133,10 @@ class Source(ABC):
         """Of the folder, if it has one."""
         return pretrained.read(self.path) if holds(self.path) else None
 
+    def algorithm(self, tokenizer: Tokenizer) -> str:
+        """How it cuts texts."""
+        return tokenizer.algorithm
+
     @property
     @abstractmethod
     def chats(self) -> bool:
@@ -164,7 +168,7 @@ class Source(ABC):
             model.vocabulary if speaks else None if tokenizer is None else tokenizer.size,
             (model.longest if speaks else None) or self.context,
             Memory.of(model.spec()) if model.streams else None,
-            "" if tokenizer is None else f"{tokenizer.algorithm}, {tokenizer.size:,} tokens",
+            "" if tokenizer is None else f"{self.algorithm(tokenizer)}, {counted(tokenizer.size, 'token')}",
             self.chats,
             parts.pipeline.can,
             tuple(map(repr, parts.edits)),
@@ -198,6 +202,9 @@ class _Run(Source):
     @cached_property
     def tokenizer(self) -> Tokenizer | None:
         return self.run.tokenizer
+
+    def algorithm(self, tokenizer: Tokenizer) -> str:
+        return kind_of(type(self.run.recipe.tokenizer))
 
     @property
     def chats(self) -> bool:

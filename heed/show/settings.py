@@ -16,6 +16,7 @@ from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -184,7 +185,10 @@ def explained(config: type[Config], name: str) -> str:
 def owner(config: type[Config]) -> type:
     """The class a nested `Config` belongs to; a configuration that stands alone is its own."""
     outer = config.__qualname__.rpartition(".")[0]
-    return getattr(inspect.getmodule(config), outer) if outer else config
+    if not outer or "<locals>" in outer:  # a class of a function's has no place to be found at
+        return config
+    found: type = attrgetter(outer)(inspect.getmodule(config))
+    return found
 
 
 def summary(thing: Any) -> str:

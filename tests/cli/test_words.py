@@ -22,11 +22,11 @@ from tests.cli.support import Shell
     [
         (("verfy",), "heed: there is no command 'verfy'; did you mean verify?"),
         (("chat",), "heed: there is no command 'chat'; did you mean heed run PATH --chat?"),
-        (("run",), "heed: missing argument 'PATH'; heed run --help tells more"),
+        (("run",), "heed: missing argument 'MODEL'; heed run --help tells more"),
         (("run", "x", "--temprature", "1"), "--temperature"),
         (("run", "x", "--top-k", "y"), "heed: invalid value for '--top-k'"),
         (("run", "x", "--system", "y"), "heed: --system is what a chat begins with; add --chat"),
-        (("info",), "heed: missing argument 'PATH'; heed info --help tells more"),
+        (("info",), "heed: missing argument 'MODEL'; heed info --help tells more"),
         (("info", "x"), "heed: x is not a folder or a file"),
     ],
 )
