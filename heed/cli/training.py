@@ -109,12 +109,14 @@ def evaluate(
     """
     from ..runs import Run
     from ..runs.evaluate import evaluate as evaluated
-    from ..runs.evaluate import opened
+    from ..runs.evaluate import opened, usual_context
 
     model = opened(path, **loading.given())
     if telling.verbose:
         tell_engine(model.model() if isinstance(model, Run) else model.model)
-    more = {**asdict(measure), **(loading.given() if isinstance(model, Run) else {})}
+    more = {**asdict(measure), "context": measure.context or usual_context(path, model)}
+    if isinstance(model, Run):
+        more |= loading.given()
     files, config = named_files(data or (), alone="test"), _config(model, options)
     found = evaluated(model, files, config=config, settings=changes, quiet=telling.quiet, **more)
     if as_json:

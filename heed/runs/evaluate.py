@@ -7,19 +7,22 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
+from warnings import warn
 
 from ..core.config import Data, nearest, override, read_data
 from ..core.errors import InputError, RunError
 from ..core.foreign_names import refuse_unknown
 from ..data import Example, Examples, Files, Name, Source
 from ..data.paths import Given
-from ..pipelines import GenerationConfig, Pipeline
+from ..pipelines import GenerationConfig, Pipeline, TextGeneration
+from ..pipelines.generation import room
 from ..show.progress import Reporter, Silent
 from ..tasks import Metrics, Permute
-from ..tasks.measures import measure_of
+from ..tasks.measures import CONTEXT, measure_of
 from . import load
 from .card import add_metrics
 from .folder import CONFIG, Run
+from .info import source
 from .recipe import Recipe, Settings, data_settings, given_settings
 
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ class EvalOptions(TypedDict, total=False):
     offline: bool | None
     quiet: bool
     reporter: Reporter | None
+    splits: Sequence[str]  # what `split` was called in the last release
 
 
 LOADING = ("device", "dtype", "quantise", "revision", "offline")
@@ -116,9 +120,14 @@ def evaluate(
     run's own data, with its own strategy, are also written on its card.
     """
     refuse_unknown("eval", options, EvalOptions.__annotations__)
+    if "splits" in options:
+        warn("eval: splits is called split now; the old name will go", DeprecationWarning, stacklevel=2)
+        options["split"] = options["splits"]
     progress = options.get("reporter") or (Silent() if options.get("quiet") else Reporter())
     loading = {name: value for name, value in options.items() if name in LOADING and value is not None}
     given = opened(model, **loading)
+    if isinstance(model, Path | str) and options.get("context") is None:
+        options["context"] = usual_context(model, given)
     settings = {**data_settings(data, "test"), **given_settings(options.get("settings"))}
     plan = _run_plan(given, settings, options, loading) if isinstance(given, Run) else _plan(given, settings, options)
     found: dict[str, Metrics] = {}
@@ -143,6 +152,17 @@ def opened(model: Run | Pipeline | Path | str, **loading: Any) -> Run | Pipeline
     if path.is_dir() and (path / CONFIG).is_file() and "task" in read_data(path / CONFIG):
         return Run.open(path)
     return load(model, **loading)
+
+
+def usual_context(path: Path | str, model: Run | Pipeline) -> int | None:
+    """Tokens of a window, unless told: as many as a language model was trained on at once, up to CONTEXT.
+
+    A model with rotary positions has places for any number of tokens; its files tell how many it is used to.
+    """
+    if not isinstance(model, TextGeneration) or not Path(path).exists():
+        return None
+    told = source(path).context
+    return None if told is None else min(told, CONTEXT, room(model.model))
 
 
 def _run_plan(run: Run, settings: Data, options: EvalOptions, loading: Mapping[str, Any]) -> _Plan:

@@ -22,7 +22,7 @@ from ..data.base import Examples, near
 from ..parts.outputs.loss import NO_LABEL
 from ..pipelines import EncoderPipeline, GenerationConfig, Pipeline, Text2TextGeneration, TextGeneration
 from ..pipelines.base import Ids, Padded
-from ..pipelines.text import room
+from ..pipelines.generation import room
 from ..text import Framed, Tokenizer
 from .base import Batch, Notify, next_token_loss
 from .metrics import BUDGET, Metrics, agreement, must_have_sacrebleu, perplexity

@@ -16,11 +16,11 @@ import heed
 from heed.cli import app
 from heed.core.contract import Where
 from heed.core.errors import InputError, MissingExtra
-from heed.pipelines import GenerationConfig, TextGeneration
-from heed.pipelines.text import GenerationPipeline
+from heed.pipelines import GenerationConfig, GenerationPipeline, TextGeneration
 from heed.runs import Run
 from heed.runs.evaluate import Evaluation
 from heed.show.progress import Silent
+from heed.tasks import Metrics
 from heed.train import train
 from tests.tasks.test_measures import gpt2, spoken, text_of
 from tests.train.support import language_model, trained
@@ -63,7 +63,7 @@ def book(tmp_path: Path) -> Path:
 
 
 def test_metrics_are_a_mapping_and_a_table() -> None:
-    valid = {"loss": 1.25, "tokens": 12345, "signature": "a|b"}
+    valid: Metrics = {"loss": 1.25, "tokens": 12345, "signature": "a|b"}
     both = Evaluation({"valid": valid, "test": {"loss": 2.0, "signature": "a|b"}})
     assert list(both) == ["valid", "test"]
     assert both["test"]["loss"] == 2.0
@@ -190,6 +190,9 @@ def test_what_is_missing_or_misspelt_is_said(checkpoint: Path, reader: Path, boo
     strange: dict[str, Any] = {"splt": "test"}
     with pytest.raises(InputError, match=r"eval takes no splt; did you mean split\?"):
         heed.eval(reader, **strange)
+    last_release: dict[str, Any] = {"splits": ["test"], "reporter": Silent()}
+    with pytest.warns(DeprecationWarning, match="splits is called split now"):
+        assert list(heed.eval(reader, **last_release)) == ["test"]
     strange = {"batch_size": 3}
     with pytest.raises(InputError, match="eval takes no batch_size; write batch="):
         heed.eval(reader, **strange)
