@@ -117,12 +117,26 @@ def test_a_run_in_windows_that_overlap(reader: Path, book: Path) -> None:
     assert told(reader, "--data", book, "--context", 12, "--stride", 5)["test"]["loss"] == found["loss"]
 
 
+def test_a_run_may_be_loaded_otherwise(reader: Path) -> None:
+    """As `heed.load` has it; then the metrics are not those of the run, and not written on its card."""
+    exact = heed.eval(reader, split="valid", quiet=True)["loss"]
+    before = (reader / "README.md").read_text()
+    rounded = heed.eval(reader, split="valid", quantise="int8", quiet=True)["loss"]
+    assert rounded != exact
+    assert rounded == pytest.approx(exact, rel=0.05)
+    assert (reader / "README.md").read_text() == before
+    with pytest.raises(InputError, match="quantise: how a model is loaded; this one is loaded already"):
+        heed.eval(heed.load(reader), data=reader / "README.md", quantise="int8")
+
+
 def test_a_folder_of_splits_is_evaluated_on_what_was_not_learnt_from(dates: Path, tmp_path: Path) -> None:
     for name in ("train", "valid", "test"):
         (tmp_path / f"{name}.csv").write_text("source,target\n1 mai 2024,2024-05-01\n")
     found = heed.eval(dates, data=tmp_path, config=GenerationConfig(max_new_tokens=3), quiet=True)
     assert list(found) == ["valid", "test"]
     assert found["test"]["pairs"] == 1  # not two: the first line holds names
+    loaded = heed.eval(heed.load(dates), data=tmp_path, config=GenerationConfig(max_new_tokens=3), quiet=True)
+    assert loaded == found
 
 
 # --- checkpoints ---
