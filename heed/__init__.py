@@ -27,6 +27,7 @@ _WHERE = {  # public name -> module that holds it, :name there if it is another
     "build": "models",
     "edit": "weights.edits",
     "load": "runs",
+    "save": "runs",
     "eval": "runs.evaluate:evaluate",
 }
 _PACKAGES = (
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from .parts.attention.attend import attend as attend
     from .parts.look import look as look
     from .runs import load as load
+    from .runs import save as save
     from .runs.evaluate import evaluate as _evaluate
     from .train import Train as _Train
     from .weights.edits import edit as edit

@@ -138,13 +138,15 @@ def named(name: str) -> list[Entry]:
         every = {*known, *(each for held in known.values() for each in held)}
         near = get_close_matches(name, sorted(every), 1)
         meant = f"did you mean {near[0]}?" if near else f"heed list shows all there is, heed list --search {name} some"
-        raise InputError(f"heed has nothing called {name!r}; {meant}")
+        raise InputError(f"there is nothing called {name!r}; {meant}")
     return found
 
 
 def _entry(table: str, name: str) -> Entry:
     held = TABLES[table]
-    config = held.named[name] if isinstance(held, Table) else next(each for each in held if kind_of(each) == name)
+    config: type[Config] = (
+        held.named[name] if isinstance(held, Table) else next(each for each in held if kind_of(each) == name)
+    )
     told = summary(owner(config))
     if issubclass(config, Family):
         return Entry(table, name, told, proven(name), config.paper, config)

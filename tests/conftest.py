@@ -1,11 +1,14 @@
-"""What all tests share: one thread, because their tensors are tiny, and a fixed seed."""
+"""What all tests share: one thread, because their tensors are tiny, a fixed seed, and no network."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 import torch
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is imported; tests of the hub ask from other processes
 
 
 @pytest.fixture(autouse=True)

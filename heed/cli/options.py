@@ -11,7 +11,8 @@ from copy import copy
 from dataclasses import dataclass
 from functools import wraps
 from math import isfinite
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 import typer
 
@@ -61,7 +62,25 @@ class Telling(Group):
 
 
 @dataclass(frozen=True)
-class LoadOptions(Group):
+class HubOptions(Group):
+    """Where a model comes from, if it is named by an id of the hub: "gpt2", "org/name"."""
+
+    panel = "Hub"
+
+    revision: Annotated[str | None, typer.Option(help="Of a hub id: a branch, a tag or a commit.")] = None
+    offline: Annotated[
+        bool | None, typer.Option("--offline", help="Of a hub id: take only what was fetched before.")
+    ] = None
+
+    def resolve(self, path: str, *, pickles: bool = False) -> Path:
+        """The path of a model: fetched from the hub, if it is not here."""
+        from ..runs import resolve
+
+        return resolve(path, revision=self.revision, offline=self.offline, pickles=pickles)
+
+
+@dataclass(frozen=True)
+class LoadOptions(HubOptions):
     """How a model is loaded; what is not given is as `heed.load` has it."""
 
     panel = "Loading"
@@ -79,16 +98,12 @@ class LoadOptions(Group):
             help="Quantise the weights: int8, int4 ...; keep: those of a GGUF file.", autocompletion=complete.precisions
         ),
     ] = None
-    revision: Annotated[str | None, typer.Option(help="Of a hub id: a branch, a tag or a commit.")] = None
-    offline: Annotated[
-        bool | None, typer.Option("--offline", help="Of a hub id: take only what was fetched before.")
-    ] = None
 
-    def load(self, path: str) -> Pipeline:
-        """The pipeline of a model."""
+    def load(self, place: Path) -> Pipeline:
+        """The pipeline of a model that is here by now."""
         from ..runs import load
 
-        return load(path, **self.given())
+        return load(place, **_given(device=self.device, dtype=self.dtype, quantise=self.quantise))
 
     def given(self) -> dict[str, Any]:
         """What was given."""
@@ -182,7 +197,7 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _hints(kind: type[Any]) -> list[Any]:
-    hints = inspect.get_annotations(kind, eval_str=True)
+    hints = get_type_hints(kind, include_extras=True)  # those of its bases, too
     panel = kind.panel if issubclass(kind, Group) else Group.panel
     return [_below(panel, hints[field.name]) for field in dataclasses.fields(kind)]
 

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -47,11 +48,12 @@ def run(
     """Use a run or a checkpoint: generate text, translate, chat, fill in masks, classify, transcribe files."""
     from ..pipelines import GenerationPipeline
 
-    if chatting.chat:
-        _must_chat(path)
-    elif chatting.system is not None:
+    if chatting.system is not None and not chatting.chat:
         raise typer.BadParameter("--system is what a chat begins with; add --chat")
-    pipeline = loading.load(path)
+    place = loading.resolve(path)
+    if chatting.chat:
+        _must_chat(path, place)
+    pipeline = loading.load(place)
     if telling.verbose:
         tell_engine(pipeline.model)
     if label and (chatting.chat or isinstance(pipeline, GenerationPipeline)):
@@ -71,11 +73,11 @@ def run(
         _respond(pipeline, options, text or _each_line(), label or [], as_json=as_json)
 
 
-def _must_chat(path: str) -> None:
+def _must_chat(path: str, place: Path) -> None:
     """Raise unless there is a chat template, before anything large is read."""
     from ..runs.info import source
 
-    found = source(path)
+    found = source(place)
     if not found.chats:
         raise typer.BadParameter(
             f"--chat needs a chat template, and {path} ({found.what}) has none: it was not trained to chat; leave "

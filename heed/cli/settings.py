@@ -103,7 +103,7 @@ def _show(setting: Setting, console: Console) -> None:
 
     console.print(f"[bold]{setting.place}[/]  {escape(setting.about)}")
     default = "required" if setting.required else f"default {_short(setting.default)}"
-    console.print(escape(f"{setting.type}; {default}; here {_short(setting.value)}"), "", sep="\n")
+    console.print(escape(f"{setting.must}; {default}; here {_short(setting.value)}"), "", sep="\n")
     if not setting.choices:
         return
     table = grid()
@@ -132,7 +132,7 @@ def settings_table(settings: Iterable[Setting], *, values: bool = True) -> Table
         value, default = _short(setting.value), "required" if setting.required else _short(setting.default)
         shown = escape(value) if value == default else f"[bold cyan]{escape(value)}[/]"
         cells = (shown, escape(default)) if values else (escape(default),)
-        table.add_row(f"  {setting.name}", *cells, setting.type, escape(setting.about))
+        table.add_row(f"  {setting.name}", *cells, setting.must, escape(setting.about))
     return table
 
 

@@ -12,7 +12,6 @@ import typer
 from . import complete
 from .options import (
     Data,
-    Device,
     GenerationOptions,
     Group,
     Json,
@@ -46,7 +45,10 @@ class TrainingOptions(Group):
     base: Annotated[
         str | None, typer.Option(metavar="MODEL", help="A run or a checkpoint to begin from (fine-tuning).")
     ] = None
-    device: Device = None
+    device: Annotated[
+        str | None,
+        typer.Option(help="Where to train: cpu, cuda, mps; default: the fastest.", autocompletion=complete.devices),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def train(
     """Train a model from a recipe, or go on with a run that was stopped."""
     from ..train.call import call
 
-    if changes and answered(recipe or str(resume), changes):
+    if (recipe or resume) and answered(recipe or str(resume), changes or []):
         return
     files = named_files(data or (), alone="train")
     outcome = call(recipe, files, settings=changes, out=out, resume=resume, quiet=quiet, **asdict(options))
@@ -109,14 +111,12 @@ def evaluate(
     """
     from ..runs import Run
     from ..runs.evaluate import evaluate as evaluated
-    from ..runs.evaluate import opened, usual_context
+    from ..runs.evaluate import opened
 
     model = opened(path, **loading.given())
     if telling.verbose:
         tell_engine(model.model() if isinstance(model, Run) else model.model)
-    more = {**asdict(measure), "context": measure.context or usual_context(path, model)}
-    if isinstance(model, Run):
-        more |= loading.given()
+    more = {**asdict(measure), **(loading.given() if isinstance(model, Run) else {})}
     files, config = named_files(data or (), alone="test"), _config(model, options)
     found = evaluated(model, files, config=config, settings=changes, quiet=telling.quiet, **more)
     if as_json:

@@ -23,7 +23,7 @@ SHOWN = 8  # tokens that a repr names
 
 @dataclass(frozen=True, repr=False)
 class Attentions(Sequence[Tensor]):
-    """The weights of every layer: `found[layer]` is [heads, tokens, keys], and a row of it sums to 1.
+    """The weights of every layer: `found[layer]` is [heads, tokens, keys]; a row of softmax attention sums to 1.
 
     `tokens` look, `keys` are looked at: the same tokens, except in cross-attention.
     """

@@ -14,19 +14,17 @@ from torch import Tensor, nn
 
 from ..core.config import Config, Data, read_data
 from ..core.contract import Mixer, Where
-from ..core.devices import DTYPES, device_of, dtype_of
 from ..core.errors import ConfigError, InputError
 from ..core.interfaces import LanguageModel
 from ..core.stamps import Span
-from ..parts.layers.bitnet import PackedTernaryLinear
-from ..parts.layers.embeddings import QuantisedEmbedding
-from ..parts.layers.quantised import GroupedLinear, Int8Linear
 from .results import Response
 from .verbs import Verbs
 
 if TYPE_CHECKING:
     from ..text import Tokenizer
     from ..text.batch import Numbers
+    from ..weights import Opened
+    from ..weights.home.fit import Trained
     from .attentions import Attentions, CrossAttentions
     from .forward import ModelOutput
 
@@ -74,6 +72,9 @@ class Pipeline(Verbs):
 
     model: AnyModel
     tokenizer: Tokenizer  # of those that take or give text
+    opened: Opened | None = None  # the checkpoint that it is of, for whoever writes it back
+    trained: Trained | None = None  # or what heed trained
+    beside: Path | None = None  # where the files lie that go along with the weights
     family: str = ""  # the family of the checkpoint it was read from, if it is one
     last_seed: int | None = None  # of what was sampled last: given again as seed=, it draws the same
 
@@ -125,8 +126,16 @@ class Pipeline(Verbs):
 
     # --- the model itself ---
 
+    def save(self, folder: Path | str) -> None:
+        """Write it as a new folder that Hugging Face's libraries load: config, safetensors, tokenizer, generation."""
+        from .save import save  # who only uses a model needs none of it
+
+        save(self, folder)
+
     def to(self, *where: torch.device | torch.dtype | str | int) -> Self:
         """Move the model to a device, a dtype, or both: m.to("cuda"), m.to("bfloat16"), m.to("cuda", torch.float16)."""
+        from ..core.devices import DTYPES, device_of, dtype_of
+
         if not where:
             raise InputError('name a device or a dtype: m.to("cuda"), m.to("bfloat16")')
         for one in where:
@@ -154,6 +163,8 @@ class Pipeline(Verbs):
 
     def __repr__(self) -> str:
         named = f" ({self.family})" if self.family else ""
+        from ..parts.layers.quantised import GroupedLinear, Int8Linear
+
         quantised = any(isinstance(module, Int8Linear | GroupedLinear) for module in self.model.modules())
         dtype = "quantised" if quantised else str(self.dtype).removeprefix("torch.")
         weights = f"{short_count(weight_count(self.model))} parameters, {dtype}"
@@ -168,6 +179,10 @@ class Pipeline(Verbs):
 
 def weight_count(model: nn.Module) -> int:
     """How many weights a model has; what is tied counts once, a code counts as the weight it stands for."""
+    from ..parts.layers.bitnet import PackedTernaryLinear
+    from ..parts.layers.embeddings import QuantisedEmbedding
+    from ..parts.layers.quantised import GroupedLinear, Int8Linear
+
     held = {id(weight): weight.numel() for weight in model.parameters()}
     for module in model.modules():
         match module:

@@ -19,7 +19,6 @@ from ..core.interfaces import Asked, Encodes, LanguageModel, Matches, Sees
 from ..text import holds
 from ..weights import AUTHORS, Folder, Opened, open_
 from ..weights.formats.folder import CONFIG
-from .attentions import Attentions, attentions_of, ids_in, shows_weights
 from .base import Pipeline, sidecar
 from .results import Problem, Response
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from ..models import AudioEncoder
     from ..text import Tokenizer
     from ..text.batch import Numbers
+    from .attentions import Attentions
 
 GENERATION, PREPROCESSOR, PROCESSOR = "generation_config.json", "preprocessor_config.json", "processor_config.json"
 SETTINGS, VOCABULARY = "tokenizer_config.json", "vocab.json"
@@ -44,10 +44,14 @@ class Bare(Pipeline):
 
     @property
     def can(self) -> tuple[str, ...]:
+        from .attentions import shows_weights
+
         return ("attentions",) if self._reads_ids() and shows_weights(self.model) else ()
 
     def attentions(self, text: str | Numbers, target: str | None = None) -> Attentions:
         """The attention weights of every layer and head on these ids."""
+        from .attentions import attentions_of, ids_in
+
         ids = ids_in(text)
         if ids is None or target is not None or not self._reads_ids():
             raise self._cannot("show attention weights of this")
@@ -125,6 +129,7 @@ def pipeline_for(opened: Opened, path: Path, tokenizer: Tokenizer | None) -> Pip
     """The pipeline that a model, its heads and the files beside it allow."""
     pipeline = _pipeline(opened, path, tokenizer)
     pipeline.family = type(opened.family).__name__
+    pipeline.opened, pipeline.beside = opened, path
     return pipeline
 
 

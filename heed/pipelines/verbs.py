@@ -194,8 +194,26 @@ class Verbs(ABC):
 
     @overload
     def translate(
+        self,
+        texts: str,
+        config: GenerationConfig | None = None,
+        *,
+        num_return_sequences: int,
+        **keywords: Unpack[OneTextKeywords],
+    ) -> list[str]: ...
+    @overload
+    def translate(
         self, texts: str, config: GenerationConfig | None = None, **keywords: Unpack[OneTextKeywords]
     ) -> str: ...
+    @overload
+    def translate(
+        self,
+        texts: Many[str],
+        config: GenerationConfig | None = None,
+        *,
+        num_return_sequences: int,
+        **keywords: Unpack[OneTextKeywords],
+    ) -> list[list[str]]: ...
     @overload
     def translate(
         self, texts: Many[str], config: GenerationConfig | None = None, **keywords: Unpack[OneTextKeywords]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from hashlib import file_digest
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import tomli_w
 
 from ..core.atomic import replacing
+from ..core.config import read_data
 from ..core.contract import Mixer
 from ..core.errors import HeedError
 from ..core.laws import LAWS, Finding
@@ -18,7 +20,7 @@ from ..data import Files, Source
 from ..data.paths import expanded
 from ..models import AnyModel, Embedded, familiar
 from ..weights.formats.folder import Folder
-from .folder import CARD, SCORES, Run, writing
+from .folder import CARD, CONFIG, SCORES, Run, writing
 
 Table = Mapping[str, Mapping[str, Any]]
 
@@ -49,6 +51,23 @@ def write_card(run: Run, findings: Sequence[Finding] | None = None) -> None:
         fresh.write_text(text, encoding="utf-8")
 
 
+def write_home_card(run: Run, folder: Path) -> None:
+    """The card of a run that becomes a checkpoint: the same, but for how it is used; without paths of this machine."""
+    if not (run.path / CARD).exists():
+        write_card(run)
+    kind = AUTO.get(str(read_data(folder / CONFIG)["architectures"][0]).rpartition("For")[2], "AutoModelForSeq2SeqLM")
+    use = (
+        f"```python\nfrom transformers import {kind}, AutoTokenizer\n\ntokenizer = AutoTokenizer.from_pretrained"
+        f'(FOLDER)\nmodel = {kind}.from_pretrained(FOLDER)\n```\n\nOr with heed: `heed run FOLDER "..."`.'
+    )
+    head, _, rest = (run.path / CARD).read_text("utf-8", "replace").partition("## Use\n\n")
+    whole = f"{head}## Use\n\n{use}\n\n## {rest.partition(chr(10) + '## ')[2]}"
+    whole = PATHS.sub(lambda found: f'"{Path(found[1]).name}"', whole)  # cards of the last release have some
+    (folder / CARD).write_text(whole, encoding="utf-8")
+
+
+AUTO = {"CausalLM": "AutoModelForCausalLM", "GPT2LMHeadModel": "AutoModelForCausalLM"}
+PATHS = re.compile(r'"((?:/|~|[A-Za-z]:[\\/])[^"\n]*)"')
 CONTRACT, DATA = "## Contract", "## Data"
 LISTED = 20  # files of the data that are named
 

@@ -19,10 +19,10 @@ from ..pipelines.generation import room
 from ..show.progress import Reporter, Silent
 from ..tasks import Metrics, Permute
 from ..tasks.measures import CONTEXT, measure_of
-from . import load
+from . import load, resolve
 from .card import add_metrics
 from .folder import CONFIG, Run
-from .info import source
+from .info import CONTEXTS
 from .recipe import Recipe, Settings, data_settings, given_settings
 
 if TYPE_CHECKING:
@@ -126,8 +126,6 @@ def evaluate(
     progress = options.get("reporter") or (Silent() if options.get("quiet") else Reporter())
     loading = {name: value for name, value in options.items() if name in LOADING and value is not None}
     given = opened(model, **loading)
-    if isinstance(model, Path | str) and options.get("context") is None:
-        options["context"] = usual_context(model, given)
     settings = {**data_settings(data, "test"), **given_settings(options.get("settings"))}
     plan = _run_plan(given, settings, options, loading) if isinstance(given, Run) else _plan(given, settings, options)
     found: dict[str, Metrics] = {}
@@ -148,21 +146,23 @@ def opened(model: Run | Pipeline | Path | str, **loading: Any) -> Run | Pipeline
         raise InputError(f"{', '.join(loading)}: how a model is loaded; this one is loaded already")
     if isinstance(model, Run | Pipeline):
         return model
-    path = Path(model)
+    hub = {name: loading.pop(name) for name in ("revision", "offline") if name in loading}
+    path = resolve(model, **hub)
     if path.is_dir() and (path / CONFIG).is_file() and "task" in read_data(path / CONFIG):
         return Run.open(path)
-    return load(model, **loading)
+    return load(path, **loading)
 
 
-def usual_context(path: Path | str, model: Run | Pipeline) -> int | None:
+def usual_context(pipeline: Pipeline) -> int | None:
     """Tokens of a window, unless told: as many as a language model was trained on at once, up to CONTEXT.
 
-    A model with rotary positions has places for any number of tokens; its files tell how many it is used to.
+    A model with rotary positions has places for any number of tokens; its config tells how many it is used to.
     """
-    if not isinstance(model, TextGeneration) or not Path(path).exists():
+    if not isinstance(pipeline, TextGeneration) or pipeline.opened is None:
         return None
-    told = source(path).context
-    return None if told is None else min(told, CONTEXT, room(model.model))
+    config = pipeline.opened.config
+    told = next((config[name] for name in CONTEXTS if isinstance(config.get(name), int)), CONTEXT)
+    return min(told, CONTEXT, room(pipeline.model))
 
 
 def _run_plan(run: Run, settings: Data, options: EvalOptions, loading: Mapping[str, Any]) -> _Plan:
@@ -170,6 +170,7 @@ def _run_plan(run: Run, settings: Data, options: EvalOptions, loading: Mapping[s
     recipe = Recipe.load(override(run.data, settings)) if settings else run.recipe
     task, config = recipe.task, options.get("config")
     context, stride = options.get("context"), options.get("stride")
+    loading = {name: value for name, value in loading.items() if name not in ("revision", "offline")}  # it is here
     model = load(run.path, **loading).model if loading else run.model()
     pipeline = task.pipeline(model, run.tokenizer)
     if context is not None or stride is not None:
@@ -187,7 +188,8 @@ def _run_plan(run: Run, settings: Data, options: EvalOptions, loading: Mapping[s
 
 def _plan(pipeline: Pipeline, settings: Data, options: EvalOptions) -> _Plan:
     """Anything else by what it is."""
-    measure, config = measure_of(pipeline, options.get("context"), options.get("stride")), options.get("config")
+    measure = measure_of(pipeline, options.get("context") or usual_context(pipeline), options.get("stride"))
+    config = options.get("config")
     tree = override({"data": {"kind": "files"}}, settings)["data"]
     if not tree.keys() & {"train", "valid", "test"}:
         raise InputError(

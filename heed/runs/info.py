@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.config import Config, kind_of
 from ..core.contract import Mixer
-from ..core.errors import RunError, WeightsError, counted
+from ..core.errors import WeightsError, counted
 from ..core.interfaces import LanguageModel
 from ..core.spec import Spec, price, words
 from ..models.stack import Stack
@@ -36,6 +36,7 @@ from ..weights.formats.folder import CONFIG
 from ..weights.formats.quantised import SOURCE, Told, theirs
 from ..weights.formats.safetensors import Held, Stored, Tensors
 from ..weights.rename import outlined
+from . import resolve
 from .folder import METRICS, WEIGHTS, Run
 
 if TYPE_CHECKING:
@@ -152,35 +153,34 @@ class Source(ABC):
         """Its model and what belongs to it."""
 
     def info(self) -> Info:
-        parts = self.parts()
-        model, tokenizer = parts.model, self.tokenizer
-        speaks = isinstance(model, LanguageModel)
+        parts, tokenizer = self.parts(), self.tokenizer
+        model, vocabulary, longest = parts.model, None if tokenizer is None else tokenizer.size, None
+        if isinstance(model, LanguageModel):
+            vocabulary, longest = model.vocabulary, model.longest
         return Info(
-            str(self.path),
-            self.what,
-            parts.family,
-            kind_of(type(parts.shape)),
-            type(parts.pipeline).__name__,
-            sum(parameter.numel() for parameter in _outline(parts.shape.build).parameters()),
-            sum(file.stat().st_size for file in parts.files),
-            parts.stored,
-            tuple(_layers(parts.shape)),
-            model.vocabulary if speaks else None if tokenizer is None else tokenizer.size,
-            (model.longest if speaks else None) or self.context,
-            Memory.of(model.spec()) if model.streams else None,
-            "" if tokenizer is None else f"{self.algorithm(tokenizer)}, {counted(tokenizer.size, 'token')}",
-            self.chats,
-            parts.pipeline.can,
-            tuple(map(repr, parts.edits)),
-            parts.training,
+            path=str(self.path),
+            what=self.what,
+            family=parts.family,
+            model=kind_of(type(parts.shape)),
+            pipeline=type(parts.pipeline).__name__,
+            parameters=sum(parameter.numel() for parameter in _outline(parts.shape.build).parameters()),
+            bytes=sum(file.stat().st_size for file in parts.files),
+            stored=parts.stored,
+            layers=tuple(_layers(parts.shape)),
+            vocabulary=vocabulary,
+            context=longest or self.context,
+            memory=Memory.of(model.spec()) if model.streams else None,
+            tokenizer="" if tokenizer is None else f"{self.algorithm(tokenizer)}, {counted(tokenizer.size, 'token')}",
+            chat_template=self.chats,
+            can=parts.pipeline.can,
+            edits=tuple(map(repr, parts.edits)),
+            training=parts.training,
         )
 
 
 def source(path: Path | str) -> Source:
     """What lies there: a run, a checkpoint folder, or a GGUF file."""
-    place = Path(path)
-    if not place.exists():
-        raise RunError(f"{path} is not a folder or a file; give a run folder, a checkpoint folder or a .gguf file")
+    place = resolve(path)
     inside = sorted(place.glob("*.gguf")) if place.is_dir() and not (place / CONFIG).is_file() else []
     if place.is_file() or len(inside) == 1:
         return _File(inside[0] if inside else place)

@@ -12,9 +12,8 @@ import io
 import re
 import sys
 import tokenize
-from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from operator import attrgetter
 from types import NoneType, UnionType
@@ -60,7 +59,7 @@ class Setting:
     """One key: where it stands, what it may be, what it is here and by default, and what it does."""
 
     place: str
-    type: str
+    must: str  # what it may be, in words
     value: Any
     default: Any  # None for what is required
     required: bool
@@ -85,7 +84,7 @@ class Setting:
 
     def plain(self) -> dict[str, Any]:
         """For machines."""
-        told = {"key": self.place, "type": self.type, "value": plain(self.value), "default": plain(self.default)}
+        told = {"key": self.place, "type": self.must, "value": plain(self.value), "default": plain(self.default)}
         return {**told, "required": self.required, "about": self.about, "kinds": list(self.choices)}
 
 
@@ -143,22 +142,24 @@ def sections(config: Config, place: str = "") -> Iterator[Section]:
 def find(config: Config, place: str) -> Setting:
     """The key at a dotted place of a configuration, as `--set` names it."""
     node: Any = config
+    found: Setting | None = None
     steps = place.split(".")
     for number, step in enumerate(steps):
-        if isinstance(node, tuple) and len(node) == 1 and not step.isdecimal():
-            (node,) = node
-        if isinstance(node, tuple) and step.isdecimal() and int(step) < len(node):
-            node = node[int(step)]
-            if number + 1 == len(steps):
-                return Setting(place, "", node, None, True, "", {})
-            continue
         here = ".".join(steps[:number])
-        if not isinstance(node, Config):
+        if isinstance(node, tuple) and len(node) == 1 and not step.isdecimal():
+            (node,) = node  # a list of one stands for its item
+        if isinstance(node, tuple) and step.isdecimal() and int(step) < len(node) and found is not None:
+            found = replace(found, place=_below(here, step), value=node[int(step)])
+        elif not isinstance(node, Config):
             raise ConfigError(f"{here} is {_short(node)}, which has no {step} inside; {_remedy(config, here)}")
-        if step not in type(node).model_fields:
+        elif step not in type(node).model_fields:
             raise ConfigError(f"{_below(here, step)} is unknown{nearest(step, type(node).model_fields)}")
-        held, node = node, getattr(node, step)
-    return _setting(type(held), steps[-1], place, node)
+        else:
+            found = _setting(type(node), step, _below(here, step), getattr(node, step))
+        node = found.value
+    if found is None:
+        raise ConfigError("name a place in the tree, such as training.steps")
+    return found
 
 
 def declared(config: type[Config]) -> Iterator[Setting]:
@@ -290,7 +291,7 @@ def _setting(config: type[Config], name: str, place: str, value: Any) -> Setting
 
 def _choices(field: FieldInfo) -> Mapping[str, type[Config]]:
     """The classes that may stand in a field, by kind; none is imported before it is asked for."""
-    return ChainMap(*(table for table in configs_in(field.annotation, field.metadata) if "" not in table))
+    return next((table for table in configs_in(field.annotation, field.metadata) if "" not in table), {})
 
 
 def _short(value: Any) -> str:
@@ -360,7 +361,7 @@ def _line(setting: Setting) -> str:
     else:
         example = f" {{ kind = {_toml(next(iter(setting.choices)))} }}" if setting.choices else ""
         line = f"# {setting.name} ={example}  # not set; "
-    return f"# {setting.about}\n{line}{setting.type}{default}"
+    return f"# {setting.about}\n{line}{setting.must}{default}"
 
 
 def _toml(value: Any) -> str:

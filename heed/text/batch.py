@@ -95,7 +95,7 @@ class FamiliarNames(ABC):
         """The id of a token, as the vocabulary spells it."""
 
     @abstractmethod
-    def _token_of(self, index: int) -> str:
+    def name(self, index: int) -> str:
         """The token of an id, as the vocabulary spells it."""
 
     def __call__(
@@ -160,11 +160,11 @@ class FamiliarNames(ABC):
 
     def convert_ids_to_tokens(self, ids: int | Numbers) -> Any:
         """The token of an id as the vocabulary spells it, or of each of several."""
-        return self._token_of(ids) if isinstance(ids, int) else [self._token_of(index) for index in listed(ids)]
+        return self.name(ids) if isinstance(ids, int) else [self.name(index) for index in listed(ids)]
 
     def tokenize(self, text: str) -> list[str]:
         """The tokens of a text as the vocabulary spells them."""
-        return [self._token_of(index) for index in self.encode_marked(text)]
+        return [self.name(index) for index in self.encode_marked(text)]
 
     @cached_property
     def _tells_segments(self) -> bool:

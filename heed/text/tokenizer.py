@@ -197,6 +197,11 @@ class Tokenizer(FamiliarNames):
         stripped = spaces_stripped(self._inner)
         return Whole(self) if stripped is None else Fallback(self._spaced, stripped)
 
+    def name(self, index: int) -> str:
+        """A token as the vocabulary spells it."""
+        self._check((index,))
+        return self._inner.id_to_token(index) or ""
+
     def tokens(self, ids: Numbers) -> list[str]:
         """Each id for people to read: a space is ␣, a line break ⏎, a byte that is no character \\xe4."""
         numbers = listed(ids)
@@ -206,7 +211,11 @@ class Tokenizer(FamiliarNames):
     def save(self, path: Path | str) -> None:
         """Write a tokenizer.json, all of it or nothing: a crash leaves the old file."""
         with replacing(Path(path)) as fresh:
-            fresh.write_text(self._inner.to_str(pretty=True) + "\n", encoding="utf-8")
+            fresh.write_text(self.to_json() + "\n", encoding="utf-8")
+
+    def to_json(self) -> str:
+        """What a tokenizer.json holds."""
+        return str(self._inner.to_str(pretty=True))
 
     def save_all(self, folder: Path | str) -> None:
         """The same, and beside it what is known of its special tokens and its chats: a folder that others read, too."""
@@ -214,7 +223,11 @@ class Tokenizer(FamiliarNames):
         keys: dict[Role, str] = {"begin": "bos_token", "end": "eos_token", "pad": "pad_token", "unknown": "unk_token"}
         found = {key: getattr(self, role) for role, key in keys.items()}
         named = {key: self._inner.id_to_token(index) for key, index in found.items() if index is not None}
-        settings: dict[str, object] = {"tokenizer_class": "PreTrainedTokenizerFast", **(self._declared.tokens or named)}
+        settings: dict[str, object] = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "clean_up_tokenization_spaces": False,  # older versions of transformers take spaces out, unless told
+            **(self._declared.tokens or named),
+        }
         if self.chat is not None:
             others = [] if self.chat.tooled is None else [{"name": "tool_use", "template": self.chat.tooled}]
             default = {"name": "default", "template": self.chat.template}
@@ -232,6 +245,11 @@ class Tokenizer(FamiliarNames):
             raise InputError(f"{place} is a folder; give the path of the tokenizer.json in it")
         return cls(whole(place))
 
+    @property
+    def told(self) -> Declared:
+        """What was said about it beside its tokenizer.json."""
+        return self._declared
+
     @classmethod
     def of_folder(cls, folder: Path | str) -> Tokenizer:
         """From a folder of another library, whichever files its tokenizer is in (`heed.text.pretrained`)."""
@@ -241,10 +259,6 @@ class Tokenizer(FamiliarNames):
 
     def _id_of(self, token: str) -> int | None:
         return self._inner.token_to_id(token)
-
-    def _token_of(self, index: int) -> str:
-        self._check((index,))
-        return self._inner.id_to_token(index) or ""
 
     def _encode(self, batch: list[str], owner: list[int], found: list[list[int]]) -> None:
         with understood("this tokenizer cannot read the text"):

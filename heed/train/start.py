@@ -134,10 +134,10 @@ def free(path: Path) -> Path:
 def _founded(recipe: Recipe, path: Path, reporter: Reporter) -> Corpora:
     """Read the data and make the tokenizer; only when all of it fits together there is a folder."""
     Run.must_be_new(path)
-    if recipe.base is None:
+    base = None if recipe.base is None else Base.open(recipe.base)
+    if base is None:
         tokenizer = recipe.tokenizer.train(_texts(_examples(recipe, "train")))
     else:
-        base = Base.open(recipe.base)
         recipe, tokenizer = base.below(recipe), base.tokenizer
     whole = recipe.sized(tokenizer.size)
     reporter.say(f"the run is written to {path}")
@@ -145,7 +145,9 @@ def _founded(recipe: Recipe, path: Path, reporter: Reporter) -> Corpora:
     with torch.device("meta"):
         whole.task.must_fit(whole.build(tokenizer.size))
     corpora = _corpora(whole, tokenizer, reporter)
-    Run.create(path, whole, tokenizer)
+    run = Run.create(path, whole, tokenizer)
+    if base is not None:
+        base.keep(run)
     return corpora
 
 

@@ -52,7 +52,12 @@ def test_a_name_may_be_in_several_tables(heed: Shell) -> None:
 def test_one_entry_imports_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """The laws of growth of all mixers are what makes the whole list slow."""
     asked: list[object] = []
-    monkeypatch.setattr(catalogue, "_note", lambda config: asked.append(config) or "")
+
+    def note(config: object) -> str:
+        asked.append(config)
+        return ""
+
+    monkeypatch.setattr(catalogue, "_note", note)
     assert [entry.table for entry in named("mamba")] == ["mixers", "architectures", "checkpoints"]
     assert len(asked) == 1
 
@@ -60,7 +65,7 @@ def test_one_entry_imports_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("list", "ropee"), "heed has nothing called 'ropee'; did you mean rope?"),
+        (("list", "ropee"), "there is nothing called 'ropee'; did you mean rope?"),
         (("list", "qqqqq"), "heed list shows all there is"),
         (("list", "--table", "mixer"), "there is no table called 'mixer'; did you mean mixers?"),
         (("list", "--search", "qqqqq"), "no entry says 'qqqqq'"),

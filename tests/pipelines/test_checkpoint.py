@@ -215,7 +215,7 @@ def test_paths_that_are_no_checkpoints(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="heed convert"):
         heed.load(tmp_path / "a.bin")
     found = RUNNER.invoke(app, ["convert", str(tmp_path / "lost"), str(tmp_path / "out")])
-    assert "there is nothing at" in str(found.exception)
+    assert "lost is not a folder or a file" in str(found.exception)
     (tmp_path / "b.gguf").write_bytes(b"GGUF")
     with pytest.raises(WeightsError, match="b.gguf"):
         heed.load(tmp_path / "b.gguf")

@@ -11,9 +11,11 @@ from torch import Tensor
 
 import heed
 from heed.core.errors import InputError
+from heed.models import Seq2seq
 from heed.pipelines import Attentions, CrossAttentions, ModelOutput, Pipeline
 from tests.pipelines.small import HF, NARROW, WORDS, bert, gpt2, llama, opened, t5
 from tests.weights.live import close, ids, saved
+from tests.weights.support import GOLDEN
 
 MASKS = {
     "right": torch.tensor([[1] * 7, [1] * 4 + [0] * 3, [1] + [0] * 6]),
@@ -114,6 +116,28 @@ def test_without_a_tokenizer_ids_are_still_taken(tmp_path: Path) -> None:
         m.attentions([5, 6])
     with pytest.raises(InputError, match="cannot show attention weights of this: it is a checkpoint without"):
         m.attentions("the cat")
+
+
+FAMILIES = (
+    *("bert/pretraining", "bitnet/unquantized", "bloom/lm", "deberta_v2/model", "deepseek_v3/lm_mla_moe", "fnet/mlm"),
+    *("funnel/mlm", "gemma2/lm", "gpt_neox/lm", "infini/lm_delta_rule", "longformer/mlm_global", "longt5/local"),
+    *("marian/seq2seq", "mistral/lm_window5", "mixtral/lm", "mpt/lm", "opt/lm", "qwen3/lm", "reformer/lm_local_lsh"),
+    *("retnet/lm_three_forms", "roberta/mlm", "rwkv/lm_state", "t5/seq2seq", "transfo-xl/adaptive_mems", "xlnet/plain"),
+)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.no_grad()
+def test_padding_on_the_left_changes_nothing_in_any_family(family: str) -> None:
+    m = heed.load(GOLDEN / family)
+    row, other, target = ids(1, 6, 30), ids(1, 9, 30, seed=1), ids(2, 3, 30, seed=2)
+    encodes = {"decoder_input_ids": target} if isinstance(m.model, Seq2seq) else {}
+    alone = m(row, **{name: given[:1] for name, given in encodes.items()})
+    padded = torch.cat((torch.cat((torch.zeros(1, 3, dtype=torch.long), row), 1), other))
+    out = m(padded, [[0] * 3 + [1] * 6, [1] * 9], **encodes)
+    for name, wanted in alone.items():
+        made = out[name][:1]
+        close(made if made.shape == wanted.shape else made[:, 3:], wanted, 1e-4)
 
 
 # --- encoders ---

@@ -228,7 +228,9 @@ def test_an_encoder_decoder_translates_one_or_many(tmp_path: Path) -> None:
     assert isinstance(one, str)
     assert m.translate(["the cat", "a"], max_new_tokens=5)[0] == one == m.generate("the cat", max_new_tokens=5)
     assert "".join(m.stream("the cat", max_new_tokens=5)) == one
-    assert len(m.generate("the cat", **SOME, num_return_sequences=3)) == 3
+    assert len(m.translate("the cat", **SOME, num_return_sequences=3)) == 3
+    with pytest.raises(InputError, match=r"translate takes no stream; write m\.generate"):
+        m.translate("the cat", stream=True)  # type: ignore[call-overload]
     drawn = m.completions(["a", "the cat"], **SOME, num_return_sequences=2)
     assert drawn[1][1].seed is not None
     assert m.translate("the cat", **SOME, seed=drawn[1][1].seed) == drawn[1][1].text

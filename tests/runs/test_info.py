@@ -15,10 +15,11 @@ from heed.core.errors import RunError, WeightsError
 from heed.core.state import nbytes
 from heed.runs.convert import convert
 from heed.runs.info import info, source
+from heed.train import train
 from heed.weights.formats.gguf import Dequantised
 from heed.weights.formats.safetensors import Stored
 from tests.pipelines.test_checkpoint import BERT, SMALL, made
-from tests.train.support import language_model, train, trained
+from tests.train.support import language_model, trained
 from tests.weights.formats.test_gguf_families import CASES
 from tests.weights.formats.test_gguf_quantised import packed
 from tests.weights.support import GOLDEN

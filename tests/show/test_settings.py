@@ -88,7 +88,7 @@ class Node(Inner):
 
     kind: Literal["node"] = "node"
     width: Size  # own words
-    noisy: Flag = False  # type: ignore[assignment]  # said after a word for a tool
+    noisy: Flag = False  # noqa: RUF100  # said after a word for a tool
     several: tuple[Inner, ...] = ()  # nodes; None counts as none
     inner: Inner = Inner()
     plain: Text = ""
