@@ -26,7 +26,9 @@ from tests.tasks.test_measures import gpt2, spoken, text_of
 from tests.train.support import language_model, trained
 from tests.weights.formats.test_gguf_families import CASES
 from tests.weights.formats.test_gguf_quantised import packed
+from tests.weights.hubs import served
 from tests.weights.live import saved
+from tests.weights.test_hub import worker
 
 RUNNER = CliRunner()
 
@@ -161,6 +163,15 @@ def test_a_checkpoint_by_command_by_path_and_loaded(checkpoint: Path) -> None:
     assert [line.split()[0] for line in table.splitlines()[1:]] == [
         *("loss", "perplexity", "bits_per_byte", "tokens", "bytes", "context", "stride")
     ]
+
+
+def test_an_id_of_the_hub_is_a_checkpoint(checkpoint: Path, tmp_path: Path) -> None:
+    words = checkpoint.parent / "words.txt"
+    (tmp_path / "cache").mkdir()
+    with served() as hub, worker(hub, tmp_path / "cache") as ask:
+        hub.add("org/words", checkpoint)
+        found = ask(["eval", "org/words", "--data", str(words), "--json", "--quiet"], "command")
+    assert json.loads(found["text"]) == dict(heed.eval(checkpoint, data=words, quiet=True))
 
 
 def test_a_gguf_file_is_a_checkpoint(tmp_path: Path) -> None:
