@@ -13,20 +13,23 @@ from .core.tables import gc_paused
 __version__ = "0.1.0"
 
 _WHERE = {  # public name -> module that holds it, :name there if it is another
+    "Aligned": "core.padding",
     "Given": "core.contract",
     "HeedError": "core.errors",
     "Mixer": "core.contract",
+    "MultiheadAttention": "parts.attention.torch_multihead",
     "Where": "core.contract",
     "detach": "core.state",
     "fork": "core.state",
     "nbytes": "core.state",
     "select": "core.state",
     "to": "core.state",
-    "attend": "parts.attention.attend",
+    "attend": "parts.attention.functional",
     "look": "parts.look",
     "build": "models",
     "edit": "weights.edits",
     "load": "runs",
+    "register": "mixers",
     "save": "runs",
     "eval": "runs.evaluate:evaluate",
 }
@@ -43,13 +46,16 @@ if TYPE_CHECKING:
     from .core.contract import Mixer as Mixer
     from .core.contract import Where as Where
     from .core.errors import HeedError as HeedError
+    from .core.padding import Aligned as Aligned
     from .core.state import detach as detach
     from .core.state import fork as fork
     from .core.state import nbytes as nbytes
     from .core.state import select as select
     from .core.state import to as to
+    from .mixers import register as register
     from .models import build as build
-    from .parts.attention.attend import attend as attend
+    from .parts.attention.functional import attend as attend
+    from .parts.attention.torch_multihead import MultiheadAttention as MultiheadAttention
     from .parts.look import look as look
     from .runs import load as load
     from .runs import save as save

@@ -158,8 +158,12 @@ def _entry(table: str, name: str) -> Entry:
 
 
 def _note(config: type[MixerConfig]) -> str:
-    """What it remembers, and whether the engine has an emitter for it."""
-    return f"remembers {_growth(config)}; {'compiled' if has_emitter(config) else 'plain calls: no emitter'}"
+    """What it remembers, whether the engine has an emitter for it, and which package brings it if heed does not."""
+    outside = MIXERS.named.outside
+    origin = None if outside is None else outside.origin(kind_of(config))
+    brought = "" if origin is None else f"from {origin}; "
+    compiled = "compiled" if has_emitter(config) else "plain calls: no emitter"
+    return f"{brought}remembers {_growth(config)}; {compiled}"
 
 
 def _growth(config: type[MixerConfig]) -> str:

@@ -21,14 +21,15 @@ import tomli_w
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, Strict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
-from pydantic_core import CoreSchema, ErrorDetails, core_schema
+from pydantic_core import CoreSchema, ErrorDetails, SchemaValidator, core_schema
 
 from .atomic import replacing
 from .errors import ConfigError
-from .tables import Named, Table
+from .tables import Named, Origin, Outside, Table
 
 Data: TypeAlias = "dict[str, Any]"  # what a TOML or JSON file holds
 LARGEST = 1 << 26  # bytes of such a file
+PACKAGE = "package"  # beside a kind that another package brings: which one
 
 # The scalars of a configuration. Strict: "8" is not 8, and 1 is not true. Plain int, float, bool and str are not used.
 Size = Annotated[int, Strict(), Gt(0)]  # a width, a depth, a number of heads
@@ -114,11 +115,12 @@ class OneOf:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         found = self.choices()
-        choices = dict[str, CoreSchema]()
-        for kind in found:
-            choices[kind] = core_schema.no_info_plain_validator_function(partial(_own, found, kind))
-        each = core_schema.simple_ser_schema("any")  # written as its own class says
-        union = core_schema.tagged_union_schema(choices, discriminator="kind", serialization=each)
+        own = found.places if isinstance(found, Named) else found
+        union = _tagged(found, own)
+        if isinstance(found, Named) and found.outside is not None:
+            union = core_schema.no_info_wrap_validator_function(
+                partial(_or_outside, found), union, serialization=_with_package(found.outside)
+            )
         renamed = found.renamed if isinstance(found, Named) else {}
         current = partial(_current, renamed)
         return core_schema.no_info_before_validator_function(current, union) if renamed else union
@@ -205,7 +207,10 @@ def _worded(problem: ErrorDetails, place: str, trail: _Trail) -> str:
             return f"{place} is missing"
         case "union_tag_invalid":
             expected = [tag.strip("'") for tag in str(context["expected_tags"]).split(", ")]
-            return f"{place}.kind is {context['tag']!r}{nearest(str(context['tag']), expected)}"
+            tag = str(context["tag"])
+            return (
+                f"{place}.kind is {tag!r}{_unknown_kind(given, tag, trail.choices or {kind: {} for kind in expected})}"
+            )
         case "union_tag_not_found":
             return f"{place} is {_short(given)}, which has no kind; name one of {', '.join(sorted(trail.choices))}"
         case "value_error":
@@ -252,6 +257,60 @@ def configs_in(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Mappin
     args = get_args(annotation)
     for arg in args:
         yield from configs_in(arg, [other for other in args if isinstance(other, OneOf)] if arg is args[0] else ())
+
+
+def _tagged(found: Mapping[str, type[Config]], kinds: Iterable[str]) -> CoreSchema:
+    """One of these kinds, each validated by its own class."""
+    choices = dict[str, CoreSchema]()
+    for kind in kinds:
+        choices[kind] = core_schema.no_info_plain_validator_function(partial(_own, found, kind))
+    each = core_schema.simple_ser_schema("any")  # written as its own class says
+    return core_schema.tagged_union_schema(choices, discriminator="kind", serialization=each)
+
+
+def _or_outside(found: Named[type[Config]], value: Any, own: Callable[[Any], Config]) -> Config:
+    """One of heed's own kinds or, if it is none of them, one that another package brings."""
+    kind = _kind_in(value)
+    if kind is None or kind in found.places or found.outside is None:
+        return own(value)
+    brought = found.outside.find(kind)
+    if brought is None:
+        return own(value)
+    if isinstance(value, Config) and not isinstance(value, brought):
+        other = f"{type(value).__qualname__} is not the class that {brought.__module__} registered as {kind!r}"
+        raise ValueError(other)  # noqa: TRY004  # pydantic words a ValueError, and no TypeError
+    kept = {key: held for key, held in value.items() if key != PACKAGE} if isinstance(value, dict) else value
+    made: Config = SchemaValidator(_tagged(found, [kind])).validate_python(kept)
+    return made
+
+
+def _kind_in(value: Any) -> str | None:
+    if isinstance(value, dict):
+        kind = value.get("kind")
+        return kind if isinstance(kind, str) else None
+    return kind_of(type(value)) if isinstance(value, Config) and "kind" in type(value).model_fields else None
+
+
+def _with_package(outside: Outside[type[Config]]) -> core_schema.SerSchema:
+    """What another package brought is written with the name of that package: a reader who lacks it is told."""
+
+    def written(value: Any, write: Callable[[Any], Any]) -> Any:
+        data, kind = write(value), _kind_in(value)
+        origin = None if kind is None else outside.origin(kind)
+        return data if origin is None or not isinstance(data, dict) else {**data, PACKAGE: str(origin)}
+
+    return core_schema.wrap_serializer_function_ser_schema(written, schema=core_schema.any_schema())
+
+
+def _unknown_kind(given: Any, kind: str, known: Mapping[str, Mapping[str, Any]]) -> str:
+    """What to do about a kind that nobody brings: a misspelling, a class that is not registered, a missing package."""
+    is_open = any(isinstance(table, Named) and table.outside is not None for table in known.values())
+    if is_open and isinstance(given, Config):
+        return f"; write @heed.register above the class that {type(given).__qualname__} belongs to"
+    if is_open and isinstance(given, dict) and isinstance(given.get(PACKAGE), str):
+        return f"; {Origin(*given[PACKAGE].split(' ')[:2]).missing}"
+    said = nearest(kind, known)
+    return f"{said}; another package may bring it: install that" if is_open and "known:" in said else said
 
 
 def _own(choices: Mapping[str, type[Config]], kind: str, value: Any) -> Config:

@@ -111,9 +111,9 @@ class Funnel(Encoder):
     def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         return self.levels(self.embeddings.place(x, where), where)[-1].x, state
 
-    def encode(self, tokens: Tensor, where: Where) -> Seen:
+    def encode(self, tokens: Tensor, where: Where | None = None) -> Seen:
         """The hidden states of these tokens; without upper layers, of fewer, and stamped so."""
-        where = with_segments(tokens, where)
+        where = with_segments(tokens, self.default_where(tokens) if where is None else where)
         last = self.levels(self.embeddings(tokens, where), where)[-1]
         return Seen.of(last.where, last.x)
 
