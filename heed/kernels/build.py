@@ -46,6 +46,11 @@ def written_out() -> Iterator[None]:
         _OFF.reset(before)
 
 
+def only_written_out() -> bool:
+    """Whether this is within `written_out()`."""
+    return _OFF.get()
+
+
 def library() -> ctypes.CDLL | None:
     """The compiled kernels, built if need be; None, with one line about it, if there are none."""
     return None if _OFF.get() else _loaded()
