@@ -48,7 +48,7 @@ MAY_IMPORT = {
         "catalogue": "core text data parts mixers models engine weights decode tasks",
         "demo": f"{BELOW} train verify",
         "bench": f"{BELOW} train",
-        "cli": "__init__ show models engine weights decode pipelines tasks runs train serve check compare verify "
+        "cli": "__init__ show kernels models engine weights decode pipelines tasks runs train serve check compare verify "
         "studio catalogue demo bench",
     }.items()
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heed.kernels import build
+from heed.kernels import build, prebuilt
 
 ONCE = """
 import torch
@@ -61,15 +61,15 @@ def test_the_name_tells_all_that_it_depends_on(tmp_path: Path, monkeypatch: pyte
     processor = build._digest(compiler)
     changed = tmp_path / "source"
     changed.mkdir()
-    for path in build.SOURCES.iterdir():
+    for path in prebuilt.SOURCES.iterdir():
         (changed / path.name).write_bytes(path.read_bytes() + b"\n")
-    monkeypatch.setattr(build, "SOURCES", changed)
+    monkeypatch.setattr(prebuilt, "SOURCES", changed)
     assert len({before, flags, processor, build._digest(compiler)}) == 4
 
 
 def test_a_broken_source_names_its_first_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken.cpp").write_text("int main( {")
-    monkeypatch.setattr(build, "SOURCES", tmp_path)
+    monkeypatch.setattr(prebuilt, "SOURCES", tmp_path)
     with pytest.raises(build.Unavailable, match=r"could not build them: .*error"):
         build._compile(build._compiler(), tmp_path / "made.so")
     assert [path.name for path in tmp_path.iterdir()] == ["broken.cpp"]
