@@ -1,4 +1,6 @@
-"""The wheel for Linux on x86-64 that brings compiled kernels: `python tools/wheel.py`, or `make wheel-linux`.
+"""The wheel for Linux on x86-64 that brings compiled kernels.
+
+    make wheel-linux         # or: python -m tools.wheel [--out FOLDER] [--compiler g++]
 
 The plain wheel is made first, as on any machine; then one library per variant (`heed/kernels/prebuilt.py`) is compiled and
 put into it, and its tag says which systems it is for. No library may ask for more than glibc 2.28 has, the oldest that
@@ -18,11 +20,9 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))  # the sources beside this file, whatever is installed
+from heed.kernels import build, prebuilt
 
-from heed.kernels import build, prebuilt  # noqa: E402
-
+ROOT = Path(__file__).parents[1]
 GLIBC = (2, 28)
 TAG = f"py3-none-manylinux_{GLIBC[0]}_{GLIBC[1]}_x86_64"
 OLDER = ("-include", str(Path(__file__).with_name("manylinux.h")), "-s")
