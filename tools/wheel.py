@@ -2,9 +2,9 @@
 
     make wheel-linux         # or: python -m tools.wheel [--out FOLDER] [--compiler g++]
 
-The plain wheel is made first, as on any machine; then one library per variant (`heed/kernels/prebuilt.py`) is compiled and
-put into it, and its tag says which systems it is for. No library may ask for more than glibc 2.28 has, the oldest that
-torch's own wheels run on; nor for a runtime of OpenMP, since torch's is handed over when a library is loaded.
+The plain wheel is made first, as on any machine; then one library per variant (`heed/kernels/prebuilt.py`) is compiled
+and put into it, and its tag says which systems it is for. No library may ask for more than glibc 2.28 has, the oldest
+that torch's own wheels run on; nor for a runtime of OpenMP, since torch's is handed over when a library is loaded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="the folder for the wheel")
     parser.add_argument("--compiler", default="g++", help="GCC 9 or newer")
     given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         plain = plain_wheel(Path(scratch))
         made = with_libraries(plain, libraries(Path(scratch), given.compiler), given.out)
@@ -80,25 +79,29 @@ def problems(library: Path) -> list[str]:
 
 def with_libraries(plain: Path, made: list[Path], out: Path) -> Path:
     """The wheel with these in it, named by its tag."""
+    with zipfile.ZipFile(plain) as held:
+        files = {info.filename: held.read(info) for info in held.infolist()}
+    stale = [path.name for path in prebuilt.SOURCES.iterdir() if files.get(_inside(path)) != path.read_bytes()]
+    if stale:
+        sys.exit(f"the plain wheel holds other sources than {prebuilt.SOURCES}: {', '.join(sorted(stale))}")
+    files |= {f"heed/kernels/prebuilt/{library.name}": library.read_bytes() for library in made}
     name, version = plain.name.split("-")[:2]
-    place, lines = out / f"{name}-{version}-{TAG}.whl", []
-    with zipfile.ZipFile(plain) as old, zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as new:
-        files = {info.filename: old.read(info) for info in old.infolist()}
-        files |= {f"heed/kernels/prebuilt/{library.name}": library.read_bytes() for library in made}
-        stale = [path.name for path in prebuilt.SOURCES.iterdir() if files.get(_inside(path)) != path.read_bytes()]
-        if stale:
-            sys.exit(f"the plain wheel holds other sources than {prebuilt.SOURCES}: {', '.join(sorted(stale))}")
-        info = f"{name}-{version}.dist-info"
-        told = files[f"{info}/WHEEL"].decode()
-        told = re.sub(r"(?m)^Root-Is-Purelib: .*$", "Root-Is-Purelib: false", told)
-        files[f"{info}/WHEEL"] = re.sub(r"(?m)^Tag: .*$", f"Tag: {TAG}", told).encode()
-        del files[f"{info}/RECORD"]
+    info = f"{name}-{version}.dist-info"
+    told = re.sub(r"(?m)^Root-Is-Purelib: .*$", "Root-Is-Purelib: false", files[f"{info}/WHEEL"].decode())
+    files[f"{info}/WHEEL"] = re.sub(r"(?m)^Tag: .*$", f"Tag: {TAG}", told).encode()
+    del files[f"{info}/RECORD"]
+    lines = [f"{path},sha256={_digest(data)},{len(data)}\n" for path, data in files.items()]
+    files[f"{info}/RECORD"] = "".join([*lines, f"{info}/RECORD,,\n"]).encode()
+    out.mkdir(parents=True, exist_ok=True)
+    place = out / f"{name}-{version}-{TAG}.whl"
+    with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as new:
         for path, data in files.items():
-            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-            lines.append(f"{path},sha256={digest},{len(data)}\n")
             new.writestr(path, data)
-        new.writestr(f"{info}/RECORD", "".join([*lines, f"{info}/RECORD,,\n"]))
     return place
+
+
+def _digest(data: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
 
 
 def _inside(path: Path) -> str:

@@ -1,12 +1,13 @@
 """Quantised tokens times quantised weights where no kernel serves: without a compiler, on a GPU, in half precision.
 
 Some rows of weights at a time become float32 in scratch memory that a cache holds, and torch multiplies; nothing is
-kept. So a model takes the bytes of its codes and 8 MiB, and a product about as long as one of float32 weights, which are
-four times the bytes to be read.
+kept. So a model takes the bytes of its codes and 8 MiB, and a product about as long as one of float32 weights, which
+are four times the bytes to be read.
 
-Products of two 8-bit numbers are summed exactly: over 1,024 inputs in float32, since 1024 · 128 · 128 = 2²⁴, and these
-sums as integers. That is the same in any order, for a token alone as among others. With tokens of 16 bits, or scales
-within the sum, a float32 sum of K products is off by K · 2⁻²⁴ of the magnitudes that it adds up, at most.
+Tokens of 8 bits times weights of 8 bits, or ternary ones, are summed exactly: in float32 up to 2²⁴, which 1,024 such
+products cannot exceed, or 65,536, and such sums as integers. That is the same in any order, for a token alone as among
+others. With tokens of 16 bits, or scales within the sum, a float32 sum of K products is off by K · 2⁻²⁴ of the
+magnitudes that it adds up, at most.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 PIECE = 1 << 21  # weights that are dequantised at once
-EXACT = 1024  # inputs over which float32 sums products of 8-bit numbers exactly
+EXACT = 1 << 24  # up to here float32 holds all integers
 MASKS = (3, 12, 48, 192)  # where the four ternary weights of a byte stand: as they are, times 4, 16 and 64
 
 
@@ -31,7 +32,7 @@ def by_rows(tokens: Tensor, weights: Tensor) -> Tensor:
 def exactly_by_rows(tokens: Tensor, weights: Tensor) -> Tensor:
     """The same for tokens of 8 bits, to the last bit."""
     flat = _flat(tokens)
-    sums = _exact(flat, len(weights), lambda begin, to: to.copy_(weights[begin : begin + len(to)]))
+    sums = _exact(flat, len(weights), lambda begin, to: to.copy_(weights[begin : begin + len(to)]), EXACT >> 14)
     return sums.view(*tokens.shape[:-1], len(weights))
 
 
@@ -62,7 +63,7 @@ def by_fields(tokens: Tensor, codes: Tensor, rows: int) -> Tensor:
     off the sums. All of it is exact.
     """
     flat = _flat(tokens)
-    fields = [_exact(flat / (mask // 3), len(codes), _field(codes, mask)) for mask in MASKS]
+    fields = [_exact(flat / (mask // 3), len(codes), _field(codes, mask), EXACT >> 8) for mask in MASKS]
     sums = torch.cat(fields, 1)[:, :rows] - flat.sum(1, keepdim=True).to(fields[0])
     return sums.view(*tokens.shape[:-1], rows)
 
@@ -91,10 +92,10 @@ def _rounded(tokens: Tensor, rows: int, dequantise: Callable[[int, Tensor], obje
     return sums
 
 
-def _exact(tokens: Tensor, rows: int, dequantise: Callable[[int, Tensor], object]) -> Tensor:
-    """The same where everything has 8 bits: integers, as float32 if that holds them and else as such."""
+def _exact(tokens: Tensor, rows: int, dequantise: Callable[[int, Tensor], object], most: int) -> Tensor:
+    """The same where float32 sums so many products exactly: integers, as float32 if that holds them and else as such."""
     inputs = tokens.shape[1]
-    if inputs <= EXACT:
+    if inputs <= most:
         return _rounded(tokens, rows, dequantise)
     sums = tokens.new_zeros(len(tokens), rows, dtype=torch.int64)
     scratch = _scratch(tokens, rows)
@@ -102,8 +103,8 @@ def _exact(tokens: Tensor, rows: int, dequantise: Callable[[int, Tensor], object
         out = sums[:, begin : begin + len(scratch)]
         matrix, part = scratch[: out.shape[1]], tokens.new_empty(out.shape)
         dequantise(begin, matrix)
-        for first in range(0, inputs, EXACT):
-            torch.mm(tokens[:, first : first + EXACT], matrix[:, first : first + EXACT].T, out=part)
+        for first in range(0, inputs, most):
+            torch.mm(tokens[:, first : first + most], matrix[:, first : first + most].T, out=part)
             out += part.to(sums.dtype)
     return sums
 

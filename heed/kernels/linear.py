@@ -148,7 +148,7 @@ def ungrouped(weights: Tensor) -> Tensor:
 
 def by_group(x: Tensor, size: int = GROUP) -> Tensor:
     """[..., K] -> [..., K / size, size]"""
-    return x.reshape(*x.shape[:-1], -1, size)
+    return torch.unflatten(x, -1, (x.shape[-1] // size, size))
 
 
 def matrix_of_groups(weights: Tensor, scales: Tensor) -> Tensor:

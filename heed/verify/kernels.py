@@ -282,9 +282,7 @@ KERNELS: dict[str, Callable[[], list[Finding]]] = {
 DEQUANTISED: dict[str, Callable[[], list[Finding]]] = {
     "int8 = written out": partial(in_torch, linear.int8_dequantised, linear.int8_written_out, _rows, 32 * UNIT),
     "w8a8 = written out": partial(in_torch, linear.w8a8_dequantised, linear.w8a8_written_out, _rows, 0.0),
-    "two bits = written out": partial(
-        in_torch, linear.two_bits_dequantised, linear.two_bits_written_out, _fields, 0.0
-    ),
+    "two bits = written out": partial(in_torch, linear.two_bits_dequantised, linear.two_bits_written_out, _fields, 0.0),
     **{
         f"groups of {bits} bits = written out": partial(
             in_torch, linear.grouped_dequantised, linear.grouped_written_out, _groups(bits), 32 * UNIT

@@ -31,7 +31,15 @@ def subjects() -> list[str]:
     """What can be verified by name: every entry of a table, `attend`, and every kind that some sample uses."""
     used = {kind for config in TABLES for sample in samples(config) for kind in _kinds(sample.dump())}
     first = [kind_of(config) for config in TABLES]
-    return [*first, "attend", "kernels", "dequantised", "scores", *map(kind_of, SCORES), *sorted(used.difference(first))]
+    return [
+        *first,
+        "attend",
+        "kernels",
+        "dequantised",
+        "scores",
+        *map(kind_of, SCORES),
+        *sorted(used.difference(first)),
+    ]
 
 
 def proofs(names: Iterable[str] = ()) -> list[Check]:

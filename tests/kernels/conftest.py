@@ -16,19 +16,19 @@ if len(KINDS) == 1:
     KINDS["native"] = ("-march=native", "-fopenmp")
 
 
-@pytest.fixture(autouse=True, scope="package")
-def _compiler() -> None:
+@pytest.fixture(scope="package")
+def compiler() -> str:
     try:
-        build._compiler()
+        return build._compiler()
     except build.Unavailable as why:
         pytest.skip(str(why))
 
 
 @pytest.fixture(scope="package", params=KINDS)
-def compiled_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def compiled_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, compiler: str) -> Path:
     """The kernels as each kind of processor has them, named by it."""
     place = tmp_path_factory.mktemp("kernels") / f"{request.param}.so"
-    said = build.compile_to(place, build._compiler(), (*KINDS[request.param], "-O1"))
+    said = build.compile_to(place, compiler, (*KINDS[request.param], "-O1"))
     assert not said
     return place
 

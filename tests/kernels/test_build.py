@@ -15,14 +15,17 @@ ONCE = """
 import torch
 from heed.kernels import library
 from heed.parts.layers.quantised import Int8Linear
+
+pytestmark = pytest.mark.usefixtures("compiler")
 torch.manual_seed(0)
 layer = Int8Linear(torch.nn.Linear(8, 3))
 print(library() is not None, layer(torch.ones(1, 8)).tolist())
 """
 
 
-def _process(cache: Path, **more: str) -> subprocess.Popen[str]:
-    given = {**os.environ, "HEED_CACHE": str(cache), **more}
+def _process(cache: Path | None, **more: str) -> subprocess.Popen[str]:
+    """With a cache of its own, which is empty, or with the one that is there."""
+    given = {**os.environ, **({} if cache is None else {"HEED_CACHE": str(cache)}), **more}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen([sys.executable, "-c", ONCE], env=given, text=True, **pipes)  # type: ignore[call-overload]
 
@@ -45,7 +48,7 @@ def test_two_processes_build_at_once(tmp_path: Path) -> None:
     ],
 )
 def test_without_kernels_torch_computes_the_same(tmp_path: Path, given: dict[str, str], line: str) -> None:
-    plain, made = (_process(tmp_path, **more).communicate() for more in (given, {}))
+    plain, made = _process(tmp_path, **given).communicate(), _process(None).communicate()
     assert plain[0] == made[0].replace("True", "False")
     assert (line in plain[1]) if line else not plain[1]
     assert plain[1].count("heed:") == bool(line)

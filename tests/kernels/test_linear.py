@@ -14,6 +14,8 @@ from heed.kernels.abi import Weights
 from heed.parts.layers.bitnet import pack_ternary, quantise_ternary, quantised_linear
 from heed.parts.layers.quantised import Int8Linear, quantise_groups, quantise_rows
 
+pytestmark = pytest.mark.usefixtures("compiler")
+
 SIZES = [
     (1, 1, 1),
     (1, 7, 5),
