@@ -27,7 +27,7 @@ from typing import NamedTuple
 from ..core.errors import InputError
 from . import prebuilt
 from .abi import declare, hand_over_threads
-from .prebuilt import FLAGS, VARIANTS
+from .prebuilt import VARIANTS
 
 NATIVE = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler knows
 THREADS = (("-fopenmp",), ())
@@ -180,7 +180,7 @@ def _compiler() -> str:
 
 def _digest(compiler: str) -> str:
     version = _run([compiler, "--version"]).stdout
-    told = "\0".join((version, *FLAGS, platform.machine(), sys.platform, _processor()))
+    told = "\0".join((version, *prebuilt.FLAGS, platform.machine(), sys.platform, _processor()))
     return hashlib.sha256(prebuilt.sources() + told.encode()).hexdigest()[:24]
 
 
@@ -211,7 +211,7 @@ def compile_to(place: Path, compiler: str, flags: tuple[str, ...]) -> str:
     paths = [str(path) for path in sorted(prebuilt.SOURCES.glob("*.cpp"))]
     with tempfile.TemporaryDirectory(dir=place.parent) as folder:
         made = Path(folder) / place.name
-        done = _run([compiler, *FLAGS, *flags, *paths, "-o", str(made)])
+        done = _run([compiler, *prebuilt.FLAGS, *flags, *paths, "-o", str(made)])
         if done.returncode:
             return done.stderr or "no reason was given"
         made.replace(place)

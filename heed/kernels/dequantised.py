@@ -93,7 +93,7 @@ def _rounded(tokens: Tensor, rows: int, dequantise: Callable[[int, Tensor], obje
 
 
 def _exact(tokens: Tensor, rows: int, dequantise: Callable[[int, Tensor], object], most: int) -> Tensor:
-    """The same where float32 sums so many products exactly: integers, as float32 if that holds them and else as such."""
+    """The same where float32 sums `most` products exactly: integers, as float32 if that holds them, else as such."""
     inputs = tokens.shape[1]
     if inputs <= most:
         return _rounded(tokens, rows, dequantise)

@@ -58,7 +58,7 @@ def test_the_name_tells_all_that_it_depends_on(tmp_path: Path, monkeypatch: pyte
     compiler = build._compiler()
     before = build._digest(compiler)
     assert build._digest(compiler) == before
-    monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-DOTHER"))
+    monkeypatch.setattr(prebuilt, "FLAGS", (*prebuilt.FLAGS, "-DOTHER"))
     flags = build._digest(compiler)
     monkeypatch.setattr(build, "_processor", lambda: "another one")
     processor = build._digest(compiler)

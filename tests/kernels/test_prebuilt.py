@@ -15,7 +15,7 @@ import torch
 
 from heed.core.errors import InputError
 from heed.kernels import build, described, linear, prebuilt
-from heed.kernels.abi import OpenMp
+from heed.kernels.abi import OpenMp, Weights
 from heed.kernels.build import Loaded, Unavailable
 from heed.kernels.prebuilt import VARIANTS, Variant
 from heed.verify import proofs
@@ -138,9 +138,9 @@ def test_threads_are_those_of_torch(compiled: ctypes.CDLL, monkeypatch: pytest.M
     assert own.parallel == ctypes.cast(torch_cpu.GOMP_parallel, ctypes.c_void_p).value
     monkeypatch.setattr(linear, "library", lambda: compiled)
     x, weight = torch.randn(3, 64), torch.randn(700, 64)
-    alone = linear.product(linear.Weights.FLOAT32, x, weight, None, None, 700)
+    alone = linear.product(Weights.FLOAT32, x, weight, None, None, 700)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    assert torch.equal(linear.product(linear.Weights.FLOAT32, x, weight, None, None, 700), alone)
+    assert torch.equal(linear.product(Weights.FLOAT32, x, weight, None, None, 700), alone)
 
 
 ONCE = """

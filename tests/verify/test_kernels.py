@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from heed.cli import app
 from heed.core.laws import Finding
-from heed.kernels import build, library, linear
+from heed.kernels import build, dequantised, library, linear
 from heed.kernels.build import Loaded
 from heed.verify import proofs
 from heed.verify.base import compared
@@ -75,8 +75,8 @@ def test_what_is_used_without_kernels_holds_with_and_without_them(monkeypatch: p
     found = [check() for check in proofs(["dequantised"])]
     assert [proof.statement for proof in found] == list(DEQUANTISED)
     assert all(proof.holds and proof.samples >= 20 for proof in found), found
-    right = linear.dequantised.by_groups
-    monkeypatch.setattr(linear.dequantised, "by_groups", lambda *given: right(*given) * (1 + 1e-4))
+    right = dequantised.by_groups
+    monkeypatch.setattr(dequantised, "by_groups", lambda *given: right(*given) * (1 + 1e-4))
     wrong = [proof.statement for check in proofs(["dequantised"]) if not (proof := check()).holds]
     assert wrong == ["groups of 8 bits = written out", "groups of 4 bits = written out"]
 
