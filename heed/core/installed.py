@@ -20,7 +20,7 @@ SHARED = """the package `heed` from PyPI is another project; it is installed in 
 
 
 def warn_of_namesake(package: str = PACKAGE) -> None:
-    """Say what to do if another project's `heed` shares our folder; if its `__init__.py` took the place of ours, stop."""
+    """Say what to do if another project's `heed` shares our folder; stop if its `__init__.py` took our place."""
     beside, name = os.path.split(package)
     for folder in _installed_as(name, beside):
         files = _files(os.path.join(beside, folder))

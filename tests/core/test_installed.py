@@ -1,4 +1,4 @@
-"""Another project's `heed` beside ours is noticed; an earlier heed of ours, or an editable one, is not mistaken for it."""
+"""Another project's `heed` beside ours is noticed; an earlier or an editable heed of ours is not taken for one."""
 
 from __future__ import annotations
 
