@@ -1,4 +1,4 @@
-"""heed as others get it: its sdist, the wheel that is built from it, and an environment that has nothing but that wheel.
+"""heed as others get it: its sdist, the wheel that is built from it, and an environment with nothing but that wheel.
 
 No network is needed: the build runs by the setuptools that is here, and the new environment sees the libraries of the
 running one, but not heed itself.

@@ -1,8 +1,8 @@
 """Another project's package in our folder: on PyPI the name `heed` is not ours.
 
 `pip install heed` puts that project's files into the folder `heed` that `heed-attention` has filled, or the other way
-round. Whichever came second has overwritten the first one's `__init__.py`, and uninstalling either tears a hole into the
-other. pip says nothing about it, so heed does, when it is imported.
+round. Whichever came second has overwritten the first one's `__init__.py`, and uninstalling either tears a hole into
+the other. pip says nothing about it, so heed does, when it is imported.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the project says of itself is so: extras and floors, the Makefile, and the files for GitHub, pre-commit and citing."""
+"""What the project says of itself is so: extras, floors, the Makefile, the files for GitHub, pre-commit and citing."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def read(name: str) -> str:
 def table(heading: str) -> list[list[str]]:
     """The rows of the first table below a heading of docs/install.md."""
     section = read("docs/install.md").split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
-    return rows[2:]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip(" `") for cell in row] for row in rows[2:]]
 
 
 # --- extras and floors ---
@@ -176,7 +176,10 @@ def test_ci_runs_what_the_makefile_has() -> None:
     assert set(called) <= targets()
 
 
-@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "README.md", "docs/install.md", ".github/pull_request_template.md"])
+NAMING = ["CONTRIBUTING.md", "README.md", "docs/install.md", ".github/pull_request_template.md"]
+
+
+@pytest.mark.parametrize("name", NAMING)
 def test_documents_name_targets_that_there_are(name: str) -> None:
     named = set(re.findall(r"(?:`|^)make ([a-z-]+)", read(name), re.MULTILINE))
     assert named <= targets()
