@@ -94,8 +94,8 @@ class Environment:
         made = cls(folder)
         shared = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
         (made.packages / "shared.pth").write_text("".join(f"{path}\n" for path in sorted(shared)), encoding="utf-8")
-        pip = [sys.executable, "-m", "pip", "--python", made.python, "--disable-pip-version-check", "install"]
-        run([*pip, "--quiet", "--no-index", "--no-deps", wheel], folder)
+        pip = [sys.executable, "-m", "pip", "--python", str(made.python), "--disable-pip-version-check", "install"]
+        run([*pip, "--quiet", "--no-index", "--no-deps", str(wheel)], folder)
         return made
 
     @property
