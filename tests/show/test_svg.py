@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from heed.core.errors import InputError
-from heed.show.svg import BOTTOM, HIGH, SQUARE, TOP, Chart, Even, below, chart, pattern
+from heed.show.svg import BOTTOM, HIGH, SQUARE, TOP, Chart, Even, below, chart, gallery, pattern
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -56,3 +56,9 @@ def test_charts_stand_one_below_the_other() -> None:
 def test_what_has_no_logarithm_is_refused(curves: dict[str, list[tuple[float, float]]]) -> None:
     with pytest.raises(InputError, match="above 0"):
         Chart(curves, "tokens", "ms")
+
+
+def test_a_gallery_has_every_pattern_under_its_name() -> None:
+    root = ET.fromstring(gallery({"one": [[1.0]], "a < b": [[0.0, 1.0], [1.0, 1.0]]}, "two", columns=1))
+    assert [text.text for text in root.iter(f"{SVG}text")] == ["one", "a < b"]
+    assert len([rect for rect in root.iter(f"{SVG}rect") if rect.get("class") == "heat"]) == 1 + 3

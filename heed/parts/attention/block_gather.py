@@ -19,7 +19,7 @@ PASS = 1 << 20  # numbers that are gathered at once: what stays in a cache
 
 
 def gathered(query: Tensor, key: Tensor, value: Tensor, index: Tensor, pairs: Pairs, how: How) -> Tensor:
-    """Softmax attention of the rows `query` [R, t, d]; row r sees the blocks index[r] [R, k] of the store.
+    """Softmax attention of the rows `query` [R, t, d]; row r sees the blocks `index[r]` of [R, k] of the store.
 
     The store is `key` [N, s, d] and `value` [N, s, e]; `pairs` are about [R, 1, t, k·s]. Gives [R, t, e].
     """
