@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from latex2mathml.converter import convert
 
-from benchmarks import tour
+from tools import tour
 
 MARKS = {"en": ("Not yet in heed:", "Partly in heed:"), "zh": ("heed 尚未提供：", "heed 部分提供：")}  # what is missing
 INDEX = {"en": ("Not yet: ", "Partly: "), "zh": ("尚未提供：", "部分提供：")}
 SECTION = re.compile(r"^((?:<a id=\"[\w-]+\"></a>)+)\n\n## (.+?)\n(.*?)(?=^<a id=|^---$)", re.MULTILINE | re.DOTALL)
+FORMULA = re.compile(r"^\$\$\n(.*?)^\$\$$", re.MULTILINE | re.DOTALL)
 
 # What the tour must explain: chapter by chapter its anchors, each with the usual name in English | Chinese.
 CONCEPTS = """
@@ -240,7 +242,7 @@ def links(page: Path) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", tour.chapters())
 def test_a_chapter_prints_what_it_shows(name: str) -> None:
-    """In order, in one namespace. If a change is meant, `python -m benchmarks.tour` writes the outputs anew."""
+    """In order, in one namespace. If a change is meant, `python -m tools.tour` writes the outputs anew."""
     steps = tour.steps(tour.FOLDER / name)
     for number, output in enumerate(tour.printed(name, [step.code for step in steps])):
         assert output == steps[number].shown, f"{name}, block {number}"
@@ -258,10 +260,15 @@ def test_both_languages_have_the_same_sections_with_text_and_the_same_marks(name
     assert [section.anchors for section in english] == [section.anchors for section in chinese]
     for one, other in zip(english, chinese, strict=True):
         assert [mark in one.text for mark in MARKS["en"]] == [mark in other.text for mark in MARKS["zh"]], one.heading
-        assert re.findall(r"^\$\$\n(.*?)^\$\$", one.text, re.MULTILINE | re.DOTALL) == re.findall(
-            r"^\$\$\n(.*?)^\$\$", other.text, re.MULTILINE | re.DOTALL
-        )
+        assert FORMULA.findall(one.text) == FORMULA.findall(other.text)
         assert re.search(r"[\u4e00-\u9fff]{6}", other.text), f"{name}, {other.heading}: no Chinese text"
+
+
+@pytest.mark.parametrize("name", tour.chapters())
+def test_formulas_can_be_drawn(name: str) -> None:
+    """What the site does not know would stay as a command of LaTeX."""
+    for formula in FORMULA.findall((tour.FOLDER / name).read_text(encoding="utf-8")):
+        assert not re.findall(r"\\[a-zA-Z]+", convert(formula, display="block")), formula
 
 
 def test_chapters_are_the_same_in_both_languages() -> None:

@@ -1,4 +1,4 @@
-"""The guided tour's code: `python -m benchmarks.tour` runs every chapter and writes what it printed below each block.
+"""The guided tour's code: `python -m tools.tour` runs every chapter and writes what it printed below each block.
 
 English and Chinese chapters hold the same blocks, so a chapter is run once and its output goes into both.
 """
