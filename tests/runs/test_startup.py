@@ -22,7 +22,7 @@ from heed.decode import generate
 model = heed.load({str(GPT2)!r}).model
 assert len(generate(model, [[1, 2, 3]], max_new_tokens=1, end=None)[0][0].tokens) == 1
 """
-MOST = 120  # modules of heed, packages counted; it has more than 450
+MOST = 125  # modules of heed, packages counted; it has more than 450
 OUTSIDE = {"torch", "heed", "pydantic", "pydantic_core", "annotated_types", "typing_inspection", "tomli_w"}
 
 
@@ -51,8 +51,8 @@ def test_a_decoder_imports_no_other_model_and_no_other_use(new: set[str]) -> Non
     assert not below(new, "heed.models") & {"encoder", "seq2seq"}
     for other in ("architectures", "variants", "multimodal"):
         assert not below(new, f"heed.models.{other}")
-    assert below(new, "heed.pipelines") == {"base", "checkpoint"}
-    assert below(new, "heed.text") <= {"files"}, "the folder has no tokenizer"
+    assert below(new, "heed.pipelines") == {"base", "checkpoint", "results", "verbs"}
+    assert not below(new, "heed.text"), "the folder has no tokenizer"
     for package in ("media", "data", "tasks", "show", "train", "check", "verify", "demo", "bench", "cli", "catalogue"):
         assert f"heed.{package}" not in new
     assert len(below(new, "heed")) <= MOST

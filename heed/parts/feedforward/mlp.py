@@ -104,7 +104,7 @@ class FeedForward(Positionwise):
 
     class Config(PositionwiseConfig):
         kind: Literal["feedforward"] = "feedforward"
-        hidden: Size | None = None  # four times the width
+        hidden: Size | None = None  # channels inside; None: four times the width
         activation: Activation = "relu"
         bias: Flag = True
         dropout: Share = 0.0
@@ -142,7 +142,7 @@ class Gated(Positionwise):
 
     class Config(PositionwiseConfig):
         kind: Literal["gated"] = "gated"
-        hidden: Size | None = None  # 8/3 of the width: as many weights as an ungated one of four times the width
+        hidden: Size | None = None  # channels inside; None: 8/3 of the width, as many weights as an ungated one
         activation: Activation = "silu"
         bias: Flag = False
         dropout: Share = 0.0

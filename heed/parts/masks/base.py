@@ -209,7 +209,7 @@ class Causal(Mask):
 class Combined(Mask):
     """Several masks as one."""
 
-    parts: Annotated[tuple[AnyMask, ...], MinLen(1)]
+    parts: Annotated[tuple[AnyMask, ...], MinLen(1)]  # the masks
 
     @property
     def uniform(self) -> bool:

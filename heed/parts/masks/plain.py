@@ -19,8 +19,8 @@ class Window(Mask):
     """
 
     kind: Literal["window"] = "window"
-    back: Count
-    ahead: Count = 0
+    back: Count  # tokens before it that a token sees
+    ahead: Count = 0  # tokens after it that it sees
 
     @property
     def reach(self) -> Reach:
@@ -63,7 +63,7 @@ class Segments(Mask):
 
     kind: Literal["segments"] = "segments"
     length: Size
-    memory: Count = 0
+    memory: Count = 0  # tokens before the segment that are seen, too
 
     @property
     def reach(self) -> Reach:

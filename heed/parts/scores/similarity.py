@@ -98,7 +98,7 @@ class Cosine(Score):
 
     class Config(ScoreConfig):
         kind: Literal["cosine"] = "cosine"
-        sharpness: Positive = 1.0
+        sharpness: Positive = 1.0  # β
         learned: Flag = False
 
         def build(self, query_size: int, key_size: int) -> Cosine:

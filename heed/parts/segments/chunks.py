@@ -24,10 +24,10 @@ class Chunks(Config):
     """
 
     length: Size = 4
-    before: Count = 1
-    after: Count = 0
+    before: Count = 1  # chunks before its own that a token sees
+    after: Count = 0  # chunks after it
     multiple: Size | None = None  # of `length`; None = one chunk
-    filled: Count = 0
+    filled: Count = 0  # places that a row has at least
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
