@@ -1,11 +1,11 @@
-"""The bug in an attention module, found and named: `heed check` asks what holds for any attention of its kind."""
+"""The bug in an attention module, found and named: `heed.check` asks what holds for any attention of its kind."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from heed.check import check
+import heed
 
 
 class Buggy(nn.Module):
@@ -41,7 +41,7 @@ class Mended(Buggy):
 
 
 for module in (Buggy, Mended):
-    report = check(module)
+    report = heed.check(module)
     print(f"{module.__name__}: {len(report.wrong)} bugs")
     for found in report.wrong:
         print(f"  {found.bug.slug}: {found.bug.says}")

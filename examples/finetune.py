@@ -15,7 +15,7 @@ from heed.runs import Recipe, Training
 from heed.runs.training import AdamW, Cosine
 from heed.show.progress import Silent
 from heed.tasks import Causal
-from heed.text import Tokenizer, Word
+from heed.text import Word
 from heed.train import train
 from heed.weights.edits import LoRA
 
@@ -30,11 +30,11 @@ for name, text in TEXTS.items():
 
 def losses(run: Path) -> dict[str, str]:
     """Nats per word of each text."""
-    model, tokenizer, found = heed.load(run).model, Tokenizer.read(run / "tokenizer.json"), {}
+    loaded, found = heed.load(run), {}
     for name, text in TEXTS.items():
-        ids = torch.tensor([tokenizer.encode(text)[:33]])
+        ids = torch.tensor([loaded.tokenizer.encode(text)[:33]])
         with torch.no_grad():
-            logits, _ = model(ids[:, :-1], heed.Where.run(1, 32))
+            logits = loaded(ids[:, :-1]).logits
         found[name] = f"{F.cross_entropy(logits[0], ids[0, 1:]).item():.2f}"
     return found
 

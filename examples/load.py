@@ -14,8 +14,6 @@ import torch
 from safetensors.torch import save_file
 
 import heed
-from heed.decode import Sample
-from heed.pipelines import GenerationConfig
 from heed.text import Char
 
 TEXT = "she sells sea shells by the sea shore. the shells she sells are sea shells, i am sure. " * 3
@@ -47,5 +45,4 @@ config |= {"max_position_embeddings": 512, "rms_norm_eps": 1e-6, "tie_word_embed
 model = heed.load(folder)
 print(sorted(path.name for path in folder.iterdir()))
 for seed in range(3):
-    asked = GenerationConfig(strategy=Sample(temperature=0.7, seed=seed), max_new_tokens=50)
-    print("she" + model.generate("she", asked))
+    print("she" + model.generate("she", max_new_tokens=50, temperature=0.7, seed=seed))

@@ -1,4 +1,7 @@
-"""A mixer of your own: a leaky mean of all tokens so far. The laws find out whether it is honest about its state."""
+"""A mixer of your own: a leaky mean of all tokens so far. The laws find out whether it is honest about its state.
+
+`@heed.register` above the class would make its kind known to recipes, `heed list` and `heed verify`, too.
+"""
 
 from __future__ import annotations
 
