@@ -7,9 +7,9 @@ import torch
 
 from heed.core.contract import Where
 from heed.core.errors import InputError
-from heed.parts.inputs.padding import Aligned
 from heed.mixers import Attention, Rwkv
 from heed.models import Decoder
+from heed.parts.inputs.padding import Aligned
 from heed.parts.positions import Learned
 
 RIGHT = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 0, 0]])
