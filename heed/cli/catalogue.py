@@ -73,7 +73,7 @@ def _tell(found: list[Entry], *, as_json: bool) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from .settings import settings_table
+    from .settings import grid, settings_table
 
     console = Console()
     for entry in found:
@@ -83,9 +83,11 @@ def _tell(found: list[Entry], *, as_json: bool) -> None:
             facts["samples"] = f"{len(entry.samples)} that the laws are tried on: heed verify {entry.name}"
         if entry.table == "mixers":
             facts["use"] = f"heed train RECIPE --set model.mixer.kind={entry.name}"
+        table = grid()
         for fact, text in facts.items():
             if text:
-                console.print(f"[dim]{fact:8}[/]{escape(text)}", highlight=False)
+                table.add_row(f"[dim]{fact}[/]", escape(text))
+        console.print(table)
         if entry.settings:
             console.print("", settings_table(entry.settings, values=False), sep="\n")
         console.print()

@@ -132,8 +132,14 @@ def settings_table(settings: Iterable[Setting], *, values: bool = True) -> Table
         value, default = _short(setting.value), "required" if setting.required else _short(setting.default)
         shown = escape(value) if value == default else f"[bold cyan]{escape(value)}[/]"
         cells = (shown, escape(default)) if values else (escape(default),)
-        table.add_row(f"  {setting.name}", *cells, setting.must, escape(setting.about))
+        table.add_row(f"  {setting.name}", *cells, escape(_brief(setting.must)), escape(setting.about))
     return table
+
+
+def _brief(must: str) -> str:
+    """A type in a table; all words to choose from are told where the key is asked for alone."""
+    words = must.split(", ")
+    return must if len(must) <= LONGEST else f"{', '.join(words[:3])} ... ({len(words) + 1} words)"
 
 
 def grid(*, header: bool = False) -> Table:

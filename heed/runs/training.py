@@ -110,7 +110,7 @@ class Training(Config):
     log: Size = 50  # steps between two lines of metrics
     patience: Size | None = None  # stop after so many evaluations without a better loss
     keep: Literal["best", "last"] = "best"  # which weights model.safetensors holds in the end
-    seed: Seed = 0
+    seed: Seed = 0  # of weights, data and dropout
     device: Text | None = None  # cpu, cuda, mps ...; None: an accelerator if there is one
     precision: Literal["float32", "bfloat16"] = "float32"  # of what is multiplied, not of the weights
     recompute: Flag = False  # gradient checkpointing: blocks are computed again backwards, the same bits in less memory

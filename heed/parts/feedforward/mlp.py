@@ -108,7 +108,7 @@ class FeedForward(Positionwise):
         activation: Activation = "relu"
         bias: Flag = True
         dropout: Share = 0.0
-        norm: AnyNorm | None = None
+        norm: AnyNorm | None = None  # of the hidden channels, before `down`
 
         def build(self, width: int) -> FeedForward:
             return FeedForward(self, width)
@@ -146,7 +146,7 @@ class Gated(Positionwise):
         activation: Activation = "silu"
         bias: Flag = False
         dropout: Share = 0.0
-        norm: AnyNorm | None = None
+        norm: AnyNorm | None = None  # of the hidden channels, before `down`
 
         def build(self, width: int) -> Gated:
             return Gated(self, width)

@@ -58,7 +58,7 @@ class PatchEmbeddings(Embeddings):
         patch: tuple[Size, Size]  # height and width of a patch in pixels
         channels: Size = 3  # of a pixel: 3 colours
         marks: Count = 1  # tokens before the patches: one gathers (ViT), a second one learns from a teacher (DeiT)
-        position: Flag = True
+        position: Flag = True  # patches have a trained position
         bias: Flag = True
         pixel_norm: AnyNorm | None = None  # of the pixels of a patch, all channels of them (CRATE)
         patch_norm: AnyNorm | None = None  # before the position is added (Swin)

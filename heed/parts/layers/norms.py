@@ -25,7 +25,7 @@ class LayerNorm(NormConfig):
 
     kind: Literal["layernorm"] = "layernorm"
     eps: Positive = 1e-5
-    bias: Flag = True
+    bias: Flag = True  # β is there and trained
     gain: Flag = True  # without it there is no bias, either
 
     def build(self, width: int) -> nn.Module:

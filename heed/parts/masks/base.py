@@ -293,8 +293,8 @@ class Without(Mask):
     """What one mask allows and another does not: `mask - hidden`."""
 
     kind: Literal["without"] = "without"
-    mask: AnyMask
-    hidden: AnyMask
+    mask: AnyMask  # what is allowed
+    hidden: AnyMask  # what of it is not
 
     @property
     def reach(self) -> Reach:

@@ -45,7 +45,7 @@ class Prefix(Mask):
     """The first `length` tokens look at one another in both directions, the others look back (prefix LM)."""
 
     kind: Literal["prefix"] = "prefix"
-    length: Size
+    length: Size  # tokens of the prefix
 
     @property
     def reach(self) -> Reach:
@@ -62,7 +62,7 @@ class Segments(Mask):
     """
 
     kind: Literal["segments"] = "segments"
-    length: Size
+    length: Size  # tokens of a segment
     memory: Count = 0  # tokens before the segment that are seen, too
 
     @property

@@ -57,7 +57,7 @@ class Masked(Head):
         vocabulary: Size  # tokens that may stand here
         size: Size | None = None  # channels of the transformed stream; None: as many as the embeddings have
         activation: Activation | None = None  # None: the stream is not transformed
-        norm: AnyNorm | None = None
+        norm: AnyNorm | None = None  # of the transformed stream
         bias: Flag = True
         tied: Flag = True
 

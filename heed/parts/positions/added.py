@@ -29,7 +29,7 @@ class Learned(Adds):
 
         paper: ClassVar[str] = "Gehring et al. 2017, arXiv 1705.03122"
         kind: Literal["learned"] = "learned"
-        length: Size
+        length: Size  # positions there are
         offset: Count = 0  # rows of the table before that of position 0 (BART, OPT: 2)
 
         def build(self, width: int) -> Learned:
@@ -100,7 +100,7 @@ class Unit(Adds):
         """The length that is scaled to 1."""
 
         kind: Literal["unit"] = "unit"
-        length: Size
+        length: Size  # tokens that are scaled to 1
 
         def build(self, width: int) -> Unit:
             return Unit(self, width)

@@ -23,7 +23,7 @@ class Chunks(Config):
     A row is filled up with empty places to a multiple of `multiple`, and to at least `filled` places.
     """
 
-    length: Size = 4
+    length: Size = 4  # tokens of a chunk
     before: Count = 1  # chunks before its own that a token sees
     after: Count = 0  # chunks after it
     multiple: Size | None = None  # of `length`; None = one chunk
