@@ -25,7 +25,8 @@ def test_a_tutorial_does_what_it_says(path: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_printed_is_compared(tmp_path: Path) -> None:
-    text = "```sh\necho one two three\n```\n\n```text\none ... three\n```\n\n```python\nx = 2\n```\n\n```python\nprint(x)\n```\n"
+    shell = "```sh\necho one two three\n```\n\n```text\none ... three\n```\n\n"
+    text = shell + "```python\nx = 2\n```\n\n```python\nprint(x)\n```\n"
     first, second, third = blocks(text)
     assert [block.kind for block in (first, second, third)] == ["sh", "python", "python"]
     play = Play(tmp_path, "made up")
