@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import runpy
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 
 import pytest
 import typer
+import yaml
 
 from benchmarks import bugs, mechanisms
 from heed.catalogue import entries
@@ -80,14 +83,42 @@ def test_the_pages_of_mechanisms_are_made_anew_when_docstrings_change() -> None:
         assert written == page.text, f"docs/mechanisms/{page.name} is old; run: make docs"
 
 
-def test_toml_in_documents_is_toml() -> None:
-    found = [(name, block) for name in DOCUMENTS for block in re.findall(r"^```toml\n(.*?)^```", read(name), MULTI)]
-    assert len(found) > 30
-    for name, block in found:
+def parsed(kind: str, code: str) -> None:
+    """Raise unless a block is what it says it is."""
+    match kind:
+        case "python":
+            ast.parse(code)
+        case "toml":
+            tomllib.loads(code)
+        case "yaml":
+            yaml.safe_load(code)
+        case "json":
+            json.loads(code)
+        case "sh":
+            subprocess.run(["bash", "-n"], input=code, text=True, check=True, capture_output=True)
+        case "" | "text" | "diff":  # what is printed, equations, and what to change
+            pass
+        case _:
+            raise ValueError(f"a block of {kind!r}: say in `parsed` how it is checked")
+
+
+def test_every_block_of_code_is_what_it_says() -> None:
+    every = [(name, *block) for name in DOCUMENTS for block in re.findall(r"^```(\w*)\n(.*?)^```$", read(name), MULTI)]
+    assert {kind for _, kind, _ in every} >= {"python", "toml", "yaml", "sh", "text", ""}
+    for name, kind, code in every:
         try:
-            tomllib.loads(block)
-        except tomllib.TOMLDecodeError as error:
-            pytest.fail(f"{name}: {error} in\n{block}")
+            parsed(kind, code)
+        except (ValueError, SyntaxError, yaml.YAMLError, subprocess.CalledProcessError) as error:
+            pytest.fail(f"{name}: {error} in\n{code}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [("python", "x ="), ("toml", "a = null"), ("json", "{"), ("sh", "if true"), ("yaml", "a: b: c"), ("c", "")],
+)
+def test_a_wrong_block_is_found(kind: str, code: str) -> None:
+    with pytest.raises((ValueError, SyntaxError, yaml.YAMLError, subprocess.CalledProcessError)):
+        parsed(kind, code)
 
 
 # --- words ---
