@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 from latex2mathml.converter import convert
 
+from heed.catalogue import entries
 from tools import tour
 
 MARKS = {"en": ("Not yet in heed:", "Partly in heed:"), "zh": ("heed 尚未提供：", "heed 部分提供：")}  # what is missing
@@ -304,6 +305,14 @@ def test_the_index_names_every_section_and_all_that_is_missing(language: str) ->
         if mark in section.text
     }
     assert told == marked
+
+
+@pytest.mark.parametrize("language", tour.LANGUAGES)
+def test_what_heed_list_is_asked_for_is_in_the_catalogue(language: str) -> None:
+    known = {entry.name for entry in entries()}
+    for page in tour.LANGUAGES[language].glob("*.md"):
+        asked = re.findall(r"`heed list ([\w-]+)`", page.read_text(encoding="utf-8"))
+        assert set(asked) <= known, f"{page.name}: {set(asked) - known}"
 
 
 @pytest.mark.parametrize("language", tour.LANGUAGES)
