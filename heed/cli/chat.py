@@ -86,7 +86,7 @@ def converse(chat: Chat, *, history: bool, banner: str) -> None:
                 print(f"heed: {error}", file=sys.stderr, flush=True)
 
 
-def banner(path: str, model: nn.Module) -> str:
+def banner(path: Path, model: nn.Module) -> str:
     """What the chat is with, and how to leave it."""
     from ..runs.info import source
 
@@ -94,7 +94,7 @@ def banner(path: str, model: nn.Module) -> str:
     size = sum(parameter.numel() for parameter in model.parameters())
     context = source(path).context
     about = [
-        Path(path).resolve().name,
+        path.resolve().name,
         f"{size:,} parameters in {str(some.dtype).removeprefix('torch.')} on {some.device}",
         *([] if context is None else [f"context of {counted(context, 'token')}"]),
         "its own chat template",

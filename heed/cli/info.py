@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import counted
-from .options import Json, Model, print_json
+from .options import HubOptions, Json, Model, print_json, spread
 
 if TYPE_CHECKING:
     from ..runs.info import Info, Layers, Memory
 
 
-def info(path: Model, as_json: Json = False) -> None:
+@spread
+def info(path: Model, hub: HubOptions, as_json: Json = False) -> None:
     """What a run, a checkpoint or a GGUF file is: sizes, state per token, what it can do. Reads no weights."""
     from ..runs.info import info as found
 
-    told = found(path)
+    told = replace(found(hub.resolve(path)), path=path)
     if as_json:
         print_json(told.plain())
         return

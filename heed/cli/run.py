@@ -65,7 +65,7 @@ def run(
         if text or as_json or not _person():
             talk(chat, text or _each_line(), as_json=as_json)
         else:
-            converse(chat, history=chatting.history, banner="" if telling.quiet else banner(path, pipeline.model))
+            converse(chat, history=chatting.history, banner="" if telling.quiet else banner(place, pipeline.model))
     elif isinstance(pipeline, GenerationPipeline):
         config = options.seeded(pipeline.strategy, quiet=telling.quiet)
         _complete(pipeline, config, [text] if text else _lines(), as_json=as_json)

@@ -116,7 +116,6 @@ FOREIGN: dict[str, str] = {
     "model": "write base=, a run or a checkpoint to begin from; its shape is settings={'model.width': ...}",
     "verbose": "write quiet=True to hear nothing; otherwise what is done is told",
     "limit": "write first=, as many examples as are to be evaluated",
-    "splits": "write split=, a name or a list of names",
 }
 
 

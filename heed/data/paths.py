@@ -83,7 +83,13 @@ def by_split(given: Given, alone: Name) -> dict[Name, tuple[str, ...]]:
         return {_split(str(name)): _absolute(places) for name, places in given.items()}
     paths = _absolute(given)
     if len(paths) == 1 and (folder := _path(paths[0])).is_dir():
-        return _splits_in(folder) or {alone: paths}
+        found = _splits_in(folder)
+        if found and alone == "train" and "train" not in found:
+            raise InputError(
+                f"the files of {folder} are named after splits ({', '.join(found)}), and none after train; "
+                "say which is which: train=PATH, valid=PATH, test=PATH"
+            )
+        return found or {alone: paths}
     return {alone: paths}
 
 

@@ -23,7 +23,8 @@ from ..weights.formats.sidecars import bring
 from ..weights.home.fit import at_home
 from .base import Pipeline
 from .checkpoint import GENERATION
-from .text import GenerationPipeline, Text2TextGeneration, TextGeneration
+from .generation import GenerationPipeline
+from .text import Text2TextGeneration, TextGeneration
 
 if TYPE_CHECKING:
     from ..text import Tokenizer

@@ -7,19 +7,22 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
+from warnings import warn
 
 from ..core.config import Data, nearest, override, read_data
 from ..core.errors import InputError, RunError
 from ..core.foreign_names import refuse_unknown
 from ..data import Example, Examples, Files, Name, Source
 from ..data.paths import Given
-from ..pipelines import GenerationConfig, Pipeline
+from ..pipelines import GenerationConfig, Pipeline, TextGeneration
+from ..pipelines.generation import room
 from ..show.progress import Reporter, Silent
 from ..tasks import Metrics, Permute
-from ..tasks.measures import measure_of
+from ..tasks.measures import CONTEXT, measure_of
 from . import load, resolve
 from .card import add_metrics
 from .folder import CONFIG, Run
+from .info import CONTEXTS
 from .recipe import Recipe, Settings, data_settings, given_settings
 
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ class EvalOptions(TypedDict, total=False):
     offline: bool | None
     quiet: bool
     reporter: Reporter | None
+    splits: Sequence[str]  # what `split` was called in the last release
 
 
 LOADING = ("device", "dtype", "quantise", "revision", "offline")
@@ -116,6 +120,9 @@ def evaluate(
     run's own data, with its own strategy, are also written on its card.
     """
     refuse_unknown("eval", options, EvalOptions.__annotations__)
+    if "splits" in options:
+        warn("eval: splits is called split now; the old name will go", DeprecationWarning, stacklevel=2)
+        options["split"] = options["splits"]
     progress = options.get("reporter") or (Silent() if options.get("quiet") else Reporter())
     loading = {name: value for name, value in options.items() if name in LOADING and value is not None}
     given = opened(model, **loading)
@@ -146,6 +153,18 @@ def opened(model: Run | Pipeline | Path | str, **loading: Any) -> Run | Pipeline
     return load(path, **loading)
 
 
+def usual_context(pipeline: Pipeline) -> int | None:
+    """Tokens of a window, unless told: as many as a language model was trained on at once, up to CONTEXT.
+
+    A model with rotary positions has places for any number of tokens; its config tells how many it is used to.
+    """
+    if not isinstance(pipeline, TextGeneration) or pipeline.opened is None:
+        return None
+    config = pipeline.opened.config
+    told = next((config[name] for name in CONTEXTS if isinstance(config.get(name), int)), CONTEXT)
+    return min(told, CONTEXT, room(pipeline.model))
+
+
 def _run_plan(run: Run, settings: Data, options: EvalOptions, loading: Mapping[str, Any]) -> _Plan:
     """A run by its task; in windows that overlap if that is asked for."""
     recipe = Recipe.load(override(run.data, settings)) if settings else run.recipe
@@ -169,7 +188,8 @@ def _run_plan(run: Run, settings: Data, options: EvalOptions, loading: Mapping[s
 
 def _plan(pipeline: Pipeline, settings: Data, options: EvalOptions) -> _Plan:
     """Anything else by what it is."""
-    measure, config = measure_of(pipeline, options.get("context"), options.get("stride")), options.get("config")
+    measure = measure_of(pipeline, options.get("context") or usual_context(pipeline), options.get("stride"))
+    config = options.get("config")
     tree = override({"data": {"kind": "files"}}, settings)["data"]
     if not tree.keys() & {"train", "valid", "test"}:
         raise InputError(

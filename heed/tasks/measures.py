@@ -22,10 +22,11 @@ from ..data.base import Examples, near
 from ..parts.outputs.loss import NO_LABEL
 from ..pipelines import EncoderPipeline, GenerationConfig, Pipeline, Text2TextGeneration, TextGeneration
 from ..pipelines.base import Ids, Padded
-from ..pipelines.text import room
+from ..pipelines.generation import room
 from ..text import Framed, Tokenizer
 from .base import Batch, Notify, next_token_loss
 from .metrics import BUDGET, Metrics, agreement, must_have_sacrebleu, perplexity
+from .translate import Translate
 
 CONTEXT = 1024  # tokens of a window, unless the model has places for fewer
 MASKED_CONTEXT = 128  # every token costs a pass over its window
@@ -196,6 +197,9 @@ class Answering(Measure):
     def evaluate(
         self, examples: Examples, config: GenerationConfig | None = None, notify: Notify | None = None
     ) -> Metrics:
+        if self.pipeline.target is None:  # a run of heed's, whose targets are not framed
+            task = Translate(longest=self.pipeline.longest, decode=self.pipeline.strategy)
+            return task.evaluate(self.pipeline, examples, config, notify)
         must_have_sacrebleu()  # before anything is decoded
         tokenizer = self.pipeline.tokenizer
         every = [(source, target) for source, target in examples]

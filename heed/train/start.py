@@ -218,8 +218,8 @@ def _planned(trainer: Trainer, corpus: Corpus) -> Iterator[str]:
         )
     elif epochs < 1:
         yield (
-            f"warning: the steps see only {epochs:.0%} of the data; training.steps={epoch} sees all of it once, "
-            f"as does a larger training.batch"
+            f"warning: the steps see only {100 * epochs:.2g} % of the data; "
+            f"training.steps={epoch} sees all of it once, as does a larger training.batch"
         )
 
 

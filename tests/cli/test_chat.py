@@ -69,6 +69,11 @@ class Terminal:
         before, _, self.shown = self.shown.partition(text)
         return before + text
 
+    def leave(self) -> None:
+        """Ctrl-D at the prompt: before it the keys are not the program's yet, and this one would be lost."""
+        self.sees("> ")
+        self.press(CTRL_D)
+
     def press(self, *keys: str | bytes) -> None:
         for key in keys:
             os.write(self.screen, key if isinstance(key, bytes) else key.encode())
@@ -148,8 +153,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_chat(echo: Begin) -> None:
         chat.sees("3:'next'")  # what was said by then was said
         chat.sees("> ")
         chat.press("half a li", CTRL_C)  # clears the line
-        chat.sees("> ")
-        chat.press(CTRL_D)
+        chat.leave()
         chat.sees("left")
 
 
@@ -159,7 +163,7 @@ def test_history_is_kept_for_the_user_alone(echo: Begin, tmp_path: Path) -> None
         chat.sees("> ")
         chat.press("remember me\n")
         chat.sees("1:'remember me'")
-        chat.press(CTRL_D)
+        chat.leave()
         chat.sees("left")
     assert "remember me" in file.read_text(encoding="utf-8")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -167,14 +171,14 @@ def test_history_is_kept_for_the_user_alone(echo: Begin, tmp_path: Path) -> None
         chat.sees("> ")
         chat.press(UP, "\n")
         chat.sees("1:'remember me'")
-        chat.press(CTRL_D)
+        chat.leave()
         chat.sees("left")
     before = file.read_bytes()
     with echo("not") as chat:
         chat.sees("> ")
         chat.press("a secret\n")
         chat.sees("1:'a secret'")
-        chat.press(CTRL_D)
+        chat.leave()
         chat.sees("left")
     assert file.read_bytes() == before
 
@@ -201,8 +205,7 @@ def test_a_real_model_in_a_terminal(llama: Path, tmp_path: Path) -> None:
         assert "llama · 10,344 parameters in float32 on cpu · context of 2,048 tokens · its own" in banner
         assert "Ctrl-D leaves" in banner
         chat.press("the cat\n")
-        chat.sees("> ")
-        chat.press(CTRL_D)
+        chat.leave()
     assert not (tmp_path / "state").exists()
 
 

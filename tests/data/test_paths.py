@@ -116,6 +116,13 @@ def test_a_folder_of_splits_is_not_one_split(tmp_path: Path) -> None:
         "valid": ["pairs.dev.tsv.gz"],
         "test": ["pairs.test2016.tsv"],
     }
+    (tmp_path / "pairs.train.tsv").unlink()
+    assert by_split(tmp_path, "test").keys() == {"valid", "test"}
+    with pytest.raises(
+        InputError, match=r"named after splits \(valid, test\), and none after train; say which is which"
+    ):
+        by_split(tmp_path, "train")
+    (tmp_path / "pairs.train.tsv").write_text("a\tb\n")
     (tmp_path / "extra.tsv").write_text("a\tb\n")
     with pytest.raises(InputError, match="3 files named after splits .* and 1 others; say which is which: train=PATH"):
         by_split(tmp_path, "train")

@@ -59,7 +59,7 @@ def test_a_checkpoint_comes_back_as_it_was(llama: Path, tmp_path: Path) -> None:
     one, two = (HF.LlamaForCausalLM.from_pretrained(folder) for folder in (llama, out))
     tokens = torch.arange(4, 20)[None]
     assert torch.equal(one(tokens).logits, two(tokens).logits)
-    assert heed.load(out).tokenizer.chat == pipeline.tokenizer.chat  # type: ignore[attr-defined]
+    assert heed.load(out).tokenizer.chat == pipeline.tokenizer.chat
 
 
 def test_heed_save_is_the_same(llama: Path, tmp_path: Path) -> None:

@@ -16,17 +16,19 @@ import heed
 from heed.cli import app
 from heed.core.contract import Where
 from heed.core.errors import InputError, MissingExtra
-from heed.pipelines import GenerationConfig, TextGeneration
-from heed.pipelines.text import GenerationPipeline
+from heed.pipelines import GenerationConfig, GenerationPipeline, TextGeneration
 from heed.runs import Run
 from heed.runs.evaluate import Evaluation
 from heed.show.progress import Silent
+from heed.tasks import Metrics
 from heed.train import train
 from tests.tasks.test_measures import gpt2, spoken, text_of
 from tests.train.support import language_model, trained
 from tests.weights.formats.test_gguf_families import CASES
 from tests.weights.formats.test_gguf_quantised import packed
+from tests.weights.hubs import served
 from tests.weights.live import saved
+from tests.weights.test_hub import worker
 
 RUNNER = CliRunner()
 
@@ -63,7 +65,7 @@ def book(tmp_path: Path) -> Path:
 
 
 def test_metrics_are_a_mapping_and_a_table() -> None:
-    valid = {"loss": 1.25, "tokens": 12345, "signature": "a|b"}
+    valid: Metrics = {"loss": 1.25, "tokens": 12345, "signature": "a|b"}
     both = Evaluation({"valid": valid, "test": {"loss": 2.0, "signature": "a|b"}})
     assert list(both) == ["valid", "test"]
     assert both["test"]["loss"] == 2.0
@@ -117,12 +119,26 @@ def test_a_run_in_windows_that_overlap(reader: Path, book: Path) -> None:
     assert told(reader, "--data", book, "--context", 12, "--stride", 5)["test"]["loss"] == found["loss"]
 
 
+def test_a_run_may_be_loaded_otherwise(reader: Path) -> None:
+    """As `heed.load` has it; then the metrics are not those of the run, and not written on its card."""
+    exact = heed.eval(reader, split="valid", quiet=True)["loss"]
+    before = (reader / "README.md").read_text()
+    rounded = heed.eval(reader, split="valid", quantise="int8", quiet=True)["loss"]
+    assert rounded != exact
+    assert rounded == pytest.approx(exact, rel=0.05)
+    assert (reader / "README.md").read_text() == before
+    with pytest.raises(InputError, match="quantise: how a model is loaded; this one is loaded already"):
+        heed.eval(heed.load(reader), data=reader / "README.md", quantise="int8")
+
+
 def test_a_folder_of_splits_is_evaluated_on_what_was_not_learnt_from(dates: Path, tmp_path: Path) -> None:
     for name in ("train", "valid", "test"):
         (tmp_path / f"{name}.csv").write_text("source,target\n1 mai 2024,2024-05-01\n")
     found = heed.eval(dates, data=tmp_path, config=GenerationConfig(max_new_tokens=3), quiet=True)
     assert list(found) == ["valid", "test"]
     assert found["test"]["pairs"] == 1  # not two: the first line holds names
+    loaded = heed.eval(heed.load(dates), data=tmp_path, config=GenerationConfig(max_new_tokens=3), quiet=True)
+    assert loaded == found
 
 
 # --- checkpoints ---
@@ -147,6 +163,15 @@ def test_a_checkpoint_by_command_by_path_and_loaded(checkpoint: Path) -> None:
     assert [line.split()[0] for line in table.splitlines()[1:]] == [
         *("loss", "perplexity", "bits_per_byte", "tokens", "bytes", "context", "stride")
     ]
+
+
+def test_an_id_of_the_hub_is_a_checkpoint(checkpoint: Path, tmp_path: Path) -> None:
+    words = checkpoint.parent / "words.txt"
+    (tmp_path / "cache").mkdir()
+    with served() as hub, worker(hub, tmp_path / "cache") as ask:
+        hub.add("org/words", checkpoint)
+        found = ask(["eval", "org/words", "--data", str(words), "--json", "--quiet"], "command")
+    assert json.loads(found["text"]) == dict(heed.eval(checkpoint, data=words, quiet=True))
 
 
 def test_a_gguf_file_is_a_checkpoint(tmp_path: Path) -> None:
@@ -190,6 +215,9 @@ def test_what_is_missing_or_misspelt_is_said(checkpoint: Path, reader: Path, boo
     strange: dict[str, Any] = {"splt": "test"}
     with pytest.raises(InputError, match=r"eval takes no splt; did you mean split\?"):
         heed.eval(reader, **strange)
+    last_release: dict[str, Any] = {"splits": ["test"], "reporter": Silent()}
+    with pytest.warns(DeprecationWarning, match="splits is called split now"):
+        assert list(heed.eval(reader, **last_release)) == ["test"]
     strange = {"batch_size": 3}
     with pytest.raises(InputError, match="eval takes no batch_size; write batch="):
         heed.eval(reader, **strange)

@@ -14,8 +14,10 @@ import transformers
 from sacrebleu.metrics.bleu import BLEU
 from tokenizers import Tokenizer as Library
 from tokenizers import models, pre_tokenizers, processors
+from typer.testing import CliRunner
 
 import heed
+from heed.cli import app
 from heed.core.errors import InputError
 from heed.tasks.measures import Answering, Choosing, Masking, Reading, measure_of, windows
 from tests.weights.live import saved
@@ -137,6 +139,16 @@ def test_a_folder_is_read_text_by_text(tmp_path: Path) -> None:
     found = heed.eval(doubled(tmp_path / "a"), data=tmp_path / "texts", quiet=True)
     assert (found["tokens"], found["context"]) == (tokens, 32)  # as many as it has places for
     assert found["loss"] == pytest.approx(nats / tokens, rel=CLOSE)
+
+
+def test_a_window_is_as_long_as_the_texts_the_model_is_used_to(book: Path, tmp_path: Path) -> None:
+    """Rotary positions have places for any number of tokens; config.json tells how many it was trained on."""
+    saved(llama(), tmp_path / "a")
+    spoken(tmp_path / "a")
+    found = heed.eval(tmp_path / "a", data=book, quiet=True)
+    assert (found["context"], found["stride"]) == (64, 32)
+    told = CliRunner().invoke(app, ["eval", str(tmp_path / "a"), "--data", str(book), "--json"]).stdout
+    assert json.loads(told) == dict(found)
 
 
 def test_windows_that_cannot_be(book: Path, tmp_path: Path) -> None:

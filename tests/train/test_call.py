@@ -177,7 +177,7 @@ def test_steps_out_of_proportion_are_warned_of_once(book: Path, said: list[str])
     said.clear()
     heed.train("characters", book, steps=2, batch=64, settings=often)
     (warning,) = [line for line in said if line.startswith("warning")]
-    assert warning.startswith("warning: the steps see only 8% of the data; training.steps=25 sees all of it once")
+    assert warning.startswith("warning: the steps see only 8 % of the data; training.steps=25 sees all of it once")
     said.clear()
     heed.train(resume="runs/characters-2", steps=3)
     assert not [line for line in said if "warning" in line]

@@ -45,7 +45,7 @@ for line in sys.stdin:
             found = CliRunner().invoke(app, call["path"])
             if found.exception is not None and not isinstance(found.exception, SystemExit):
                 raise found.exception
-            told = {"text": found.output}
+            told = {"text": found.stdout} if found.exit_code == 0 else {"error": "exit", "told": found.output}
     except Exception as error:
         told = {"error": type(error).__name__, "told": str(error)}
     print("\\n@" + json.dumps(told), flush=True)
@@ -140,6 +140,40 @@ def test_names_without_an_organisation_and_dtypes(hub: Hub, ask: Ask, model: Pat
     assert ask("tiny2", "load")["dtype"] == "torch.float32"
     assert ask("tiny2", "load", dtype="auto")["dtype"] == "torch.bfloat16"
     assert ask("hf://tiny2", "load", dtype="float64")["dtype"] == "torch.float64"
+
+
+def test_commands_take_ids(hub: Hub, ask: Ask, model: Path, tmp_path: Path) -> None:
+    hub.add("org/used", model)
+    (tmp_path / "a.txt").write_text("some words of a text\n" * 9)
+    loaded = ask("org/used", "load")["text"]
+    said = ask(["run", "org/used", "ab", "--json"], "command")["text"]
+    assert loaded in json.loads(said)["answers"][0]["text"]
+    hub.asked.clear()
+    for words in (
+        ["run", "org/used", "ab", "--offline"],
+        ["convert", "org/used", str(tmp_path / "out"), "--offline", "--json"],
+    ):
+        assert "error" not in ask(words, "command")
+    assert hub.asked == []
+    assert "llama" in ask(["info", "org/used"], "command")["text"]
+    told = json.loads(ask(["eval", "org/used", "--data", str(tmp_path / "a.txt"), "--json"], "command")["text"])
+    assert "perplexity" in told["test"]
+    assert "has no revision 'v9'" in ask(["run", "org/used", "ab", "--revision", "v9"], "command")["told"]
+
+
+def test_a_training_begins_from_the_hub(hub: Hub, ask: Ask, model: Path, tmp_path: Path) -> None:
+    hub.add("org/base", model)
+    (tmp_path / "a.txt").write_text("some words of a text\n" * 50)
+    tiny = ["base=org/base", "training.steps=2", "training.batch=64", "training.evaluate=2", "training.save=2"]
+    tiny += ["task.context=16", "training.schedule.warmup=1"]
+    settings = [word for change in tiny for word in ("--set", change)]
+    run, out = str(tmp_path / "run"), str(tmp_path / "out")
+    made = ask(
+        ["train", "characters", "--data", str(tmp_path / "a.txt"), "--out", run, "--quiet", *settings], "command"
+    )
+    assert "error" not in made, made
+    assert json.loads(ask(["convert", run, out, "--json"], "command")["text"])["family"] == "llama"
+    assert json.loads(Path(out, "config.json").read_text())["hidden_size"] == 16
 
 
 def test_revisions(hub: Hub, ask: Ask, model: Path) -> None:
