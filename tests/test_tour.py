@@ -296,7 +296,7 @@ def test_the_index_names_every_section_and_all_that_is_missing(language: str) ->
         assert f"({name})" in index
         for section in sections(folder / name):
             assert any(f"({name}#{anchor})" in index for anchor in section.anchors), (name, section.heading)
-    told = set(re.findall(r"^- (\S.*?)\[.*\]\((.+?)\)$", index, re.MULTILINE))
+    told = set(re.findall(r"^- (\S.*?)\[[^\]]+\]\(([^)]+)\)", index, re.MULTILINE))
     marked = {
         (label, f"{name}#{section.anchors[0]}")
         for name in tour.chapters()
