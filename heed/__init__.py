@@ -13,7 +13,7 @@ from .core.tables import gc_paused
 __version__ = "0.1.0"
 
 _WHERE = {  # public name -> module that holds it, :name there if it is another
-    "Aligned": "core.padding",
+    "Aligned": "parts.inputs.padding",
     "Given": "core.contract",
     "HeedError": "core.errors",
     "Mixer": "core.contract",
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from .core.contract import Mixer as Mixer
     from .core.contract import Where as Where
     from .core.errors import HeedError as HeedError
-    from .core.padding import Aligned as Aligned
     from .core.state import detach as detach
     from .core.state import fork as fork
     from .core.state import nbytes as nbytes
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from .models import build as build
     from .parts.attention.functional import attend as attend
     from .parts.attention.torch_multihead import MultiheadAttention as MultiheadAttention
+    from .parts.inputs.padding import Aligned as Aligned
     from .parts.look import look as look
     from .runs import load as load
     from .runs import save as save

@@ -50,8 +50,8 @@ MAY_IMPORT = {
         "catalogue": "core show text data parts mixers models engine weights decode tasks",
         "demo": f"{BELOW} train verify",
         "bench": f"{BELOW} train",
-        "cli": "__init__ core show models engine weights decode pipelines tasks runs train serve check compare verify "
-        "studio catalogue demo bench",
+        "cli": "__init__ core show kernels models engine weights decode pipelines tasks runs train serve check compare "
+        "verify studio catalogue demo bench",
     }.items()
 }
 FREE = frozenset({"__init__", "__main__"})  # heed/__init__.py and heed/__main__.py may import anything

@@ -230,8 +230,9 @@ def named_files(given: Iterable[str], *, alone: str) -> dict[str, list[str]] | l
 def tell_engine(model: nn.Module) -> None:
     """What the engine makes of a model, for people who watch: on the error stream."""
     from .. import engine
+    from ..kernels import described
 
-    print(engine.explain(model), file=sys.stderr, flush=True)
+    print(engine.explain(model), f"kernels: {described()}", sep="\n", file=sys.stderr, flush=True)
 
 
 def print_json(data: Any, *, indent: int | None = 1) -> None:

@@ -84,7 +84,7 @@ class MissingExtra(HeedError, ImportError):
     @classmethod
     def of(cls, package: str, extra: str) -> MissingExtra:
         """The package, and the extra that brings it."""
-        return cls(f"{package} is not installed; run: pip install 'heed[{extra}]'")
+        return cls(f'{package} is not installed; run: pip install "heed-attention[{extra}]"')
 
 
 class LayoutWarning(UserWarning):

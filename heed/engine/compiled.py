@@ -12,7 +12,7 @@ from torch import Tensor
 from ..core.contract import NOTHING, Given, Mixer, Where
 from ..core.state import Cell, Log, State, leaves
 from ..kernels.abi import Operation
-from ..kernels.build import library
+from ..kernels.build import library, why_none
 from ..kernels.hugepages import gathered
 from ..kernels.kv_slots import KvCaches
 from ..parts.layers.bitnet import PackedTernaryLinear
@@ -88,7 +88,7 @@ def decoder_program(model: Decoder, state: State) -> DecoderProgram | Uncompiled
     """
     held = [tensor for leaf in leaves(state) for tensor in leaf.storage()]
     if library() is None:
-        return Uncompiled(model, "there are no kernels: no compiler, or HEED_KERNELS=off")
+        return Uncompiled(model, f"there are no kernels: {why_none()}")
     if torch.is_grad_enabled():
         return Uncompiled(model, "gradients are on: KV caches are written to in place, which none would survive")
     if not held or not all(map(_plain, held)):

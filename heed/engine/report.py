@@ -10,7 +10,7 @@ import torch
 
 from ..core.interfaces import LanguageModel
 from ..kernels.abi import Matrix, Weights
-from ..kernels.build import library
+from ..kernels.build import library, why_none
 from ..kernels.linear import matrix
 from ..models.block import Block
 from ..models.stack import Stack
@@ -122,7 +122,7 @@ def _steps(model: nn.Module) -> Iterator[Line]:
 def _never(module: nn.Module) -> Uncompiled | None:
     """Why none of it is compiled now."""
     if library() is None:
-        return Uncompiled(module, "there are no kernels: no compiler, or HEED_KERNELS=off")
+        return Uncompiled(module, f"there are no kernels: {why_none()}")
     first = next(module.parameters(), None)
     if first is not None and (first.dtype != torch.float32 or not first.is_cpu):
         return Uncompiled(module, f"{first.dtype} on {first.device}; float32 on the CPU is compiled")

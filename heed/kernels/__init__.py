@@ -1,7 +1,8 @@
-"""Kernels in C++, compiled on this machine at first use; each with a form written out in torch, which it must equal.
+"""Kernels in C++, each with a form written out in torch, which it must equal.
 
-`library()` gives the compiled kernels or None: without a compiler, after a failed build, or with HEED_KERNELS=off
-everything is computed by the written-out forms, and one line says so.
+They come with a wheel, compiled for several processors, or are compiled on this machine at first use. `library()` gives
+them or None: where there are none to bring and no compiler, after a failed build, or with HEED_KERNELS=off torch
+computes the same, and one line says so. `described()` tells which are in use, or why none are.
 
 Import-time magic: `linear`, `selective_scan` and `wkv_scan` define operators (`torch.library`, heed::) when they are
 first imported, on first use of a name below; `dispatch` marks `_built` as constant for torch.compile.
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..core.tables import later
 from .build import Unavailable as Unavailable
+from .build import described as described
 from .build import library as library
 from .build import written_out as written_out
 from .dispatch import served as served

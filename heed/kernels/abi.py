@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ctypes import CDLL, POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
+import os
+import sys
+from ctypes import CDLL, POINTER, Structure, byref, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p, cast
 from enum import IntEnum
 
 BACKWARDS, BOTH_WAYS = -1, -2  # in the place of a KV cache: tokens see those before them, or those on both sides
@@ -138,6 +140,28 @@ class Choice(Structure):
     )
 
 
+class OpenMp(Structure):
+    """A runtime of OpenMP, by its functions: `source/team.h`."""
+
+    _fields_ = (("parallel", c_void_p), ("me", c_void_p), ("size", c_void_p))
+
+
+def hand_over_threads(library: CDLL) -> CDLL:
+    """Gives a library the threads that torch computes with: the runtime of OpenMP that torch's own library is bound to.
+
+    Where it is not found, a library that was compiled here has the compiler's runtime, and another one has one thread.
+    """
+    if sys.platform != "linux":
+        return library
+    try:
+        torch = CDLL("libtorch_cpu.so", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        found = (torch.GOMP_parallel, torch.omp_get_thread_num, torch.omp_get_num_threads)
+    except (OSError, AttributeError):
+        return library
+    library.heed_threads(byref(OpenMp(*(cast(function, c_void_p) for function in found))))
+    return library
+
+
 def declare(library: CDLL) -> CDLL:
     """Tell a library what its functions take and give."""
     library.heed_linear.argtypes = (POINTER(Matrix), c_void_p, c_int64, POINTER(Rounded), c_void_p, c_int32)
@@ -152,6 +176,8 @@ def declare(library: CDLL) -> CDLL:
     library.heed_topk_logprobs.argtypes = (c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p, c_int32)
     library.heed_topk_logprobs.restype = None
     library.heed_instructions.restype = c_char_p
+    library.heed_threads.argtypes = (POINTER(OpenMp),)
+    library.heed_threads.restype = None
     library.heed_huge_pages.argtypes = (POINTER(c_int64), POINTER(c_int64), c_int64, c_int32)
     library.heed_huge_pages.restype = None
     for forwards, given in ((library.heed_selective_scan, SelectiveScan), (library.heed_wkv, Wkv)):

@@ -5,19 +5,24 @@ Each operator has a form written out in torch, which says what it computes; the 
 quantised, too, each with a scale of its own, so that products are sums of integers: exact, in whatever order, and the
 same for a token alone as for a token among others. No sum overflows 32 bits: with K inputs and weights up to 127 the
 codes of a token reach to R = (2³¹ - 1) / 127·K at most, and never beyond 16 bits; where channels have 8 bits, too,
-255·127·K stays below 2³¹ up to K = 66,311, and a wider matrix takes the written-out form.
+255·127·K stays below 2³¹ up to K = 66,311, and a wider matrix is not given to the kernel.
+
+Where no kernel serves, the same sums are products of dequantised weights (`dequantised.py`), and only a float32 sum's
+rounding is between them and the written-out form. Float64 is always written out.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from . import dequantised
 from .abi import Matrix, Rounded, Weights
-from .build import library
+from .build import library, only_written_out
 
 GROUP = 32  # weights that share a scale
 LARGEST = 127
@@ -71,18 +76,38 @@ def quantise_tokens(x: Tensor, most: int) -> tuple[Tensor, Tensor]:
 
 def int8_written_out(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
     """y = s ⊙ t · (W x'), x' = round(x / t), t = max|x| / R."""
-    return _by_rows(x, weights, scales, bias, reach(weights.shape[1]))
+    return _by_rows(x, weights, scales, bias, reach(weights.shape[1]), _exact)
 
 
 def w8a8_written_out(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
     """The same with R = 127."""
-    return _by_rows(x, weights, scales, bias, LARGEST)
+    return _by_rows(x, weights, scales, bias, LARGEST, _exact)
 
 
-def _by_rows(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None, most: int) -> Tensor:
+def int8_dequantised(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
+    """Written out up to the rounding of float32 sums of W x'."""
+    return _by_rows(x, weights, scales, bias, reach(weights.shape[1]), dequantised.by_rows)
+
+
+def w8a8_dequantised(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
+    """Written out, to the last bit."""
+    return _by_rows(x, weights, scales, bias, LARGEST, dequantised.exactly_by_rows)
+
+
+def _exact(codes: Tensor, weights: Tensor) -> Tensor:
+    return codes.double() @ weights.double().T  # below 2³¹, which float64 holds exactly
+
+
+def _by_rows(
+    x: Tensor,
+    weights: Tensor,
+    scales: Tensor,
+    bias: Tensor | None,
+    most: int,
+    sums: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
     codes, scale = quantise_tokens(x, most)
-    sums = codes.double() @ weights.double().T  # below 2³¹, which float64 holds exactly
-    y = sums.to(scale.dtype) * (scales * scale)
+    y = sums(codes, weights).to(scale.dtype) * (scales * scale)
     return (y if bias is None else y + bias).to(x.dtype)
 
 
@@ -91,11 +116,25 @@ def grouped_written_out(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor
 
     The kernel adds groups up in float32, for a token in the same order alone as among others.
     """
-    numbers = ungrouped(weights)
+    return _by_groups(x, weights, scales, bias, _exact_groups)
+
+
+def grouped_dequantised(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
+    """Written out up to the rounding of float32 sums of s_g W_g x'_g."""
+    return _by_groups(x, weights, scales, bias, dequantised.by_groups)
+
+
+def _exact_groups(codes: Tensor, weights: Tensor, scales: Tensor) -> Tensor:
+    parts, numbers = (by_group(t).double() for t in (codes, ungrouped(weights)))
+    sums = torch.einsum("...gk,ngk->...ng", parts, numbers)
+    return (sums * scales.double()).sum(-1)
+
+
+def _by_groups(
+    x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None, sums: Callable[[Tensor, Tensor, Tensor], Tensor]
+) -> Tensor:
     codes, scale = quantise_tokens(x, reach(GROUP))
-    parts, weights = (by_group(t).double() for t in (codes, numbers))
-    sums = torch.einsum("...gk,ngk->...ng", parts, weights)
-    y = (sums * scales.double()).sum(-1).to(scale.dtype) * scale
+    y = sums(codes, weights, scales).to(scale.dtype) * scale
     return (y if bias is None else y + bias).to(x.dtype)
 
 
@@ -109,7 +148,7 @@ def ungrouped(weights: Tensor) -> Tensor:
 
 def by_group(x: Tensor, size: int = GROUP) -> Tensor:
     """[..., K] -> [..., K / size, size]"""
-    return x.reshape(*x.shape[:-1], -1, size)
+    return torch.unflatten(x, -1, (x.shape[-1] // size, size))
 
 
 def matrix_of_groups(weights: Tensor, scales: Tensor) -> Tensor:
@@ -119,13 +158,28 @@ def matrix_of_groups(weights: Tensor, scales: Tensor) -> Tensor:
 
 def two_bits_written_out(x: Tensor, codes: Tensor, scale: Tensor, bias: Tensor | None, rows: int) -> Tensor:
     """y = β·γ · (W x'), x' = clip( round(x / γ), -128, 127 ), γ = max|x| / 127 (Ma et al. 2024)."""
+    return _by_fields(x, codes, scale, bias, rows, lambda tokens: tokens @ _ternary(codes, rows).to(tokens).T)
+
+
+def two_bits_dequantised(x: Tensor, codes: Tensor, scale: Tensor, bias: Tensor | None, rows: int) -> Tensor:
+    """Written out, to the last bit."""
+    return _by_fields(x, codes, scale, bias, rows, lambda tokens: dequantised.by_fields(tokens, codes, rows))
+
+
+def _by_fields(
+    x: Tensor, codes: Tensor, scale: Tensor, bias: Tensor | None, rows: int, sums: Callable[[Tensor], Tensor]
+) -> Tensor:
     exact = x.to(torch.promote_types(x.dtype, torch.float32))
     factor = LARGEST / exact.abs().amax(-1, keepdim=True).clamp(min=1e-5)
     whole = (exact * factor).round().clamp(-LARGEST - 1, LARGEST)
-    shifts = torch.arange(0, 8, 2, dtype=torch.uint8, device=codes.device)[:, None, None]
-    numbers = ((codes >> shifts) & 3).flatten(0, 1)[:rows].to(whole) - 1
-    y = (whole @ numbers.T) * (scale * (1.0 / factor))
+    y = sums(whole).to(whole.dtype) * (scale * (1.0 / factor))
     return (y if bias is None else y + bias).to(x.dtype)
+
+
+def _ternary(codes: Tensor, rows: int) -> Tensor:
+    """-1, 0 and 1. [⌈N / 4⌉, K] -> [N, K]"""
+    shifts = torch.arange(0, 8, 2, dtype=torch.uint8, device=codes.device)[:, None, None]
+    return ((codes >> shifts) & 3).flatten(0, 1)[:rows].to(torch.int8) - 1
 
 
 def product(
@@ -183,27 +237,43 @@ def served(x: Tensor, *given: Tensor | None) -> bool:
 def _int8(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
     if served(x, weights, scales, bias) and scales.dtype == torch.float32:
         return product(Weights.INT8, x, weights, scales, bias, len(weights))
-    return int8_written_out(x, weights, scales, bias)
+    return _int8_in_torch(x, weights, scales, bias)
 
 
 def _w8a8(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
     narrow = weights.shape[1] <= (2**31 - 1) // (255 * LARGEST)
     if narrow and served(x, weights, scales, bias) and scales.dtype == torch.float32:
         return product(Weights.W8A8, x, weights, scales, bias, len(weights))
-    return w8a8_written_out(x, weights, scales, bias)
+    return _w8a8_in_torch(x, weights, scales, bias)
 
 
 def _grouped(x: Tensor, weights: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
     if served(x, weights, scales, bias) and scales.dtype == torch.float16:
         kind = Weights.GROUPS8 if weights.dtype == torch.int8 else Weights.GROUPS4
         return product(kind, x, weights, scales, bias, len(weights))
-    return grouped_written_out(x, weights, scales, bias)
+    return _grouped_in_torch(x, weights, scales, bias)
 
 
 def _two_bits(x: Tensor, codes: Tensor, scale: Tensor, bias: Tensor | None, rows: int) -> Tensor:
     if served(x, codes, scale, bias) and scale.dtype == torch.float32:
         return product(Weights.TERNARY, x, codes, scale, bias, rows)
-    return two_bits_written_out(x, codes, scale, bias, rows)
+    return _two_bits_in_torch(x, codes, scale, bias, rows)
+
+
+def _in_torch(written_out: Callable[..., Tensor], dequantised: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Without a kernel: written out to compare with and in float64, else as products of dequantised weights."""
+
+    def form(x: Tensor, *given: Any) -> Tensor:
+        exact = x.dtype == torch.float64 or only_written_out()
+        return written_out(x, *given) if exact else dequantised(x, *given)
+
+    return form
+
+
+_int8_in_torch = _in_torch(int8_written_out, int8_dequantised)
+_w8a8_in_torch = _in_torch(w8a8_written_out, w8a8_dequantised)
+_grouped_in_torch = _in_torch(grouped_written_out, grouped_dequantised)
+_two_bits_in_torch = _in_torch(two_bits_written_out, two_bits_dequantised)
 
 
 def _matrix(kind: str, held: tuple[Tensor, ...], rows: int) -> Tensor:
@@ -213,8 +283,7 @@ def _matrix(kind: str, held: tuple[Tensor, ...], rows: int) -> Tensor:
         return weights.to(scales) * scales[:, None]
     if kind == "grouped":
         return matrix_of_groups(weights, scales)
-    shifts = torch.arange(0, 8, 2, dtype=torch.uint8, device=weights.device)[:, None, None]
-    return (((weights >> shifts) & 3).flatten(0, 1)[:rows].to(scales) - 1) * scales
+    return _ternary(weights, rows).to(scales) * scales
 
 
 def _learns(name: str) -> None:
@@ -239,13 +308,13 @@ def _like_rows(x: Tensor, codes: Tensor, scale: Tensor, bias: Tensor | None, row
     return x.new_empty(*x.shape[:-1], rows)
 
 
-for _name, _form, _written, _fake in (
-    ("int8", _int8, int8_written_out, _like),
-    ("w8a8", _w8a8, w8a8_written_out, _like),
-    ("grouped", _grouped, grouped_written_out, _like),
-    ("two_bits", _two_bits, two_bits_written_out, _like_rows),
+for _name, _form, _in_torch_only, _fake in (
+    ("int8", _int8, _int8_in_torch, _like),
+    ("w8a8", _w8a8, _w8a8_in_torch, _like),
+    ("grouped", _grouped, _grouped_in_torch, _like),
+    ("two_bits", _two_bits, _two_bits_in_torch, _like_rows),
 ):
     _DEFINED.impl(_name, _form, "CPU")  # type: ignore[no-untyped-call]
-    _DEFINED.impl(_name, _written, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    _DEFINED.impl(_name, _in_torch_only, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"heed::{_name}", _fake, lib=_DEFINED)
     _learns(_name)

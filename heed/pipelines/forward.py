@@ -23,6 +23,7 @@ from ..core.foreign_names import refuse_unknown
 from ..core.interfaces import Asked, Encodes, LanguageModel, Sees
 from ..core.state import Seen
 from ..models import AudioEncoder, Seq2seq
+from ..parts.inputs.padding import Aligned
 from ..parts.outputs.heads import Pooled
 from ..parts.outputs.loss import NO_LABEL
 from .base import AnyModel
@@ -69,36 +70,26 @@ class ModelOutput(Mapping[str, Tensor]):
 
 @dataclass(frozen=True)
 class Rows:
-    """Ids whose tokens stand at the front of their rows, and where they stood."""
+    """Ids whose tokens stand at the front of their rows, and the way back to where they stood."""
 
     ids: Tensor  # [B, T]
-    where: Where
-    place: Tensor | None = None  # [B, T] the column of each token; None: where it stands now
-    mask: Tensor | None = None  # [B, T] True for tokens, as they were given
+    aligned: Aligned
+    mask: Tensor  # [B, T] True for tokens, as they were given
 
     @classmethod
     def of(cls, ids: Tensor, mask: Tensor | None) -> Rows:
-        rows, columns = ids.shape
-        if mask is None or bool(mask.all()):
-            return cls(ids, Where.run(rows, columns, device=ids.device))
-        lengths = mask.sum(1)
-        where = Where.ragged(lengths, width=columns)
-        place = mask.long().argsort(dim=1, descending=True, stable=True)
-        if bool((mask == where.real).all()):
-            return cls(ids, where, None, mask)
-        return cls(ids.gather(1, place), where, place, mask)
+        mask = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
+        aligned = Aligned.of(mask)
+        return cls(aligned.align(ids), aligned, mask)
 
-    def like(self, others: Tensor) -> Tensor:
-        """Something else that was given for each token, in the places that the tokens have now."""
-        return others if self.place is None else others.gather(1, self.place)
+    @property
+    def where(self) -> Where:
+        """Which tokens these are."""
+        return self.aligned.where
 
     def back(self, y: Tensor) -> Tensor:
         """Outputs in the places that the tokens had, zero at padding. [B, T, ...]"""
-        y = self.where.blank(y)
-        if self.place is None:
-            return y
-        place = self.place.reshape(*self.place.shape, *(1,) * (y.dim() - 2)).expand_as(y)
-        return torch.zeros_like(y).scatter(1, place, y)
+        return self.aligned.restore(self.where.blank(y))
 
 
 @dataclass(frozen=True)
@@ -207,7 +198,7 @@ def _encoded(model: Encodes, inputs: Inputs) -> ModelOutput:
     fields = int(getattr(model.get_submodule("embeddings"), "fields", 1))
     ids = rows.ids
     if segments is not None and fields > 1:  # a tokenizer may tell what a model does not ask
-        ids = torch.stack((ids, rows.like(segments.reshape(ids.shape).long())), -1)
+        ids = torch.stack((ids, rows.aligned.align(segments.reshape(ids.shape).long())), -1)
     seen = engine.compile(model).encode(ids, rows.where)
     return _headed(model, seen, rows.back, inputs.get("labels", device))
 
@@ -253,7 +244,7 @@ def _labels(inputs: Inputs, rows: Rows) -> Tensor | None:
     labels = labels[None] if labels.dim() == 1 else labels
     if labels.shape != rows.ids.shape:
         raise InputError(f"labels must be one for each token, {list(rows.ids.shape)}, not {_worded(labels)}")
-    return labels if rows.mask is None else labels.masked_fill(~rows.mask, NO_LABEL)
+    return labels.masked_fill(~rows.mask, NO_LABEL)
 
 
 def _entropy(logits: Tensor, labels: Tensor) -> Tensor:

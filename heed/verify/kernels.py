@@ -1,8 +1,13 @@
-"""Statements about the kernels that are active on this machine: each gives what its written-out form gives."""
+"""Statements about the kernels that are active on this machine: each gives what its written-out form gives.
+
+Without kernels there is nothing to show, which is said. What is used in their place is shown in any case.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -15,9 +20,11 @@ from ..engine.passes import passed
 from ..engine.program import Uncompiled
 from ..kernels import library, linear, loss, selective, wkv, written_out
 from ..kernels.abi import Weights
+from ..kernels.build import why_none
 from ..models import Decoder, Encoder
 from ..parts.layers.bitnet import pack_ternary, quantise_ternary
 from ..parts.layers.quantised import quantise_groups, quantise_rows
+from .base import Check, Proof, compared
 from .samples import samples
 from .sampling import choices, ranks
 
@@ -31,6 +38,7 @@ SIZES = (
     (31, 32, 3),
     (49, 1120, 37),
 )  # tokens, inputs, outputs
+Held: TypeAlias = Callable[[Tensor, Tensor], tuple[Any, ...]]  # a matrix and a bias, as an operator takes them
 EXTREMES = (1e-30, 1e-3, 1.0, 1e6, 1e30)  # sizes of tokens
 UNIT = 2.0**-23  # of the last place of a float32
 
@@ -233,26 +241,62 @@ def _size(x: Tensor, weight: Tensor, bias: Tensor) -> float:
     return float((x.double().abs() @ weight.double().abs().T + bias.double().abs()).max())
 
 
-def _if_any(form: Callable[[], list[Finding]]) -> Callable[[], list[Finding]]:
-    def compare() -> list[Finding]:
-        if library() is None:
-            return [Finding("kernels", 0.0, 0.0, "this machine has no kernels: the written-out forms are used")]
-        return form()
+def in_torch(form: Callable[..., Tensor], exact: Callable[..., Tensor], held: Held, bound: float) -> list[Finding]:
+    """What is used without kernels, against its written-out form; relative to the magnitudes that are added up."""
 
-    return compare
+    def compare(x: Tensor, weight: Tensor, bias: Tensor) -> float:
+        given = held(weight, bias)
+        return _apart(form(x, *given), exact(x, *given)) / _size(x, weight, bias)
+
+    return _over(compare, bound, whole_groups=exact is linear.grouped_written_out)
+
+
+def _rows(weight: Tensor, bias: Tensor) -> tuple[Any, ...]:
+    return *quantise_rows(weight), bias
+
+
+def _groups(bits: int) -> Held:
+    return lambda weight, bias: (*quantise_groups(weight, bits), bias)
+
+
+def _fields(weight: Tensor, bias: Tensor) -> tuple[Any, ...]:
+    whole = quantise_ternary(weight)
+    return pack_ternary(whole.codes), whole.scale.reshape(1), bias, len(weight)
 
 
 KERNELS: dict[str, Callable[[], list[Finding]]] = {
-    "int8 = written out": _if_any(int8),
-    "w8a8 = written out": _if_any(w8a8),
-    "two bits = written out": _if_any(two_bits),
-    "groups = written out": _if_any(groups),
-    "float32 = written out": _if_any(float32),
-    "entropy = written out": _if_any(entropy),
-    "state space = written out": _if_any(state_spaces),
-    "weighted means = written out": _if_any(weighted_means),
-    "choice = written out": _if_any(choices),
-    "top-k log-probabilities = written out": _if_any(ranks),
-    "a program = its model": _if_any(programs),
-    "a pass = its stack": _if_any(passes),
+    "int8 = written out": int8,
+    "w8a8 = written out": w8a8,
+    "two bits = written out": two_bits,
+    "groups = written out": groups,
+    "float32 = written out": float32,
+    "entropy = written out": entropy,
+    "state space = written out": state_spaces,
+    "weighted means = written out": weighted_means,
+    "choice = written out": choices,
+    "top-k log-probabilities = written out": ranks,
+    "a program = its model": programs,
+    "a pass = its stack": passes,
 }
+
+DEQUANTISED: dict[str, Callable[[], list[Finding]]] = {
+    "int8 = written out": partial(in_torch, linear.int8_dequantised, linear.int8_written_out, _rows, 32 * UNIT),
+    "w8a8 = written out": partial(in_torch, linear.w8a8_dequantised, linear.w8a8_written_out, _rows, 0.0),
+    "two bits = written out": partial(in_torch, linear.two_bits_dequantised, linear.two_bits_written_out, _fields, 0.0),
+    **{
+        f"groups of {bits} bits = written out": partial(
+            in_torch, linear.grouped_dequantised, linear.grouped_written_out, _groups(bits), 32 * UNIT
+        )
+        for bits in (8, 4)
+    },
+}
+
+
+def checks() -> Iterator[Check]:
+    """Every statement about kernels; where there are none, one that could not be tried."""
+    if library() is None:
+        missing = f"no kernels here ({why_none()})"
+        yield lambda: Proof.without("kernels", "every kernel = written out", missing)
+        return
+    for statement, compare in KERNELS.items():
+        yield compared("kernels", statement, compare)

@@ -17,9 +17,8 @@ from ..mixers import MIXERS
 from ..models import MODELS, AnyModel, Decoder, Embedded, Encoder, Seq2seq
 from ..parts.feedforward import FEEDFORWARDS
 from ..parts.scores import SCORES
-from . import trained
+from . import kernels, trained
 from .base import Check, Proof, compared, one_thread
-from .kernels import KERNELS
 from .samples import WIDTH, samples
 from .statements import ATTEND, looking, over_ids, pooled, round_trips
 
@@ -35,8 +34,8 @@ def subjects() -> list[str]:
     """What can be verified by name: every entry of a table, `attend`, and every kind that some sample uses."""
     every = tables()
     used = {kind for config in every for sample in samples(config) for kind in _kinds(sample.dump())}
-    first = [kind_of(config) for config in every]
-    return [*first, "attend", "kernels", "scores", *map(kind_of, SCORES), *sorted(used.difference(first))]
+    first, fast = [kind_of(config) for config in every], ("attend", "kernels", "dequantised", "scores")
+    return [*first, *fast, *map(kind_of, SCORES), *sorted(used.difference(first))]
 
 
 def proofs(names: Iterable[str] = ()) -> list[Check]:
@@ -45,7 +44,7 @@ def proofs(names: Iterable[str] = ()) -> list[Check]:
     A name that is not known may be the path of a run folder: then what it has learnt is verified.
     """
     known = subjects()
-    wanted = list(dict.fromkeys(names)) or [*map(kind_of, tables()), "attend", "scores", "kernels"]
+    wanted = list(dict.fromkeys(names)) or [*map(kind_of, tables()), "attend", "scores", "dequantised", "kernels"]
     for name in wanted:
         if name not in known and not Path(name).is_dir():
             raise InputError(f"there is nothing called {name!r} to verify{nearest(name, known)}")
@@ -53,8 +52,11 @@ def proofs(names: Iterable[str] = ()) -> list[Check]:
 
 
 def _checks(name: str) -> Iterator[Check]:
-    if name in ("attend", "kernels"):
-        for statement, compare in (ATTEND if name == "attend" else KERNELS).items():
+    if name == "kernels":
+        yield from kernels.checks()
+        return
+    if name in ("attend", "dequantised"):
+        for statement, compare in (ATTEND if name == "attend" else kernels.DEQUANTISED).items():
             yield compared(name, statement, compare)
         return
     if name == "scores" or name in map(kind_of, SCORES):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
 from typing import Any
 
 import tomli_w
@@ -17,6 +18,7 @@ from ..core.contract import Given, Mixer, Where
 from ..core.laws import BOUND, Finding
 from ..mixers.attention import SAMPLE_MASKS
 from ..parts.attention.attend import attend, written_out
+from ..parts.attention.sdpa import How, pays
 from ..parts.look import look, points
 from ..parts.masks import Causal, Mask, Segments, Sight, Window
 from ..parts.scores import ScoreConfig, pool
@@ -80,7 +82,13 @@ def banded() -> list[Finding]:
     """The block-by-block form of masks that reach only so far, at lengths where it is used."""
     masks: tuple[Mask, ...] = (Window(back=0), Window(back=5), Window(back=33), Window(back=40, ahead=17))
     masks += (Causal() & Segments(length=7, memory=5), Window(back=3) | (Causal() & Segments(length=9)))
-    return [_equal(f"{mask!r}, 200 tokens", sight, 4, 2) for mask in masks for sight in _sights(mask, 200)]
+    return [
+        _equal(f"{mask!r}, 400 tokens", sight, 4, 2)
+        if pays(sight, How(None, 1.0))
+        else Finding("attend", inf, EXACT, f"{mask!r}, 400 tokens: the form is not taken")
+        for mask in masks
+        for sight in _sights(mask, 400)
+    ]
 
 
 def blind() -> list[Finding]:

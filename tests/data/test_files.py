@@ -100,7 +100,7 @@ def test_parquet_is_read(tmp_path: Path) -> None:
 
 def test_parquet_needs_an_extra(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtra, match=r"pyarrow is not installed; run: pip install 'heed\[train\]'"):
+    with pytest.raises(MissingExtra, match=r'pyarrow is not installed; run: pip install "heed-attention\[train\]"'):
         Files(test=write("a.parquet", "")).split("test", PAIR)
 
 

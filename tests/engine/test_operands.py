@@ -10,7 +10,7 @@ import pytest
 from heed.engine.operands import OPERANDS, Operands
 from heed.engine.program import ACTIVATIONS
 from heed.kernels import abi
-from heed.kernels.build import SOURCES
+from heed.kernels.prebuilt import SOURCES
 
 HEADERS = "\n".join(
     (SOURCES / name).read_text(encoding="utf-8") for name in ("step.h", "linear.h", "sampling.h", "ending.h")

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
+from pathlib import Path
 
 import pytest
-import torch
 
-from heed.kernels import build
-from heed.kernels.abi import declare
+from heed.kernels import build, prebuilt
+from heed.kernels.abi import declare, hand_over_threads
 
-PLAIN = {"portable": (), "native": ("-march=native",)}  # portable: what other processors run, compiled for this one
-if torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512"):
-    PLAIN["avx2"] = ("-mavx2", "-mfma", "-mf16c")
+# Portable: what other processors run, compiled for this one. Variants are compiled as for a wheel, without OpenMP.
+KINDS = {"portable": ("-fopenmp",)} | {variant.name: variant.flags for variant in prebuilt.fitting()}
+if len(KINDS) == 1:
+    KINDS["native"] = ("-march=native", "-fopenmp")
 
 
-@pytest.fixture(autouse=True, scope="package")
-def _compiler() -> None:
+@pytest.fixture(scope="package")
+def compiler() -> str:
     try:
-        build._compiler()
+        return build._compiler()
     except build.Unavailable as why:
         pytest.skip(str(why))
 
 
-@pytest.fixture(scope="package", params=PLAIN)
-def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """The kernels as each kind of processor has them."""
+@pytest.fixture(scope="package", params=KINDS)
+def compiled_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, compiler: str) -> Path:
+    """The kernels as each kind of processor has them, named by it."""
     place = tmp_path_factory.mktemp("kernels") / f"{request.param}.so"
-    sources = [str(path) for path in build.SOURCES.glob("*.cpp")]
-    flags = [flag.replace("-O3", "-O1") for flag in build.FLAGS]
-    subprocess.run(["c++", *flags, *PLAIN[request.param], "-fopenmp", *sources, "-o", str(place)], check=True)
-    return declare(ctypes.CDLL(str(place)))
+    said = build.compile_to(place, compiler, (*KINDS[request.param], "-O1"))
+    assert not said
+    return place
+
+
+@pytest.fixture(scope="package")
+def compiled(compiled_file: Path) -> ctypes.CDLL:
+    return hand_over_threads(declare(ctypes.CDLL(str(compiled_file))))

@@ -9,20 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from heed.kernels import build
+from heed.kernels import build, prebuilt
 
 ONCE = """
 import torch
 from heed.kernels import library
 from heed.parts.layers.quantised import Int8Linear
+
+pytestmark = pytest.mark.usefixtures("compiler")
 torch.manual_seed(0)
 layer = Int8Linear(torch.nn.Linear(8, 3))
 print(library() is not None, layer(torch.ones(1, 8)).tolist())
 """
 
 
-def _process(cache: Path, **more: str) -> subprocess.Popen[str]:
-    given = {**os.environ, "HEED_CACHE": str(cache), **more}
+def _process(cache: Path | None, **more: str) -> subprocess.Popen[str]:
+    """With a cache of its own, which is empty, or with the one that is there."""
+    given = {**os.environ, **({} if cache is None else {"HEED_CACHE": str(cache)}), **more}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen([sys.executable, "-c", ONCE], env=given, text=True, **pipes)  # type: ignore[call-overload]
 
@@ -45,7 +48,7 @@ def test_two_processes_build_at_once(tmp_path: Path) -> None:
     ],
 )
 def test_without_kernels_torch_computes_the_same(tmp_path: Path, given: dict[str, str], line: str) -> None:
-    plain, made = (_process(tmp_path, **more).communicate() for more in (given, {}))
+    plain, made = _process(tmp_path, **given).communicate(), _process(None).communicate()
     assert plain[0] == made[0].replace("True", "False")
     assert (line in plain[1]) if line else not plain[1]
     assert plain[1].count("heed:") == bool(line)
@@ -55,21 +58,21 @@ def test_the_name_tells_all_that_it_depends_on(tmp_path: Path, monkeypatch: pyte
     compiler = build._compiler()
     before = build._digest(compiler)
     assert build._digest(compiler) == before
-    monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-DOTHER"))
+    monkeypatch.setattr(prebuilt, "FLAGS", (*prebuilt.FLAGS, "-DOTHER"))
     flags = build._digest(compiler)
     monkeypatch.setattr(build, "_processor", lambda: "another one")
     processor = build._digest(compiler)
     changed = tmp_path / "source"
     changed.mkdir()
-    for path in build.SOURCES.iterdir():
+    for path in prebuilt.SOURCES.iterdir():
         (changed / path.name).write_bytes(path.read_bytes() + b"\n")
-    monkeypatch.setattr(build, "SOURCES", changed)
+    monkeypatch.setattr(prebuilt, "SOURCES", changed)
     assert len({before, flags, processor, build._digest(compiler)}) == 4
 
 
 def test_a_broken_source_names_its_first_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken.cpp").write_text("int main( {")
-    monkeypatch.setattr(build, "SOURCES", tmp_path)
+    monkeypatch.setattr(prebuilt, "SOURCES", tmp_path)
     with pytest.raises(build.Unavailable, match=r"could not build them: .*error"):
         build._compile(build._compiler(), tmp_path / "made.so")
     assert [path.name for path in tmp_path.iterdir()] == ["broken.cpp"]

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from heed.kernels import build, grouped, int8, linear, two_bits, w8a8
+from heed.kernels import grouped, int8, linear, prebuilt, two_bits, w8a8
 from heed.kernels.abi import Weights
 from heed.parts.layers.bitnet import pack_ternary, quantise_ternary, quantised_linear
 from heed.parts.layers.quantised import Int8Linear, quantise_groups, quantise_rows
+
+pytestmark = pytest.mark.usefixtures("compiler")
 
 SIZES = [
     (1, 1, 1),
@@ -189,4 +190,4 @@ def test_other_precisions_take_the_written_out_form() -> None:
 
 
 def test_folder_of_sources_is_part_of_the_package() -> None:
-    assert {path.name for path in Path(build.SOURCES).iterdir()} >= {"linear.cpp", "step.cpp", "vector.h", "team.h"}
+    assert {path.name for path in prebuilt.SOURCES.iterdir()} >= {"linear.cpp", "step.cpp", "vector.h", "team.h"}

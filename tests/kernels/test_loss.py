@@ -7,6 +7,8 @@ import torch
 
 from heed.kernels.loss import entropy_, entropy_written_out
 
+pytestmark = pytest.mark.usefixtures("compiler")
+
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (7, 129), (5, 50_257)])

@@ -28,6 +28,8 @@ from heed.kernels import (
 )
 from heed.mixers import Mamba, Rwkv
 
+pytestmark = pytest.mark.usefixtures("compiler")
+
 UNIT = 2.0**-24  # what a float32 is rounded by, relatively
 SPACES = [(1, 1, 1, 1), (2, 7, 5, 3), (1, 65, 33, 16), (3, 130, 17, 5), (2, 150, 24, 70)]  # B, T, D, S
 MEANS = [(1, 1, 1), (2, 7, 5), (1, 65, 33), (3, 200, 17)]  # B, T, D

@@ -14,6 +14,8 @@ from heed.decode.sampling import RandomSampler, Repetition
 from heed.engine import execution
 from heed.engine.execution import SamplingSettings, sample, topk_logprobs
 
+pytestmark = pytest.mark.usefixtures("compiler")
+
 # More than there is, ties and nothing at all; hot, cold; a share that few tokens have, and one that most must be in.
 SAMPLING: tuple[SamplingConfig, ...] = (
     Greedy(),

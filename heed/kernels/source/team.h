@@ -3,9 +3,6 @@
 #include <atomic>
 #include <cstdint>
 #include <thread>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -73,21 +70,33 @@ struct Team {
   }
 };
 
+// A runtime of OpenMP, by its functions: GOMP_parallel, omp_get_thread_num, omp_get_num_threads.
+struct OpenMp {
+  void (*parallel)(void (*work)(void*), void* given, unsigned threads, unsigned flags);
+  int (*me)();
+  int (*size)();
+};
+extern OpenMp heed_openmp;  // threads.cpp
+
 // Calls work(team) on so many threads.
 template <class Work> static inline void together(int threads, const Work& work) {
-#ifdef _OPENMP
-  if (threads > 1) {
-    Meeting meeting(threads);
-    int given = 0;
-#pragma omp parallel num_threads(threads)
-    {
-#pragma omp single
-      given = omp_get_num_threads();
-      if (given == threads) work(Team{omp_get_thread_num(), threads, &meeting});
-    }
-    if (given == threads) return;  // a system may give fewer than were asked for
+  if (threads > 1 && heed_openmp.parallel) {
+    struct Call {
+      const Work& work;
+      int threads;
+      Meeting meeting;
+      std::atomic<bool> fewer;
+    } call{work, threads, Meeting(threads), {false}};
+    const auto run = [](void* given) {
+      Call& call = *static_cast<Call*>(given);
+      if (heed_openmp.size() == call.threads)
+        call.work(Team{heed_openmp.me(), call.threads, &call.meeting});
+      else
+        call.fewer = true;
+    };
+    heed_openmp.parallel(run, &call, threads, 0);
+    if (!call.fewer) return;  // a system may give fewer than were asked for
   }
-#endif
   Meeting alone(1);
   work(Team{0, 1, &alone});
 }

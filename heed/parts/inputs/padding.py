@@ -11,20 +11,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from .contract import Where, real_of
-from .errors import InputError
-from .stamps import Span
+from ...core.contract import Where, real_of
+from ...core.errors import InputError
+from ...core.stamps import Span
 
 
 @dataclass(frozen=True, eq=False)
 class Aligned:
     """Rows whose tokens were moved to the front, so that all padding stands at the end; and the way back.
 
-    A token's position is counted from its row's first token, as `generate` of other libraries counts it. Padding
-    between tokens leaves a gap in the positions, none in the orders: nobody sees it.
+    Positions count the tokens of a row, as `generate` of other libraries counts them: padding between tokens leaves no
+    gap.
     """
 
     where: Where
@@ -37,13 +36,8 @@ class Aligned:
         if not bool((real[:, 1:] & ~real[:, :-1]).any()):
             return cls(Where.of_mask(mask), None)
         index = real.int().argsort(dim=1, descending=True, stable=True)  # tokens first, in their order
-        column = torch.arange(real.shape[1], device=real.device)
-        lengths = real.sum(1, keepdim=True)
-        tokens = column < lengths
-        order = torch.where(tokens, column, -1)
-        position = torch.where(tokens, index - index[:, :1], 0)
-        where = Where(order, position)
-        where.known(Span(0, int(lengths.max()) - 1, run=True, padded=True))
+        where = Where.ragged(real.sum(1), width=real.shape[1])
+        where.known(Span(0, int(where.order.max()), run=True, padded=True))
         return cls(where, index)
 
     def align(self, x: Tensor) -> Tensor:

@@ -7,9 +7,9 @@ import torch
 
 from heed.core.contract import Where
 from heed.core.errors import InputError
-from heed.core.padding import Aligned
 from heed.mixers import Attention, Rwkv
 from heed.models import Decoder
+from heed.parts.inputs.padding import Aligned
 from heed.parts.positions import Learned
 
 RIGHT = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 0, 0]])
@@ -49,7 +49,7 @@ def test_tokens_move_to_the_front_and_back() -> None:
     mask = torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1], [0, 1, 0, 1], [0, 0, 0, 0]])
     padded, x = Aligned.of(mask), torch.arange(16).view(4, 4)
     assert padded.where.order.tolist() == [[0, 1, 2, 3], [0, 1, -1, -1], [0, 1, -1, -1], [-1] * 4]
-    assert padded.where.position.tolist() == [[0, 1, 2, 3], [0, 1, 0, 0], [0, 2, 0, 0], [0] * 4]
+    assert padded.where.position.tolist() == [[0, 1, 2, 3], [0, 1, 0, 0], [0, 1, 0, 0], [0] * 4]
     assert padded.align(x)[1:3, :2].tolist() == [[6, 7], [9, 11]]
     assert torch.equal(padded.restore(padded.align(x)), x)
     deep = torch.randn(4, 4, 2, 3)

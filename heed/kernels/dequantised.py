@@ -1,0 +1,116 @@
+"""Quantised tokens times quantised weights where no kernel serves: without a compiler, on a GPU, in half precision.
+
+Some rows of weights at a time become float32 in scratch memory that a cache holds, and torch multiplies; nothing is
+kept. So a model takes the bytes of its codes and 8 MiB, and a product about as long as one of float32 weights, which
+are four times the bytes to be read.
+
+Tokens of 8 bits times weights of 8 bits, or ternary ones, are summed exactly: in float32 up to 2²⁴, which 1,024 such
+products cannot exceed, or 65,536, and such sums as integers. That is the same in any order, for a token alone as among
+others. With tokens of 16 bits, or scales within the sum, a float32 sum of K products is off by K · 2⁻²⁴ of the
+magnitudes that it adds up, at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+PIECE = 1 << 21  # weights that are dequantised at once
+EXACT = 1 << 24  # up to here float32 holds all integers
+MASKS = (3, 12, 48, 192)  # where the four ternary weights of a byte stand: as they are, times 4, 16 and 64
+
+
+def by_rows(tokens: Tensor, weights: Tensor) -> Tensor:
+    """Weights of 8 bits. [..., K], [N, K] -> [..., N]"""
+    flat = _flat(tokens)
+    sums = _rounded(flat, len(weights), lambda begin, to: to.copy_(weights[begin : begin + len(to)]))
+    return sums.view(*tokens.shape[:-1], len(weights))
+
+
+def exactly_by_rows(tokens: Tensor, weights: Tensor) -> Tensor:
+    """The same for tokens of 8 bits, to the last bit."""
+    flat = _flat(tokens)
+    sums = _exact(flat, len(weights), lambda begin, to: to.copy_(weights[begin : begin + len(to)]), EXACT >> 14)
+    return sums.view(*tokens.shape[:-1], len(weights))
+
+
+def by_groups(tokens: Tensor, weights: Tensor, scales: Tensor) -> Tensor:
+    """Weights of 8 or 4 bits, times a scale per group: what 11 · 8 bits make, float32 holds. [..., K] -> [..., N]
+
+    Four bits come out of their bytes as low halves of all groups, then high ones: tokens are put in this order.
+    """
+    flat, groups = _flat(tokens), scales.shape[1]
+    parts = 1 if weights.dtype == torch.int8 else 2
+    size = flat.shape[1] // (groups * parts)
+    ordered = flat.view(len(flat), groups, parts, size).transpose(1, 2).reshape(flat.shape)
+    exact = scales.to(flat.dtype)[:, None, :, None]
+
+    def dequantise(begin: int, to: Tensor) -> None:
+        some = weights[begin : begin + len(to)]
+        codes = some if parts == 1 else torch.stack((some & 15, some >> 4), 1).view(torch.int8).sub_(8)
+        to.copy_(codes.view(to.shape))
+        to.view(len(to), parts, groups, size).mul_(exact[begin : begin + len(to)])
+
+    return _rounded(ordered, len(weights), dequantise).view(*tokens.shape[:-1], len(weights))
+
+
+def by_fields(tokens: Tensor, codes: Tensor, rows: int) -> Tensor:
+    """Ternary weights, four rows to a row of bytes, with tokens of 8 bits: to the last bit. [..., K] -> [..., N]
+
+    Weights stay where they are in a byte, times a power of two that tokens are divided by; and plus one, which is taken
+    off the sums. All of it is exact.
+    """
+    flat = _flat(tokens)
+    fields = [_exact(flat / (mask // 3), len(codes), _field(codes, mask), EXACT >> 8) for mask in MASKS]
+    sums = torch.cat(fields, 1)[:, :rows] - flat.sum(1, keepdim=True).to(fields[0])
+    return sums.view(*tokens.shape[:-1], rows)
+
+
+def _field(codes: Tensor, mask: int) -> Callable[[int, Tensor], object]:
+    return lambda begin, to: to.copy_(codes[begin : begin + len(to)] & mask)
+
+
+def _flat(tokens: Tensor) -> Tensor:
+    return tokens.reshape(-1, tokens.shape[-1])
+
+
+def _rounded(tokens: Tensor, rows: int, dequantise: Callable[[int, Tensor], object]) -> Tensor:
+    """Tokens times rows of weights, in float32. [T, K] -> [T, N]
+
+    `dequantise(begin, to)` writes the rows from the given one on. Products go to memory that is given, which autocast
+    leaves in float32.
+    """
+    sums = tokens.new_empty(len(tokens), rows)
+    scratch = _scratch(tokens, rows)
+    for begin in range(0, rows, max(1, len(scratch))):
+        out = sums[:, begin : begin + len(scratch)]
+        matrix = scratch[: out.shape[1]]
+        dequantise(begin, matrix)
+        torch.mm(tokens, matrix.T, out=out)
+    return sums
+
+
+def _exact(tokens: Tensor, rows: int, dequantise: Callable[[int, Tensor], object], most: int) -> Tensor:
+    """The same where float32 sums `most` products exactly: integers, as float32 if that holds them, else as such."""
+    inputs = tokens.shape[1]
+    if inputs <= most:
+        return _rounded(tokens, rows, dequantise)
+    sums = tokens.new_zeros(len(tokens), rows, dtype=torch.int64)
+    scratch = _scratch(tokens, rows)
+    for begin in range(0, rows, max(1, len(scratch))):
+        out = sums[:, begin : begin + len(scratch)]
+        matrix, part = scratch[: out.shape[1]], tokens.new_empty(out.shape)
+        dequantise(begin, matrix)
+        for first in range(0, inputs, most):
+            torch.mm(tokens[:, first : first + most], matrix[:, first : first + most].T, out=part)
+            out += part.to(sums.dtype)
+    return sums
+
+
+def _scratch(tokens: Tensor, rows: int) -> Tensor:
+    """Room for some rows; on other devices for all of them, since there calls cost more than memory."""
+    inputs = tokens.shape[1]
+    some = min(rows, max(1, PIECE // max(1, inputs))) if tokens.is_cpu else rows
+    return tokens.new_empty(some, inputs)
