@@ -15,7 +15,7 @@ from . import bench, catalogue, check, convert, demo, info, run, settings, train
 WRONG, STOPPED = 2, 130  # exit codes: what was asked for cannot be done; Ctrl-C
 USAGE: type[Exception] = typer.BadParameter.__mro__[1]  # UsageError, which typer has of click or beside it
 OTHERS = {  # what other programs call it
-    "chat": "heed run PATH --chat",
+    "chat": "heed run MODEL --chat",
     "evaluate": "heed eval",
     "export": "heed convert",
     "generate": "heed run",
