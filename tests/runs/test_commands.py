@@ -113,6 +113,7 @@ def test_verbose_tells_what_runs_compiled_and_why_not(heed: Heed, run: Path, mon
     assert (code, told) == plain[:2]
     assert "encoder.stack (Stack): compiled" in said
     assert "model (steps): compiled" in said
+    assert f"kernels: {described()}" in said
     assert "model (steps): compiled" in heed("eval", run, "--first", "1", "--limit", "5", "--verbose")[2]
     monkeypatch.setattr("heed.engine.report.library", lambda: None)
     said = heed("run", run, "3 mai 2024", "--limit", "5", "--verbose")[2]
