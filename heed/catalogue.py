@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
-from .core.config import Config, kind_of
+from .core.config import Config, kind_of, nearest
 from .core.contract import MixerConfig
+from .core.errors import InputError
 from .core.spec import words
+from .core.tables import Table
 from .data import SOURCES
 from .decode import STRATEGIES
 from .engine import has_emitter
@@ -20,15 +23,43 @@ from .parts.layers.norms import NORMS
 from .parts.masks import MASKS
 from .parts.outputs.heads import HEADS
 from .parts.positions import POSITIONS
+from .parts.positions.base import PositionConfig
 from .parts.residual.wiring import WIRINGS
 from .parts.scores import SCORES
+from .show.settings import Setting, declared, owner, paragraphs, summary
 from .tasks import TASKS
 from .text import TOKENIZERS
-from .weights import FAMILIES
+from .weights import FAMILIES, Family
 from .weights.edits import EDITS
 from .weights.families.proven import proven
 
 WIDTH = 24  # of the sample stream that a mixer's spec is read from
+TABLES: Mapping[str, Sequence[type[Config]]] = {
+    "mixers": MIXERS,
+    "feed-forwards": FEEDFORWARDS,
+    "positions": POSITIONS,
+    "masks": MASKS,
+    "scores": SCORES,
+    "norms": NORMS,
+    "wirings": WIRINGS,
+    "heads": HEADS,
+    "models": MODELS,
+    "images and sounds": MULTIMODAL,
+    "architectures": ARCHITECTURES,
+    "edits": EDITS,
+    "checkpoints": FAMILIES,
+    "tokenizers": TOKENIZERS,
+    "data": SOURCES,
+    "tasks": TASKS,
+    "decoding": STRATEGIES,
+}
+PAGES = {  # which document tells more; {} is the name
+    "mixers": "docs/mechanisms/{}.md",
+    "masks": "docs/mechanisms/masks.md",
+    **dict.fromkeys(("models", "images and sounds", "architectures"), "docs/mechanisms/models.md"),
+    **dict.fromkeys(("checkpoints", "edits"), "docs/checkpoints.md"),
+    **dict.fromkeys(("tokenizers", "data", "tasks"), "docs/training.md"),
+}
 
 
 @dataclass(frozen=True)
@@ -40,59 +71,101 @@ class Entry:
     summary: str
     note: str = ""
     paper: str = ""
+    config: type[Config] = field(default=Config, repr=False)
 
     def plain(self) -> dict[str, str]:
         """For machines."""
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "config"}
+
+    def whole(self) -> dict[str, Any]:
+        """For machines, with all there is to say."""
+        return {
+            **self.plain(),
+            "text": self.text,
+            "settings": [setting.plain() for setting in self.settings],
+            "samples": list(map(repr, self.samples)),
+            "code": self.code,
+            "page": self.page,
+        }
+
+    @property
+    def text(self) -> str:
+        """The docstring: what it is, its equation, what it costs."""
+        return paragraphs(inspect.getdoc(owner(self.config)) or "")
+
+    @property
+    def settings(self) -> list[Setting]:
+        """The keys of its configuration; those of a checkpoint are its authors', and are read from its files."""
+        return [] if self.table == "checkpoints" else list(declared(self.config))
+
+    @property
+    def samples(self) -> tuple[Config, ...]:
+        """Small configurations that together use every option: what the laws are run over."""
+        return self.config.samples() if issubclass(self.config, MixerConfig | PositionConfig) else ()
+
+    @property
+    def code(self) -> str:
+        """The module and the class."""
+        return f"{self.config.__module__}:{owner(self.config).__qualname__}"
+
+    @property
+    def page(self) -> str:
+        """The document that tells more, if there is one."""
+        own = self.config.__module__.startswith("heed.")
+        return PAGES.get(self.table, "").format(self.name) if own else ""
 
 
-def entries() -> Iterator[Entry]:
-    """Everything, table by table."""
-    for config in (*MIXERS, *FEEDFORWARDS):
-        table = "mixers" if config in MIXERS else "feed-forwards"
-        yield Entry(table, kind_of(config), _summary(owner(config)), _note(config), config.paper)
-    for code in POSITIONS:
-        yield Entry("positions", kind_of(code), _summary(owner(code)), code.how, code.paper)
-    yield from _plain("masks", MASKS)
-    yield from _plain("scores", SCORES)
-    yield from _plain("norms", NORMS)
-    yield from _plain("wirings", WIRINGS)
-    yield from _plain("heads", HEADS)
-    yield from _plain("models", MODELS)
-    yield from _plain("images and sounds", MULTIMODAL)
-    yield from _plain("architectures", ARCHITECTURES)
-    yield from _plain("edits", EDITS)
-    for family in FAMILIES:
-        for name in family.types:
-            yield Entry("checkpoints", name, _summary(family), proven(name), family.paper)
-    yield from _plain("tokenizers", TOKENIZERS)
-    yield from _plain("data", SOURCES)
-    yield from _plain("tasks", TASKS)
-    yield from _plain("decoding", STRATEGIES)
+def entries(*tables: str) -> Iterator[Entry]:
+    """Everything, or these tables."""
+    for table in tables or TABLES:
+        for name in names(table):
+            yield _entry(table, name)
 
 
-def _plain(table: str, configs: Iterable[type[Config]]) -> Iterator[Entry]:
-    for config in configs:
-        yield Entry(table, kind_of(config), _summary(owner(config)))
+def names(table: str) -> list[str]:
+    """The names of a table; classes that can be left alone are not imported."""
+    if table not in TABLES:
+        raise InputError(f"there is no table called {table!r}{nearest(table, TABLES)}")
+    held = TABLES[table]
+    return list(held.named) if isinstance(held, Table) else list(map(kind_of, held))
+
+
+def named(name: str) -> list[Entry]:
+    """The entries of that name: the same may be a mixer and an architecture."""
+    known = {table: names(table) for table in TABLES}
+    found = [_entry(table, name) for table, held in known.items() if name in held]
+    if not found:
+        every = {*known, *(each for held in known.values() for each in held)}
+        near = get_close_matches(name, sorted(every), 1)
+        meant = f"did you mean {near[0]}?" if near else f"heed list shows all there is, heed list --search {name} some"
+        raise InputError(f"there is nothing called {name!r}; {meant}")
+    return found
+
+
+def _entry(table: str, name: str) -> Entry:
+    held = TABLES[table]
+    config: type[Config] = (
+        held.named[name] if isinstance(held, Table) else next(each for each in held if kind_of(each) == name)
+    )
+    told = summary(owner(config))
+    if issubclass(config, Family):
+        return Entry(table, name, told, proven(name), config.paper, config)
+    if issubclass(config, MixerConfig) and table in ("mixers", "feed-forwards"):
+        return Entry(table, name, told, _note(config), config.paper, config)
+    if issubclass(config, PositionConfig):
+        return Entry(table, name, told, config.how, config.paper, config)
+    return Entry(table, name, told, config=config)
 
 
 def _note(config: type[MixerConfig]) -> str:
-    """What it remembers, and whether the engine has an emitter for it."""
-    return f"remembers {_growth(config)}; {'compiled' if has_emitter(config) else 'plain calls: no emitter'}"
+    """What it remembers, whether the engine has an emitter for it, and which package brings it if heed does not."""
+    outside = MIXERS.named.outside
+    origin = None if outside is None else outside.origin(kind_of(config))
+    brought = "" if origin is None else f"from {origin}; "
+    compiled = "compiled" if has_emitter(config) else "plain calls: no emitter"
+    return f"{brought}remembers {_growth(config)}; {compiled}"
 
 
 def _growth(config: type[MixerConfig]) -> str:
     """The law of growth of a sample that streams, in words."""
     return words(config.samples()[0].build(WIDTH).spec())
-
-
-def owner(config: type[Config]) -> type:
-    """The class a nested `Config` belongs to; a configuration that stands alone is its own."""
-    outer = config.__qualname__.rpartition(".")[0]
-    return getattr(inspect.getmodule(config), outer) if outer else config
-
-
-def _summary(thing: Any) -> str:
-    """The first sentence of the docstring."""
-    text = inspect.getdoc(thing) or ""
-    return " ".join(text.split("\n\n")[0].split())

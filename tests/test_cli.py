@@ -93,7 +93,7 @@ def test_verify_fails_loudly() -> None:
     ("words", "code", "text"),
     [
         (("verify", "atention"), 2, "there is nothing called 'atention' to verify; did you mean attention?"),
-        (("verfy",), 2, "No such command"),
+        (("verfy",), 2, "there is no command 'verfy'; did you mean verify?"),
         (("verify", "alibi", "additive"), 0, "9 of 9 statements hold"),
         (("--version",), 0, "0.1.0"),
     ],

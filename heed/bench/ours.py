@@ -123,7 +123,7 @@ def _places(module: nn.Module) -> set[int]:
 def _encoding(work: Work) -> Prepared:
     """`heed.load(path).embed`, with ids instead of texts."""
     from ..runs import load
-    from ..text.tokenizer import Framed
+    from ..text import Framed
 
     texts = [Framed(row, [0] * len(row)) for row in work.rows()]
 

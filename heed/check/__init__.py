@@ -18,11 +18,11 @@ from .run import check as check
 from .subject import Declared as Declared
 
 
-class _Check(ModuleType):
+class Check(ModuleType):
     """`heed.check` is a package, and what people do with it is call it."""
 
     def __call__(self, target: Any, **spec: Any) -> Report:
         return check(target, **spec)
 
 
-sys.modules[__name__].__class__ = _Check
+sys.modules[__name__].__class__ = Check

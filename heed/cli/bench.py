@@ -13,13 +13,13 @@ import typer
 
 from ..bench.shapes import Model
 from ..bench.work import Precision, Subject
-from .options import Json, print_json, spread
+from .options import Group, Json, Quiet, print_json, spread
 
 STOPPED = 128 + signal.SIGTERM  # the exit code of a program that was told to end
 
 
 @dataclass(frozen=True)
-class Sizes:
+class Sizes(Group):
     """How much work, and how often."""
 
     batch: Annotated[int | None, typer.Option(min=1, help="Rows at a time; default: the usual ones.")] = None
@@ -39,6 +39,7 @@ def bench(
     precision: Annotated[Precision, typer.Option(help="Of heed's weights; peers take the nearest they have.")] = "fp32",
     html: Annotated[Path | None, typer.Option(help="Write a page with drawings to this file.")] = None,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Measure heed beside the peers that are installed: in turns, in processes of their own, doing the same work.
 
@@ -52,7 +53,7 @@ def bench(
 
     threads = sizes.threads or len(os.sched_getaffinity(0))
     works = contests(subject, model, precision, Size(sizes.batch, sizes.tokens, threads))
-    errors = Console(stderr=True)
+    errors = Console(stderr=True, quiet=quiet)
     signal.signal(signal.SIGTERM, _end)
     with errors.status("") as status:
         say = status.update if errors.is_terminal else errors.print

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import Json, spread
+from .options import Group, Json, spread
 
 if TYPE_CHECKING:
     from ..check import Report
@@ -47,8 +47,10 @@ class Rotation(StrEnum):
 
 
 @dataclass(frozen=True)
-class Known:
+class Known(Group):
     """What the user declares; what is not declared is found out."""
+
+    panel = "What you know of it"
 
     causal: Annotated[
         bool | None, typer.Option("--causal/--bidirectional", help="Whether no token attends to later ones.")
@@ -74,7 +76,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Wanted(Group):
     """Which probes, within which limits, and where the report goes."""
 
     only: Annotated[list[str] | None, typer.Option(help="Run this probe only. May be repeated.")] = None

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
-from .options import Json, Sets, print_json
+from .options import Json, Quiet, Sets, print_json
 
 
 def demo(
     out: Annotated[Path | None, typer.Option(help="The run folder to make; default: runs/demo.")] = None,
     changes: Sets = None,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train a small Transformer to read dates in 18 languages, then evaluate it, look into it and prove it: minutes.
 
@@ -23,9 +24,10 @@ def demo(
 
     from ..demo import demo as tour
     from ..demo import tell
+    from ..show.progress import Silent
     from ..train.start import free
 
-    report = tour(out or free(Path("runs", "demo")), changes=changes or ())
+    report = tour(out or free(Path("runs", "demo")), Silent() if quiet else None, changes=changes or ())
     if as_json:
         print_json(report.plain())
     else:

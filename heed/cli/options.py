@@ -7,40 +7,128 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import wraps
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 import typer
+
+from . import complete
 
 if TYPE_CHECKING:
     from torch import nn
 
     from ..decode import AnyStrategy
-    from ..pipelines import GenerationConfig
+    from ..pipelines import GenerationConfig, Pipeline
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines instead of a table.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes: results and errors only.")]
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Tell what runs compiled, what as plain calls, and why.")
 ]
-Sets = Annotated[list[str] | None, typer.Option("--set", help="Change a setting: a.b=value. May be repeated.")]
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A run folder, a checkpoint folder, a .gguf file or an id of the hub.")
+]
+Device = Annotated[
+    str | None, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps.", autocompletion=complete.devices)
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change a setting: a.b=value; a.b=? explains it (train). May be repeated."),
+]
 Data = Annotated[
     list[str] | None,
-    typer.Option(help="Your files: PATH, or train=PATH, valid=PATH, test=PATH. May be repeated."),
+    typer.Option(
+        help="Your files, a folder or a pattern: PATH, or train=PATH, valid=PATH, test=PATH. May be repeated."
+    ),
 ]
 
 
+class Group:
+    """Options that belong together: a dataclass, shown below its own heading."""
+
+    panel: ClassVar[str] = "Options"
+
+
 @dataclass(frozen=True)
-class GenerationOptions:
+class Telling(Group):
+    """How much is told beside the results."""
+
+    quiet: Quiet = False
+    verbose: Verbose = False
+
+
+@dataclass(frozen=True)
+class HubOptions(Group):
+    """Where a model comes from, if it is named by an id of the hub: "gpt2", "org/name"."""
+
+    panel = "Hub"
+
+    revision: Annotated[str | None, typer.Option(help="Of a hub id: a branch, a tag or a commit.")] = None
+    offline: Annotated[
+        bool | None, typer.Option("--offline", help="Of a hub id: take only what was fetched before.")
+    ] = None
+
+    def resolve(self, path: str, *, pickles: bool = False) -> Path:
+        """The path of a model: fetched from the hub, if it is not here."""
+        from ..runs import resolve
+
+        return resolve(path, revision=self.revision, offline=self.offline, pickles=pickles)
+
+
+@dataclass(frozen=True)
+class LoadOptions(HubOptions):
+    """How a model is loaded; what is not given is as `heed.load` has it."""
+
+    panel = "Loading"
+
+    device: Device = None
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            help="What to compute in: float32, bfloat16, float16; auto: as stored.", autocompletion=complete.dtypes
+        ),
+    ] = None
+    quantise: Annotated[
+        str | None,
+        typer.Option(
+            help="Quantise the weights: int8, int4 ...; keep: those of a GGUF file.", autocompletion=complete.precisions
+        ),
+    ] = None
+
+    def load(self, place: Path) -> Pipeline:
+        """The pipeline of a model that is here by now."""
+        from ..runs import load
+
+        return load(place, **_given(device=self.device, dtype=self.dtype, quantise=self.quantise))
+
+    def given(self) -> dict[str, Any]:
+        """What was given."""
+        return _given(**dataclasses.asdict(self))
+
+
+KEYWORDS = {"beam": "num_beams", "best": "num_return_sequences"}  # options that Python calls otherwise
+
+
+@dataclass(frozen=True)
+class GenerationOptions(Group):
     """The options of generation, as they were given; None and empty = the usual strategy of the run or checkpoint."""
 
-    beam: Annotated[int | None, typer.Option(help="Beam search with so many beams.")] = None
+    panel = "Generation"
+
+    beam: Annotated[int | None, typer.Option("--num-beams", "--beam", help="Beam search with so many beams.")] = None
     length_penalty: Annotated[
         float | None, typer.Option(help="Of a beam search: log-probability / length^penalty.")
     ] = None
-    best: Annotated[int | None, typer.Option(help="Show so many completions of a beam search.")] = None
+    best: Annotated[
+        int | None,
+        typer.Option(
+            "--num-return-sequences", "--best", help="Show so many completions: draws, or the best of a beam search."
+        ),
+    ] = None
     temperature: Annotated[
         float | None, typer.Option(help="Sample: logits are divided by it; below 1 surer, above 1 wilder.")
     ] = None
@@ -54,7 +142,9 @@ class GenerationOptions:
     repetition: Annotated[
         float | None, typer.Option(help="Repetition penalty; above 1: avoid tokens that were there already.")
     ] = None
-    seed: Annotated[int | None, typer.Option(help="Of sampling.")] = None
+    seed: Annotated[int | None, typer.Option(help="Of sampling; without one each run draws its own, and tells it.")] = (
+        None
+    )
     max_new_tokens: Annotated[
         int | None, typer.Option("--max-new-tokens", "--limit", help="The most tokens of a completion.")
     ] = None
@@ -65,27 +155,17 @@ class GenerationOptions:
         """Typed; contradictions are errors."""
         from ..pipelines import GenerationConfig
 
-        rest = _given(max_new_tokens=self.max_new_tokens, stop=self.stop or None)
-        return GenerationConfig.load({"strategy": self._strategy(usual.dump()), "prefix": self.prefix, **rest})
+        given = dataclasses.asdict(self)
+        keywords = {KEYWORDS.get(name, name): value for name, value in given.items() if value not in (None, "", [])}
+        return GenerationConfig(strategy=usual).given("generate", keywords)
 
-    def _strategy(self, usual: dict[str, Any]) -> dict[str, Any]:
-        """The usual strategy, with the options that were given instead."""
-        searching = _given(beams=self.beam, length_penalty=self.length_penalty, best=self.best)
-        drawing = _given(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, min_p=self.min_p)
-        if searching and drawing:
-            raise typer.BadParameter(f"a beam search does not sample: {_options(drawing)} cannot go with it")
-        if self.temperature == 0:  # the limit of ever surer samples: always the most probable token
-            kind = "greedy"
-        else:
-            kind = "sample" if drawing else "beam" if searching else str(usual["kind"])
-        if kind == "beam" and self.repetition is not None:
-            raise typer.BadParameter("a beam search takes no --repetition; add --temperature 0 for greedy decoding")
-        more = {
-            "beam": searching,
-            "sample": {**drawing, **_given(seed=self.seed, repetition=self.repetition)},
-            "greedy": _given(repetition=self.repetition),
-        }
-        return {**(usual if usual["kind"] == kind else {}), "kind": kind, **more[kind]}
+    def seeded(self, usual: AnyStrategy, *, quiet: bool = False) -> GenerationConfig:
+        """The same with a seed, if anything is drawn; one that was drawn just now is told, on the error stream."""
+        config = self.config(usual)
+        settled = config.seeded()
+        if settled.seed != config.seed and not quiet:
+            print(f"seed {settled.seed} (--seed {settled.seed} draws the same again)", file=sys.stderr, flush=True)
+        return settled
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
@@ -116,28 +196,35 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _hints(kind: type) -> list[Any]:
-    hints = inspect.get_annotations(kind, eval_str=True)
-    return [hints[field.name] for field in dataclasses.fields(kind)]
+def _hints(kind: type[Any]) -> list[Any]:
+    hints = get_type_hints(kind, include_extras=True)  # those of its bases, too
+    panel = kind.panel if issubclass(kind, Group) else Group.panel
+    return [_below(panel, hints[field.name]) for field in dataclasses.fields(kind)]
 
 
-def named_files(given: Iterable[str], *, alone: str) -> dict[str, str]:
-    """`--data` by split: NAME=PATH is that split, PATH is the split `alone`. Paths become absolute."""
-    found: dict[str, str] = {}
+def _below(panel: str, hint: Any) -> Any:
+    """An option below a heading of its own; others may share it, so it is copied."""
+    option = copy(hint.__metadata__[0])
+    option.rich_help_panel = panel
+    return Annotated[hint.__origin__, option]
+
+
+def named_files(given: Iterable[str], *, alone: str) -> dict[str, list[str]] | list[str] | None:
+    """`--data` by split: NAME=PATH is that split, PATH the split `alone`; if no split is named, the paths as they are.
+
+    Paths may be repeated: a split may have several.
+    """
+    found: dict[str, list[str]] = {}
+    bare = list[str]()
     for item in given:
         name, equals, path = item.partition("=")
-        if not equals or name not in {"train", "valid", "test"}:
-            name, path = alone, item
-        if name in found:
-            raise typer.BadParameter(f"--data names two files for {name}: {found[name]} and {path}")
-        found[name] = path if path.startswith("~") else str(Path(path).absolute())
-    return found
-
-
-def file_settings(files: Mapping[str, str]) -> list[str]:
-    """Files by split, as settings of a recipe."""
-    paths = [f"data.{name}={json.dumps(path, ensure_ascii=False)}" for name, path in files.items()]  # quoted for TOML
-    return ["data.kind=files", *paths] if paths else []
+        if equals and name in {"train", "valid", "test"}:
+            found.setdefault(name, []).append(path)
+        else:
+            bare.append(item)
+    if not found:
+        return bare or None
+    return {**found, alone: [*found.get(alone, []), *bare]} if bare else found
 
 
 def tell_engine(model: nn.Module) -> None:
@@ -163,7 +250,3 @@ def _finite(data: Any) -> Any:
 
 def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _options(names: Iterable[str]) -> str:
-    return ", ".join(f"--{name.replace('_', '-')}" for name in names)

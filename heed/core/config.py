@@ -21,14 +21,15 @@ import tomli_w
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, Strict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
-from pydantic_core import CoreSchema, ErrorDetails, core_schema
+from pydantic_core import CoreSchema, ErrorDetails, SchemaValidator, core_schema
 
 from .atomic import replacing
 from .errors import ConfigError
-from .tables import Named, Table
+from .tables import Named, Origin, Outside, Table
 
 Data: TypeAlias = "dict[str, Any]"  # what a TOML or JSON file holds
 LARGEST = 1 << 26  # bytes of such a file
+PACKAGE = "package"  # beside a kind that another package brings: which one
 
 # The scalars of a configuration. Strict: "8" is not 8, and 1 is not true. Plain int, float, bool and str are not used.
 Size = Annotated[int, Strict(), Gt(0)]  # a width, a depth, a number of heads
@@ -114,11 +115,12 @@ class OneOf:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         found = self.choices()
-        choices = dict[str, CoreSchema]()
-        for kind in found:
-            choices[kind] = core_schema.no_info_plain_validator_function(partial(_own, found, kind))
-        each = core_schema.simple_ser_schema("any")  # written as its own class says
-        union = core_schema.tagged_union_schema(choices, discriminator="kind", serialization=each)
+        own = found.places if isinstance(found, Named) else found
+        union = _tagged(found, own)
+        if isinstance(found, Named) and found.outside is not None:
+            union = core_schema.no_info_wrap_validator_function(
+                partial(_or_outside, found), union, serialization=_with_package(found.outside)
+            )
         renamed = found.renamed if isinstance(found, Named) else {}
         current = partial(_current, renamed)
         return core_schema.no_info_before_validator_function(current, union) if renamed else union
@@ -156,15 +158,25 @@ def read_data(path: Path) -> Data:
     return data
 
 
-def override(data: Mapping[str, Any], changes: Iterable[str]) -> Data:
-    """`a.b.0.c=value` set in a copy of the data. Setting `kind` starts that node anew, without the old kind's keys."""
+def override(data: Mapping[str, Any], changes: Iterable[str] | Mapping[str, Any]) -> Data:
+    """`a.b.0.c=value` set in a copy of the data; in Python also {"a.b.0.c": value}.
+
+    Setting `kind` starts that node anew, without the old kind's keys.
+    """
     changed: Data = deepcopy(dict(data))
-    for change in sorted(changes, key=_kinds_first):
-        place, equals, text = change.partition("=")
-        if not equals or not all(place.split(".")):
-            raise ConfigError(f"{change!r} is not an override; write it as place.in.the.tree=value")
-        _set(changed, place, _parsed(text))
+    for place, value in sorted(settings_of(changes).items(), key=_kinds_first):
+        _set(changed, place, value)
     return changed
+
+
+def settings_of(changes: Iterable[str] | Mapping[str, Any]) -> Data:
+    """Changes by their places in the tree."""
+    if not isinstance(changes, Mapping):
+        return dict(map(_change, changes))
+    for place in changes:
+        if not isinstance(place, str) or not all(place.split(".")):
+            raise ConfigError(f"{place!r} is not a setting; write it as place.in.the.tree")
+    return dict(changes)
 
 
 def explain(error: ValidationError, root: type[Config]) -> Iterator[str]:
@@ -195,7 +207,10 @@ def _worded(problem: ErrorDetails, place: str, trail: _Trail) -> str:
             return f"{place} is missing"
         case "union_tag_invalid":
             expected = [tag.strip("'") for tag in str(context["expected_tags"]).split(", ")]
-            return f"{place}.kind is {context['tag']!r}{nearest(str(context['tag']), expected)}"
+            tag = str(context["tag"])
+            return (
+                f"{place}.kind is {tag!r}{_unknown_kind(given, tag, trail.choices or {kind: {} for kind in expected})}"
+            )
         case "union_tag_not_found":
             return f"{place} is {_short(given)}, which has no kind; name one of {', '.join(sorted(trail.choices))}"
         case "value_error":
@@ -227,12 +242,13 @@ class _Trail:
                 self._enter(self.owner.model_fields[step])
 
     def _enter(self, field: FieldInfo) -> None:
-        found = list(_configs_in(field.annotation, field.metadata))
+        found = list(configs_in(field.annotation, field.metadata))
         self.choices = {kind: table for table in found for kind in table if kind}
         self.owner = next((table[""] for table in found if "" in table), self.owner)
 
 
-def _configs_in(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Mapping[str, type[Config]]]:
+def configs_in(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Mapping[str, type[Config]]]:
+    """The classes that an annotation allows: tables by kind, or a class alone under the empty name."""
     tables = [item for item in metadata if isinstance(item, OneOf)]
     for table in tables:
         yield table.choices()
@@ -240,7 +256,61 @@ def _configs_in(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Mappi
         yield {"": annotation}
     args = get_args(annotation)
     for arg in args:
-        yield from _configs_in(arg, [other for other in args if isinstance(other, OneOf)] if arg is args[0] else ())
+        yield from configs_in(arg, [other for other in args if isinstance(other, OneOf)] if arg is args[0] else ())
+
+
+def _tagged(found: Mapping[str, type[Config]], kinds: Iterable[str]) -> CoreSchema:
+    """One of these kinds, each validated by its own class."""
+    choices = dict[str, CoreSchema]()
+    for kind in kinds:
+        choices[kind] = core_schema.no_info_plain_validator_function(partial(_own, found, kind))
+    each = core_schema.simple_ser_schema("any")  # written as its own class says
+    return core_schema.tagged_union_schema(choices, discriminator="kind", serialization=each)
+
+
+def _or_outside(found: Named[type[Config]], value: Any, own: Callable[[Any], Config]) -> Config:
+    """One of heed's own kinds or, if it is none of them, one that another package brings."""
+    kind = _kind_in(value)
+    if kind is None or kind in found.places or found.outside is None:
+        return own(value)
+    brought = found.outside.find(kind)
+    if brought is None:
+        return own(value)
+    if isinstance(value, Config) and not isinstance(value, brought):
+        other = f"{type(value).__qualname__} is not the class that {brought.__module__} registered as {kind!r}"
+        raise ValueError(other)  # noqa: TRY004  # pydantic words a ValueError, and no TypeError
+    kept = {key: held for key, held in value.items() if key != PACKAGE} if isinstance(value, dict) else value
+    made: Config = SchemaValidator(_tagged(found, [kind])).validate_python(kept)
+    return made
+
+
+def _kind_in(value: Any) -> str | None:
+    if isinstance(value, dict):
+        kind = value.get("kind")
+        return kind if isinstance(kind, str) else None
+    return kind_of(type(value)) if isinstance(value, Config) and "kind" in type(value).model_fields else None
+
+
+def _with_package(outside: Outside[type[Config]]) -> core_schema.SerSchema:
+    """What another package brought is written with the name of that package: a reader who lacks it is told."""
+
+    def written(value: Any, write: Callable[[Any], Any]) -> Any:
+        data, kind = write(value), _kind_in(value)
+        origin = None if kind is None else outside.origin(kind)
+        return data if origin is None or not isinstance(data, dict) else {**data, PACKAGE: str(origin)}
+
+    return core_schema.wrap_serializer_function_ser_schema(written, schema=core_schema.any_schema())
+
+
+def _unknown_kind(given: Any, kind: str, known: Mapping[str, Mapping[str, Any]]) -> str:
+    """What to do about a kind that nobody brings: a misspelling, a class that is not registered, a missing package."""
+    is_open = any(isinstance(table, Named) and table.outside is not None for table in known.values())
+    if is_open and isinstance(given, Config):
+        return f"; write @heed.register above the class that {type(given).__qualname__} belongs to"
+    if is_open and isinstance(given, dict) and isinstance(given.get(PACKAGE), str):
+        return f"; {Origin(*given[PACKAGE].split(' ')[:2]).missing}"
+    said = nearest(kind, known)
+    return f"{said}; another package may bring it: install that" if is_open and "known:" in said else said
 
 
 def _own(choices: Mapping[str, type[Config]], kind: str, value: Any) -> Config:
@@ -293,9 +363,16 @@ def _set(data: Data, place: str, value: Any) -> None:
         node[last] = value
 
 
-def _kinds_first(change: str) -> tuple[bool, int]:
+def _change(text: str) -> tuple[str, Any]:
+    place, equals, value = str(text).partition("=")
+    if not equals or not all(place.split(".")):
+        raise ConfigError(f"{text!r} is not an override; write it as place.in.the.tree=value")
+    return place, _parsed(value)
+
+
+def _kinds_first(change: tuple[str, Any]) -> tuple[bool, int]:
     """A new kind starts its node anew, so it comes before what is set inside; outer nodes before inner ones."""
-    place = change.partition("=")[0]
+    place = change[0]
     return place.rpartition(".")[2] != "kind", place.count(".") if place.endswith("kind") else 0
 
 

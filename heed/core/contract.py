@@ -2,7 +2,8 @@
 
     y, state = mixer(x, where, state)
 
-`state=None` means "the whole sequence is here" (training); a state means "continue" (prefill, decoding). Five laws
+`state=None` means "the whole sequence is here" (training); a state means "continue" (prefill, decoding). `where` says
+which tokens these are; left out, they are the whole sequence, or those that follow the state's last. Five laws
 (`laws.py`) say when that is honest:
 
 1. split    any cutting of a sequence into calls gives the outputs and the gradients of one call
@@ -14,20 +15,25 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Generic, NamedTuple, cast
+from typing import Any, ClassVar, Generic, NamedTuple, Self, cast
 from warnings import warn
 
 import torch
 from torch import Tensor, nn
 
 from .config import Config
-from .errors import CannotStream, InputError
+from .errors import CannotStream, ConfigError, InputError
 from .spec import Spec
 from .stamps import Span, Stamps
-from .state import S, Seen, allocate, must_have
+from .state import S, Seen, allocate, ends, must_have
+
+# What other libraries call a width and a number of heads.
+WIDTH = ("width", "embed_dim", "d_model", "dim", "hidden_size")
+OURS = {"num_heads": "heads", "nhead": "heads", "n_heads": "heads", "num_layers": "depth", "vocab_size": "vocabulary"}
 
 
 class Reach(NamedTuple):
@@ -108,6 +114,25 @@ class Where(Stamps):
         order = torch.where(column < length[:, None], column + begin, -1)
         return cls(order, order.clamp(min=0))
 
+    @classmethod
+    def of_mask(cls, mask: Tensor) -> Where:
+        """From an attention mask of other libraries: 1 = a token, 0 = padding, which stands at the row's end.
+
+        Left padding moves tokens to other columns: `Aligned.of(mask)` gives the stamps, the move and the way back.
+        """
+        real = real_of(mask)
+        if bool((real[:, 1:] & ~real[:, :-1]).any()):
+            raise InputError(
+                "this attention mask has padding before a token; in heed padding stands at a row's end. Move the "
+                "tokens: padded = heed.Aligned.of(mask), then model(padded.align(ids), padded.where), and "
+                "padded.restore(y) brings outputs back to the columns of ids; or pad on the right"
+            )
+        if bool(real.all()):
+            return cls.run(*real.shape, device=real.device)
+        where = cls.ragged(real.sum(1), width=real.shape[1])
+        where.known(Span(0, int(where.order.max()), run=True, padded=True))
+        return where
+
     def give(
         self,
         *,
@@ -145,6 +170,11 @@ class Mixer(nn.Module, ABC, Generic[S]):
 
     reach: Reach  # how far back and ahead of itself a token can be influenced from
 
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        if given or named:  # copying and unpickling give nothing
+            _must_be_given_config(cls, given, named)
+        return super().__new__(cls)
+
     @property
     def streams(self) -> bool:
         """Whether it can continue from a state: it must not look ahead."""
@@ -174,12 +204,49 @@ class Mixer(nn.Module, ABC, Generic[S]):
         if not self.streams:
             raise CannotStream.because(type(self).__name__, self.reach.ahead)
 
-    def __call__(self, x: Tensor, where: Where, state: S | None = None) -> tuple[Tensor, S | None]:
+    def default_where(self, x: Tensor) -> Where:
+        """The stamps of a whole sequence without padding: what `where` is if it is left out."""
+        if x.dim() < 2:  # rows and tokens
+            raise InputError(
+                f"{type(self).__name__} needs [rows, tokens, ...], got the shape {list(x.shape)}; for one sequence "
+                "write x[None]"
+            )
+        return Where.run(x.shape[0], x.shape[1], device=x.device)
+
+    def __call__(self, x: Tensor, where: Where | None = None, state: S | None = None) -> tuple[Tensor, S | None]:
+        if not isinstance(where, Where):
+            where = self._left_out(x, where, state)
         if state is not None:
             self.must_stream()
             must_have(state, where.shape[0])
         y, state = super().__call__(x, where, state)
         return y, state
+
+    def _left_out(self, x: Tensor, given: object, state: S | None) -> Where:
+        """The stamps of a call that does not say which tokens it is about."""
+        name = type(self).__name__
+        if isinstance(given, Tensor):
+            raise InputError(
+                f"the second argument of {name} says which tokens these are: a Where, not a tensor "
+                f"{list(given.shape)}. If it is an attention mask (1 = a token, 0 = padding), write "
+                f"{name.lower()}(x, Where.of_mask(mask))"
+            )
+        if given is not None:
+            raise InputError(
+                f"the second argument of {name} is a Where, not a {type(given).__name__}; a state is the third: "
+                f"{name.lower()}(x, where, state), or {name.lower()}(x, state=state)"
+            )
+        first = self.default_where(x)
+        if state is None:
+            return first
+        must_have(state, x.shape[0])
+        last = ends(self.spec(), state)
+        if last is None:
+            raise InputError(
+                f"this state of {name} does not tell how many tokens came before; say which tokens these are: "
+                "where=Where.run(rows, tokens, start=how_many_came_before)"
+            )
+        return _after(first, *last)
 
 
 class MixerConfig(Config):
@@ -196,6 +263,88 @@ class MixerConfig(Config):
     def samples(cls) -> tuple[MixerConfig, ...]:
         """Small configurations that together use every option: what the laws are run over."""
         return (cls(),)
+
+
+def _must_be_given_config(owner: type, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Raise if the constructor takes a configuration and gets something else, as in Attention(64, 8)."""
+    first = given[0] if given else named.get("config")
+    if isinstance(first, Config) or next(iter(_parameters(owner)), "") != "config":
+        return
+    config = _config_of(owner)
+    if config is not None:
+        raise ConfigError(
+            f"{owner.__name__} is built from its configuration; write {_written(owner, config, given, named)}"
+        )
+
+
+def _parameters(owner: type) -> list[str]:
+    return list(inspect.signature(owner.__init__).parameters)[1:]  # type: ignore[misc]  # whatever it is, it is called
+
+
+def _config_of(owner: type) -> type[Config] | None:
+    """The configuration that this class or one of its bases nests."""
+    nested = (vars(base)["Config"] for base in owner.__mro__ if "Config" in vars(base))
+    return next((config for config in nested if isinstance(config, type) and issubclass(config, Config)), None)
+
+
+def _written(owner: type, config: type[Config], given: Sequence[Any], named: Mapping[str, Any]) -> str:
+    """The call that was meant, as far as what was given tells: a width comes first, then the number of heads."""
+    known = config.model_fields
+    numbers = [value for value in given if isinstance(value, int)]
+    said = {OURS.get(name, name): value for name, value in named.items()}
+    width = next((said[name] for name in WIDTH if name in said), numbers[0] if numbers else "width")
+    chosen = {name: repr(value) for name, value in said.items() if name in known}
+    if len(numbers) > 1 and "heads" in known:
+        chosen.setdefault("heads", str(numbers[1]))
+    for name, field in known.items():
+        if field.is_required():
+            chosen.setdefault(name, str(width) if name == "width" else "...")
+    built = ", ".join(inspect.signature(config.build).parameters.keys() - {"self"})  # type: ignore[attr-defined]
+    settings = ", ".join(f"{name}={value}" for name, value in chosen.items())
+    return f"{owner.__name__}.Config({settings}).build({width if built else ''})"
+
+
+def mixer_entry(thing: Any) -> tuple[str, type[MixerConfig]]:
+    """The kind and the configuration of a mixer that another package brings: of its class, or of its `Config`."""
+    if isinstance(thing, str):
+        raise ConfigError(
+            f"@heed.register takes no name; leave it out, and give its Config kind: Literal[{thing!r}] = {thing!r}"
+        )
+    config = _config_of(thing) if isinstance(thing, type) and issubclass(thing, Mixer) else thing
+    if not isinstance(config, type) or not issubclass(config, MixerConfig):
+        raise ConfigError(
+            f"{thing!r} is not a mixer with a configuration; needed is a class like: class Average(Mixer[Cell]) with "
+            "a nested class Config(MixerConfig)"
+        )
+    kind = config.model_fields["kind"].default if "kind" in config.model_fields else None
+    if not isinstance(kind, str):
+        name = config.__qualname__
+        raise ConfigError(f'{name} has no kind; give it a name for files: kind: Literal["average"] = "average"')
+    return kind, config
+
+
+def _after(first: Where, order: Tensor, position: Tensor) -> Where:
+    """The tokens that follow those of these orders and positions, row by row."""
+    rows, tokens = first.shape
+    start = int(order[0]) + 1 if rows else 0
+    if bool((order == start - 1).all() & (position == start - 1).all()):
+        return Where.run(rows, tokens, start=start, device=first.order.device)
+    return Where(first.order + order[:, None] + 1, first.position + position[:, None] + 1)
+
+
+def real_of(mask: Tensor) -> Tensor:
+    """True where an attention mask of other libraries has a token. [rows, tokens]"""
+    if mask.dim() != 2:  # rows and tokens
+        raise InputError(
+            f"an attention mask has the shape [rows, tokens], with 1 = a token and 0 = padding; this one has "
+            f"{list(mask.shape)}. Who sees whom is the business of a mixer's mask: Attention.Config(mask=...)"
+        )
+    if mask.dtype != torch.bool and not bool(((mask == 0) | (mask == 1)).all()):
+        raise InputError(
+            "an attention mask holds 1 for a token and 0 for padding, and nothing else; this one holds "
+            f"{float(mask.min()):g} to {float(mask.max()):g}. If it is made to be added to scores, write mask == 0"
+        )
+    return mask.bool()
 
 
 def _sum(a: int | None, b: int | None) -> int | None:

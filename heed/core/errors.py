@@ -9,9 +9,16 @@ HeedError
 ├── WeightsError           a checkpoint that misses tensors, has unknown ones, or is not safe to open
 ├── RunError               a run folder that cannot be read, written or continued
 └── MissingExtra           an optional dependency that is not installed
+
+LayoutWarning              heads and tokens look swapped: [B, H, T, d] given for [B, T, H, d]
 """
 
 from __future__ import annotations
+
+
+def counted(number: int, thing: str) -> str:
+    """For messages: `1 row`, `2,000 rows`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 class HeedError(Exception):
@@ -77,4 +84,8 @@ class MissingExtra(HeedError, ImportError):
     @classmethod
     def of(cls, package: str, extra: str) -> MissingExtra:
         """The package, and the extra that brings it."""
-        return cls(f"{package} is not installed; run: pip install 'heed[{extra}]'")
+        return cls(f'{package} is not installed; run: pip install "heed-attention[{extra}]"')
+
+
+class LayoutWarning(UserWarning):
+    """Heads and tokens look swapped. Naming the layout ends it, whichever it is."""

@@ -17,10 +17,10 @@ class Encodes(ABC):
     """A model that encodes a source: what cross-attention looks at while the target is generated."""
 
     @abstractmethod
-    def encode(self, source: Tensor, where: Where) -> Seen:
-        """The encoder output: hidden states of the source, stamped."""
+    def encode(self, source: Tensor, where: Where | None = None) -> Seen:
+        """The encoder output: hidden states of the source, stamped. Without `where` the source has no padding."""
 
-    def read(self, source: Tensor, where: Where) -> Seen:
+    def read(self, source: Tensor, where: Where | None = None) -> Seen:
         """What `encode` was called in the last release."""
         warn("model.read is called model.encode now; the old name will go", DeprecationWarning, stacklevel=2)
         return self.encode(source, where)

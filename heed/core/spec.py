@@ -39,6 +39,11 @@ class Entries:
     per_source: bool = False  # one per source token (cross-attention)
     lead: int = 0  # and this many for what stands before the first token (memory tokens)
 
+    @property
+    def of_tokens(self) -> bool:
+        """Whether there is an entry for each token of the stream, or for each of the last ones."""
+        return self.each == 1 and self.cap != 0 and not (self.per_source or self.lead or self.fixed)
+
     def count(self, tokens: int, source: int = 0) -> int:
         grown = -(-tokens // self.each) if self.each else 0
         capped = grown if self.cap is None else min(grown, self.cap)

@@ -268,6 +268,39 @@ def must_have(state: State, rows: int) -> None:
         raise InputError(f"the state remembers {held} rows, this call has {rows}; use select(state, rows)")
 
 
+def ends(spec: Spec, state: State) -> tuple[Tensor, Tensor] | None:
+    """The order and the position of every row's last token, -1 before the first. [B] and [B]
+
+    Logs that keep an entry per token tell it. None if none does: a recurrence does not count its tokens, and a segment
+    that was just closed holds none of them any more, while what it was summed up in is no longer as it began.
+    """
+    last: list[tuple[Tensor, ...]] = []
+    begun = torch.zeros((), dtype=torch.bool)
+    for slot, leaf in _held_by(spec, state):
+        if slot.entries.of_tokens and isinstance(leaf, Log):
+            order, position = leaf.tensors()[:2]
+            both = (order, position.masked_fill(order < 0, -1))
+            last.append(tuple(torch.nn.functional.pad(stamp, (1, 0), value=-1).amax(1) for stamp in both))
+        elif slot.entries.fixed:
+            changed = [(part != slot.fill).flatten(1).any(1) for part in leaf.tensors()]
+            begun = torch.stack([begun.expand_as(changed[0]).to(changed[0].device), *changed]).any(0)
+    if not last:
+        return None
+    orders, positions = (torch.stack(stamps).amax(0) for stamps in zip(*last, strict=True))
+    unknown = begun.to(orders.device) & (orders < 0)
+    return None if bool(unknown.any()) else (orders, positions)
+
+
+def _held_by(spec: Spec, state: State) -> Iterator[tuple[Slot, Leaf]]:
+    """Every slot and what is held in it."""
+    if isinstance(spec, Slot):
+        if isinstance(state, Leaf):
+            yield spec, state
+    elif isinstance(state, tuple):
+        for slot, part in zip(spec, state, strict=True):
+            yield from _held_by(slot, part)
+
+
 def select(state: S, rows: Tensor | Sequence[int]) -> S:
     """These rows, in this order, repeated if named twice: reorders beams, drops finished rows. A copy."""
     index = rows if isinstance(rows, Tensor) else torch.tensor(rows, dtype=torch.long)

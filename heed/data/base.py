@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
 
 from ..core.config import Config
@@ -45,3 +46,9 @@ class Source(Config):
     @abstractmethod
     def splits(self) -> tuple[Name, ...]:
         """The splits there are."""
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """`; did you mean x?` if there is a name like it."""
+    close = difflib.get_close_matches(name, sorted(known), 1)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -184,8 +184,8 @@ class Dates(Source):
     """The source. `languages` are codes of `LANGUAGES`; a round of training has `round` examples."""
 
     kind: Literal["dates"] = "dates"
-    languages: tuple[Text, ...] = tuple(BY_CODE)
-    round: Size = 65_536
+    languages: tuple[Text, ...] = tuple(BY_CODE)  # codes of the languages that dates are written in
+    round: Size = 65_536  # examples of one round of training
     held: Size = 2_000  # examples in valid, and in test
     variety: Share = 0.1  # how much of training is written in small or capital letters or with wide spaces
     seed: Seed = 0

@@ -1,5 +1,7 @@
 """The user's own files: tsv, csv, jsonl, parquet and plain text; all but parquet also as .gz.
 
+A path may be a folder or a pattern (texts/*.txt): its files in the order of their names, rows appended, texts apart.
+
 tsv     cells between tabs, and nothing is quoted: " is a character
 csv     RFC 4180: cells between commas, quoted by "..." where they hold commas, line breaks or doubled quotes
 jsonl   an object on every line; values are text in quotes (a number is an error, not a text)
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,18 +22,13 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator
 
 from ..core.config import Count, Flag, Share, Text
-from ..core.errors import InputError
+from ..core.errors import InputError, counted
 from .base import Example, Examples, Name, Source
-from .rows import Format, Layout, Notes, Table, counted, near, read
+from .columns import Layout
+from .paths import expanded, format_of, names
+from .rows import Notes, Table, read
 
-SUFFIXES: dict[str, Format] = {
-    ".tsv": "tsv",
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".parquet": "parquet",
-    ".txt": "text",
-    ".text": "text",
-}
+MANY = 20  # texts of which some are held out, rather than the end of each
 
 
 def _paths(value: Any) -> str | tuple[str, ...]:
@@ -56,16 +53,17 @@ class Files(Source):
     """Examples out of files. Bad rows stop the reading, all at once, unless they are to be left out."""
 
     kind: Literal["files"] = "files"
-    train: Paths | None = None
-    valid: Paths | None = None
-    test: Paths | None = None
+    train: Paths | None = None  # the file or files to learn from
+    valid: Paths | None = None  # for evaluation during training
+    test: Paths | None = None  # for `heed eval` alone
     format: Literal["auto", "tsv", "csv", "jsonl", "parquet", "text"] = "auto"  # auto = by the suffix
     # The column for each that the task asks for, in its order. None: those with the task's names if the file has
     # names, else the first ones.
-    columns: tuple[Column, ...] | None = None
-    header: Flag = False  # tsv, csv: the first line holds names; so it does if `columns` are names
+    columns: tuple[Column, ...] | None = None  # which columns are read, by name or number; None: the task's, the first
+    # By sight: if it looks like names of columns, which is then said; it holds names, too, if `columns` are names.
+    header: Flag | Literal["auto"] = "auto"  # tsv, csv: whether the first line holds names; auto = by sight
     lines: Flag = False  # text: every line is an example
-    bad_rows: Literal["stop", "skip"] = "stop"
+    bad_rows: Literal["stop", "skip"] = "stop"  # what is done about rows that cannot be read
     held_out: Share = 0.05  # of train, for valid if there is no file for it: the end of a text, rows from everywhere
 
     def splits(self) -> tuple[Name, ...]:
@@ -83,6 +81,8 @@ class Files(Source):
             return found.kept(self.held_out) if name == "train" and self._holds_out else found.all()
         if name == "valid" and self._holds_out and self.train is not None:
             return self._read(self.train, columns).held(self.held_out)
+        if name == "train":
+            raise InputError(_needed(columns))
         more = ", or data.train with data.held_out above 0" if name == "valid" else ""
         raise InputError(f"there is no {name} split; set data.{name} to a file{more}")
 
@@ -99,29 +99,29 @@ class Files(Source):
         # All that decides what is read is in the key, because a changed copy of a configuration brings its memory.
         key = (files, columns, self.format, self.columns, self.header, self.lines, self.bad_rows)
         if key not in self.read_before:
-            paths = [_path(path) for path in ([files] if isinstance(files, str) else files)]
-            self.read_before[key] = self._read_anew(paths, columns)
+            self.read_before[key] = self._read_anew([files] if isinstance(files, str) else files, columns)
         return self.read_before[key]
 
-    def _read_anew(self, paths: list[Path], columns: tuple[str, ...]) -> _Read:
+    def _read_anew(self, files: Sequence[str], columns: tuple[str, ...]) -> _Read:
+        meant = [expanded(text, self.format) for text in files]
+        paths = [path for found in meant for path in found.paths]
         layouts = [self._layout(path, columns) for path in paths]
         whole = {layout.format == "text" and not self.lines for layout in layouts}
         if len(whole) > 1:
-            raise InputError(
-                f"{_names(paths)}: whole texts and rows cannot be mixed; set data.lines=true to take lines"
-            )
+            raise InputError(f"{names(paths)}: whole texts and rows cannot be mixed; set data.lines=true to take lines")
         table, notes = Table(len(columns)), Notes()
+        if passed := sum(found.passed for found in meant):
+            notes.said[f"{counted(passed, 'file')} of another format passed over"] = None
         for path, layout in zip(paths, layouts, strict=True):
             read(path, layout, table, notes)
         if notes.bad and self.bad_rows == "stop":
-            raise InputError(_bad_rows(_names(paths), notes, some=len(table) > 0))
+            raise InputError(_bad_rows(names(paths), notes, some=len(table) > 0))
         if not len(table):
-            raise InputError(f"{_names(paths)}: there are no examples{_left_out(notes)}")
-        return (_Texts if whole.pop() else _Rows)(_names(paths), table, notes)
+            raise InputError(f"{names(paths)}: there are no examples{_left_out(notes)}")
+        return (_Texts if whole.pop() else _Rows)(names(paths), table, notes)
 
     def _layout(self, path: Path, columns: tuple[str, ...]) -> Layout:
-        _must_be_a_file(path)
-        kind = _format(path) if self.format == "auto" else self.format
+        kind = format_of(path) if self.format == "auto" else self.format
         if self.columns is not None and len(self.columns) != len(columns):
             raise InputError(
                 f"data.columns names {counted(len(self.columns), 'column')}; "
@@ -136,7 +136,7 @@ class Files(Source):
             raise InputError(f"{path}: in jsonl columns have names; give names in data.columns, not numbers")
         if kind == "parquet" and path.suffix.lower() == ".gz":
             raise InputError(f"{path}: parquet is compressed already; unpack the .gz")
-        if self.header and kind not in {"tsv", "csv"}:
+        if self.header is True and kind not in {"tsv", "csv"}:
             raise InputError(f"{path}: {kind} has no header line; remove data.header")
         if self.lines and kind != "text":
             raise InputError(f"{path}: data.lines is for plain text, not for {kind}; remove it")
@@ -193,25 +193,35 @@ class _Rows(_Read):
 
 
 class _Texts(_Read):
-    """Whole texts; their ends are held out."""
+    """Whole texts. Of many some are held out, of few their ends."""
 
     def all(self) -> Examples:
         return self._split([text for (text,) in self.table], "")
 
     def kept(self, share: float) -> Examples:
-        kept, held = zip(*self._parts(share), strict=True)
-        return self._split(kept, f"the last {sum(map(len, held)):,} held out for valid")
+        kept, held, whole = self._parts(share)
+        size = sum(map(len, held))
+        about = f"{counted(len(held), 'text')} with {size:,}" if whole else f"the last {size:,}"
+        return self._split(kept, f"{about} held out for valid")
 
     def held(self, share: float) -> Examples:
-        _, held = zip(*self._parts(share), strict=True)
-        return self._split(held, "the end of train")
+        kept, held, whole = self._parts(share)
+        return self._split(
+            held, f"held out of {len(kept) + len(held):,} texts of train" if whole else "the end of train"
+        )
 
-    def _parts(self, share: float) -> Iterator[tuple[str, str]]:
-        for (text,) in self.table:
-            cut = _tail(text, share)
-            if not (text[:cut].strip() and text[cut:].strip()):
-                raise self._too_little()
-            yield text[:cut], text[cut:]
+    def _parts(self, share: float) -> tuple[list[str], list[str], bool]:
+        """What is kept, what is held out, and whether those are whole texts."""
+        texts = [text for (text,) in self.table]
+        if len(texts) >= MANY:
+            held = set(spread(len(texts), min(max(round(len(texts) * share), 1), len(texts) - 1)))
+            divided = [[text for at, text in enumerate(texts) if (at in held) is out] for out in (False, True)]
+            return divided[0], divided[1], True
+        cuts = [_cut(text, share) for text in texts]
+        held_out = [text[cut:] for cut, text in zip(cuts, texts, strict=True) if cut < len(text)]
+        if not held_out:
+            raise self._too_little()
+        return [text[:cut] for cut, text in zip(cuts, texts, strict=True)], held_out, False
 
     def _split(self, texts: Sequence[str], about: str) -> Examples:
         several = f" in {len(texts):,} texts" if len(texts) > 1 else ""
@@ -241,6 +251,12 @@ def spread(total: int, count: int) -> array[int]:
     return array("Q", ((2 * number + 1) * total // (2 * count) for number in range(count)))
 
 
+def _cut(text: str, share: float) -> int:
+    """Where the end that is held out begins; the end of a text that is too short to be cut."""
+    place = _tail(text, share)
+    return place if text[:place].strip() and text[place:].strip() else len(text)
+
+
 def _tail(text: str, share: float) -> int:
     """Where the last `share` of a text begins: after a line break, else after a space, if there is one near."""
     place = round(len(text) * (1 - share))
@@ -251,34 +267,15 @@ def _tail(text: str, share: float) -> int:
     return place
 
 
-def _format(path: Path) -> Format:
-    *_, before, last = ["", "", *(suffix.lower() for suffix in path.suffixes)]
-    found = SUFFIXES.get(before if last == ".gz" else last)
-    if found is None:
-        raise InputError(
-            f"{path}: its suffix does not tell its format; known: {', '.join(SUFFIXES)}, "
-            "and .gz after all but .parquet. Rename it, or set data.format"
-        )
-    return found
-
-
-def _path(text: str) -> Path:
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        raise InputError(f"there is no file {text}: there is no user of that name") from None
-
-
-def _must_be_a_file(path: Path) -> None:
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; give the path of a file, or of several")
-    if path.exists():
-        return
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise InputError(f"there is no file {path}: there is no folder {folder}")
-    like = near(path.name, (other.name for other in folder.iterdir()))
-    raise InputError(f"there is no file {path}{like or f' in {folder}'}")
+def _needed(columns: tuple[str, ...]) -> str:
+    """What to give where there is nothing to learn from."""
+    rows = f"tsv or csv ({', '.join(columns)} in this order, or under these names), jsonl or parquet (by these names)"
+    text = f"plain text (.txt), or the column {columns[0]} of tsv, csv, jsonl or parquet"
+    return (
+        "there is no data to learn from; give your files: --data PATH, in Python data=PATH (data.train in a recipe). "
+        f"Taken are {text if len(columns) == 1 else rows}; all but parquet also as .gz; a file, a folder, a pattern "
+        "such as 'texts/*.txt', or several"
+    )
 
 
 def _bad_rows(names: str, notes: Notes, *, some: bool) -> str:
@@ -291,16 +288,12 @@ def _bad_rows(names: str, notes: Notes, *, some: bool) -> str:
     return "\n  ".join(lines) + f"\n{remedy}"
 
 
-def _names(paths: Sequence[Path]) -> str:
-    return ", ".join(path.name for path in paths)
-
-
 def _left_out(notes: Notes, about: str = "") -> str:
     """What else there is to say, in brackets."""
     counts = [
         counted(number, thing) for number, thing in ((notes.blank, "blank line"), (notes.bad, "bad row")) if number
     ]
-    parts = [about] if about else []
+    parts = [*([about] if about else []), *notes.said]
     if counts:
         parts.append(f"{' and '.join(counts)} left out")
     if notes.bad:

@@ -7,23 +7,20 @@ parquet, whose rows have no lines, is read by pyarrow.
 from __future__ import annotations
 
 import csv
-import difflib
 import gzip
 import io
 import json
 import sys
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-from ..core.errors import InputError, MissingExtra
-from .base import Example
-
-Format: TypeAlias = Literal["tsv", "csv", "jsonl", "parquet", "text"]
+from ..core.errors import InputError, MissingExtra, counted
+from .base import Example, near
+from .columns import SAMPLE, Columns, Format, Layout, chosen_of, columns_of
 
 SHOWN = 5  # problems that are listed; all are counted
 BOM = b"\xef\xbb\xbf"  # some editors begin UTF-8 with it
@@ -36,22 +33,6 @@ OTHER = (  # how files begin that are something else
 )
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How a file is laid out, and which of its columns are wanted."""
-
-    format: Format
-    wanted: tuple[str, ...]  # the task's names
-    columns: tuple[str | int, ...] | None  # the file's names or numbers for them
-    header: bool
-    lines: bool
-
-    @property
-    def named(self) -> bool:
-        """Whether the first line of a tsv or csv file holds names."""
-        return self.header or any(isinstance(column, str) for column in self.columns or ())
-
-
 class Notes:
     """What was left out, and why."""
 
@@ -59,6 +40,8 @@ class Notes:
         self.blank = 0
         self.bad = 0
         self.first: list[str] = []
+        self.said: dict[str, None] = {}  # what people should know of the files, each once
+        self.columns: Columns | None = None  # of the tsv and csv files so far
 
     def problem(self, path: Path, line: int, what: str) -> None:
         self.bad += 1
@@ -93,17 +76,6 @@ class Table:
 
     def __iter__(self) -> Iterator[Example]:
         return (self[index] for index in range(len(self)))
-
-
-def counted(number: int, thing: str) -> str:
-    """`1 row`, `2,000 rows`."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
-def near(name: str, known: Iterable[str]) -> str:
-    """`; did you mean x?` if there is a name like it."""
-    close = difflib.get_close_matches(name, sorted(known), 1)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 class BadRow(Exception):  # it is about a row, and never leaves this module
@@ -225,51 +197,37 @@ def _records(path: Path, notes: Notes) -> Iterator[tuple[int, list[str]]]:
 
 
 def _cells(rows: Iterable[tuple[int, list[str]]], path: Path, layout: Layout, notes: Notes) -> Iterator[Example]:
-    """The wanted cells of each row. The first row says how many there are."""
-    chosen: list[int] | None = None
-    width = begin = 0
-    for number, row in rows:
-        if len(row) <= 1 and not "".join(row).strip():
-            notes.blank += 1
+    """The wanted cells of each row. The first row says how many there are, and perhaps their names."""
+    filled = _filled(rows, notes)
+    first = list(islice(filled, SAMPLE + 1))
+    if not first:
+        return
+    columns = columns_of(path, layout, first)
+    if layout.columns is None:
+        columns.must_match(notes.columns or columns)
+        notes.columns = columns
+    if columns.names is not None and layout.header == "auto":
+        named = (f"{columns.names[at]} as {one}" for at, one in zip(columns.chosen, layout.wanted, strict=True))
+        notes.said[f"the first line names the columns: {', '.join(named)}"] = None
+    for number, row in chain(first[columns.names is not None :], filled):
+        if len(row) != columns.width:
+            notes.problem(path, number, f"{counted(len(row), 'field')} where line {columns.line} has {columns.width}")
             continue
-        if chosen is None:
-            width, begin = len(row), number
-            names = [name.strip() for name in row] if layout.named else None
-            chosen = _chosen(path, layout, names, width)
-            if names is not None:
-                continue
-        if len(row) != width:
-            notes.problem(path, number, f"{counted(len(row), 'field')} where line {begin} has {width}")
-            continue
-        cells = tuple(row[index] for index in chosen)
+        cells = tuple(row[index] for index in columns.chosen)
         if all(map(str.strip, cells)):
             yield cells
         else:
-            empty = next(index for index, cell in zip(chosen, cells, strict=True) if not cell.strip())
+            empty = next(index for index, cell in zip(columns.chosen, cells, strict=True) if not cell.strip())
             notes.problem(path, number, f"column {empty} is empty")
 
 
-def _chosen(path: Path, layout: Layout, names: Sequence[str] | None, width: int) -> list[int]:
-    """The number of each wanted column."""
-    columns = layout.columns
-    if columns is None:
-        columns = tuple(range(len(layout.wanted))) if names is None else layout.wanted
-    chosen = [column if isinstance(column, int) else _index(path, column, names or ()) for column in columns]
-    if max(chosen) >= width:
-        asked = "" if layout.columns is None else f"; data.columns asks for column {max(chosen)}, counted from 0"
-        raise InputError(
-            f"{path} has {counted(width, 'column')}; needed is one for each of {', '.join(layout.wanted)}{asked}"
-        )
-    return chosen
-
-
-def _index(path: Path, name: str, names: Sequence[str]) -> int:
-    if name not in names:
-        there = f"{', '.join(names)}{near(name, names) or '.'}"
-        raise InputError(f"{path} has no column {name!r}; it has {there} Set data.columns to choose")
-    if names.count(name) > 1:
-        raise InputError(f"{path} has {names.count(name)} columns {name!r}; set data.columns to numbers to choose")
-    return names.index(name)
+def _filled(rows: Iterable[tuple[int, list[str]]], notes: Notes) -> Iterator[tuple[int, list[str]]]:
+    """The rows that are not blank."""
+    for number, row in rows:
+        if len(row) <= 1 and not "".join(row).strip():
+            notes.blank += 1
+        else:
+            yield number, row
 
 
 # --- jsonl and parquet ---
@@ -329,7 +287,7 @@ def _parquet(path: Path, layout: Layout, notes: Notes) -> Iterator[Example]:
     try:
         with parquet.ParquetFile(path) as file:
             schema = file.schema_arrow
-            names = [schema.names[index] for index in _chosen(path, layout, schema.names, len(schema.names))]
+            names = [schema.names[index] for index in chosen_of(path, layout, schema.names, len(schema.names))]
             for name in names:
                 if not _is_text(pyarrow.types, schema.field(name).type):
                     raise InputError(f"{path}: column {name!r} holds {schema.field(name).type}; needed is text")

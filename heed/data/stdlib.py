@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..core.config import Size
-from ..core.errors import InputError
+from ..core.errors import InputError, counted
 from .base import Example, Examples, Name, Source
 
 COLUMN = "text"
@@ -79,10 +79,8 @@ class _Modules(Examples):
     def report(self) -> str:
         characters, python = sum(map(len, self._texts)), platform.python_version()
         failed = f"; not readable: {', '.join(self.unreadable)}" if self.unreadable else ""
-        return (
-            f"stdlib, {self._name}: {len(self):,} files, {characters:,} characters of Python {python}; "
-            f"without tests, programs and tables{failed}"
-        )
+        size = f"{counted(len(self), 'file')}, {counted(characters, 'character')}"
+        return f"stdlib, {self._name}: {size} of Python {python}; without tests, programs and tables{failed}"
 
 
 def library() -> Path:

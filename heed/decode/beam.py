@@ -33,10 +33,10 @@ class Beam(Config):
     """
 
     kind: Literal["beam"] = "beam"
-    beams: Size = 5
-    length_penalty: Penalty = 1.0
+    beams: Size = 5  # hypotheses that live on at each step
+    length_penalty: Penalty = 1.0  # complete ones are ranked by log p / length^penalty
     best: Size = 1  # answers per prompt, if there are as many
-    early: Flag = True
+    early: Flag = True  # done when `beams` are complete; else when none alive can be better
 
     @model_validator(mode="after")
     def _enough(self) -> Self:
@@ -104,6 +104,7 @@ class Search:
         self._rules.fit(logits)
         self._score = logits.new_zeros(len(self._prompts), 1)  # [B, W] log p; -inf = a dead hypothesis
         self._tokens = torch.empty(len(self._prompts), 1, 0, dtype=torch.long, device=logits.device)  # [B, W, t]
+        self._sums = logits.new_empty(self._tokens.shape)  # [B, W, t] log p of a hypothesis up to each of its tokens
         self._ends = torch.tensor(sorted(self._rules.ends), dtype=torch.long, device=logits.device)
         for length in range(1, self._rules.limit + 1):
             ahead = self._ahead(logits, length)
@@ -151,40 +152,44 @@ class Search:
         if length < self._rules.limit:
             done &= ended[:, :most]
         for row, rank in done.nonzero().tolist():
-            tokens = self._tokens[row, ahead.beam[row, rank]].tolist()
+            beam = ahead.beam[row, rank]
+            tokens, sums = self._tokens[row, beam].tolist(), self._sums[row, beam].tolist()
             token, score = int(ahead.token[row, rank]), float(ahead.score[row, rank])
             if token in self._rules.ends:
-                self._add(row, Generated(tuple(tokens), score, "end"), length)
+                self._add(row, Generated(tuple(tokens), score, "end", (), _each([*sums, score])), length)
             else:
-                self._add_cut(row, [*tokens, token], score)
+                self._add_cut(row, [*tokens, token], [*sums, score])
 
     def _add(self, row: int, written: Generated, length: int) -> None:
         self._complete[self._prompts[row]].add(written, length)
 
-    def _add_cut(self, row: int, tokens: list[int], score: float) -> None:
+    def _add_cut(self, row: int, tokens: list[int], sums: list[float]) -> None:
         """One without an end token: at the limit, or at a stop string."""
         stop = self._rules.stop
         stopped = stop is not None and stop.find(stop.decode(tokens)) is not None
         stay = kept(stop, tokens) if stop is not None and stopped else len(tokens)
         why: Why = "stop" if stopped else "limit"
-        self._add(row, Generated(tuple(tokens[:stay]), score, why, tuple(tokens[stay:])), len(tokens))
+        made = Generated(tuple(tokens[:stay]), sums[-1], why, tuple(tokens[stay:]), _each(sums))
+        self._add(row, made, len(tokens))
 
     def _survive(self, ahead: Candidates, ended: Tensor) -> Tensor:
         """The most likely that did not end live on; gives back which hypotheses they continue. [B, W]"""
         first = ended.to(torch.uint8).argsort(dim=1, stable=True)[:, : self._strategy.beams]
         beam = ahead.beam.gather(1, first)
-        before = self._tokens.gather(1, beam[:, :, None].expand(-1, -1, self._tokens.shape[2]))
+        source = beam[:, :, None].expand(-1, -1, self._tokens.shape[2])
+        before, sums = self._tokens.gather(1, source), self._sums.gather(1, source)
         self._score = ahead.score.gather(1, first).masked_fill(ended.gather(1, first), -torch.inf)
         self._tokens = torch.cat((before, ahead.token.gather(1, first)[:, :, None]), 2)
+        self._sums = torch.cat((sums, self._score[:, :, None]), 2)
         return beam
 
     def _set_stopped(self) -> None:
         """Live hypotheses in which a stop string has appeared are complete; their place is free for the next step."""
         assert self._rules.stop is not None
         for row, beam in (self._score > -torch.inf).nonzero().tolist():
-            tokens = self._tokens[row, beam].tolist()
+            tokens, sums = self._tokens[row, beam].tolist(), self._sums[row, beam].tolist()
             if self._rules.stop.find(self._rules.stop.decode(tokens)) is not None:
-                self._add_cut(row, tokens, float(self._score[row, beam]))
+                self._add_cut(row, tokens, sums)
                 self._score[row, beam] = -torch.inf
 
     def _drop(self, beam: Tensor, length: int) -> Tensor:
@@ -197,6 +202,7 @@ class Search:
         if any(done):
             stay = (~torch.tensor(done, device=beam.device)).nonzero()[:, 0]
             self._score, self._tokens, index = self._score[stay], self._tokens[stay], index[stay]
+            self._sums = self._sums[stay]
             self._prompts = [prompt for prompt, over in zip(self._prompts, done, strict=True) if not over]
         return index.flatten()
 
@@ -205,3 +211,8 @@ class Search:
         if not best:
             raise InputError(f"prompt {prompt} has no answer: `constraint` forbids every token, or all have p = 0")
         return best
+
+
+def _each(sums: list[float]) -> tuple[float, ...]:
+    """The terms of running sums."""
+    return tuple(after - before for before, after in zip([0.0, *sums], sums, strict=False))

@@ -26,3 +26,4 @@ class Generated:
     score: float  # sum of the log p of all that was written: `tokens`, `cut` and the end token
     why: Why
     cut: tuple[int, ...] = ()  # written, but cut off: the tokens of a stop string; the first may begin before it
+    logprobs: tuple[float, ...] = ()  # log p of each of `tokens`, of `cut` and of the end token; they add up to `score`

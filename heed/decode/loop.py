@@ -149,7 +149,8 @@ class Line:
         """The whole of it."""
         assert self.why is not None  # a row is written to its end
         stay = self._watch.kept if self._watch is not None and self.why == "stop" else len(self.tokens)
-        return Generated(tuple(self.tokens[:stay]), sum(self._logprobs), self.why, tuple(self.tokens[stay:]))
+        tokens, cut = tuple(self.tokens[:stay]), tuple(self.tokens[stay:])
+        return Generated(tokens, sum(self._logprobs), self.why, cut, tuple(self._logprobs))
 
     def _give(self, until: int, *, kept: bool = True) -> list[Token]:
         """Tokens up to this one; the last of the row says why it is the last."""

@@ -6,10 +6,11 @@ all of them. Where logits are equal, truncation keeps all of them or none, so a 
 
 from __future__ import annotations
 
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
@@ -47,6 +48,10 @@ class SamplingConfig(Config):
     def start(self, rows: int) -> Sampler:
         """For so many rows."""
 
+    def seeded(self, seed: int | None = None) -> Self:
+        """The same with a seed, if it draws: its own if it has one, else this one, else a fresh one."""
+        return self
+
 
 class Greedy(SamplingConfig):
     """The token of the largest score."""
@@ -66,20 +71,26 @@ class Sample(SamplingConfig):
     min_p   tokens at least this share as probable as the most probable (Nguyen et al. 2024)
 
     Prompt i draws from a generator of its own, seeded with `seed + i`: the same row alone, with that seed, writes the
-    same tokens.
+    same tokens. Without a seed every call draws its own; `seeded` draws it beforehand, so that it can be told.
     """
 
     kind: Literal["sample"] = "sample"
-    temperature: Positive = 1.0
-    top_k: Size | None = None
-    top_p: Fraction | None = None
-    min_p: Fraction | None = None
-    seed: Seed = 0
+    temperature: Positive = 1.0  # logits are divided by it: below 1 surer, above 1 wilder
+    top_k: Size | None = None  # only the k most probable tokens
+    top_p: Fraction | None = None  # only the most probable tokens that make up p (nucleus sampling)
+    min_p: Fraction | None = None  # only tokens at least p times as probable as the best
+    seed: Seed | None = None  # of the draws; None: another one in every call
 
     FEW: ClassVar[int] = 256  # so many tokens mostly have the share `top_p`; sorting all of them is slow
 
     def start(self, rows: int) -> Sampler:
-        return RandomSampler(self, [self.seed + row for row in range(rows)])
+        first = fresh_seed() if self.seed is None else self.seed
+        return RandomSampler(self, [first + row for row in range(rows)])
+
+    def seeded(self, seed: int | None = None) -> Self:
+        if self.seed is not None:
+            return self
+        return self.model_copy(update={"seed": fresh_seed() if seed is None else seed})
 
     def weigh(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Probabilities up to a factor per row, 0 for what is cut, and the tokens that have them. Each [R, C]
@@ -117,6 +128,11 @@ class Sample(SamplingConfig):
             sums = largest.cumsum(1)
         late = sums - largest >= whole  # those before it have the share already
         return largest.masked_fill(late, torch.inf).amin(1, keepdim=True)
+
+
+def fresh_seed() -> int:
+    """A seed from the system's randomness: another one in every process, short enough to be typed again."""
+    return secrets.randbelow(1 << 31)
 
 
 class GreedySampler(Sampler):

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..core.errors import counted
 from ..show.heatmap import text_map
 from ..show.progress import clock
 from ..verify import show
@@ -58,7 +59,7 @@ def _map(report: Report, width: int) -> Text:
 
 def _verdict(report: Report, console: Console) -> None:
     took = ", ".join(f"{name} {clock(seconds)}" for name, seconds in report.seconds.items())
-    what = f"{report.weights:,} weights, {report.steps:,} steps; {took}"
+    what = f"{report.weights:,} weights, {counted(report.steps, 'step')}; {took}"
     console.print(Text(what), soft_wrap=True)
     if report.holds:
         console.print(Text("Every goal is reached and every statement holds.", "bold green"))

@@ -1,16 +1,17 @@
 """Mixers: attention, recurrences and convolutions, one file per mechanism. Every tool works from the table `MIXERS`.
 
 It names each mechanism and its place: a model imports only what it is made of. A new mechanism is a file and a line of
-this table; the imports below it are for type checkers alone.
+this table; the imports below it are for type checkers alone. Mechanisms of other packages come in by `register`, or by
+entry points of the group `heed.mixers`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
 from ..core.config import ManyOf, OneOf
-from ..core.contract import MixerConfig
-from ..core.tables import Table, later
+from ..core.contract import MixerConfig, mixer_entry
+from ..core.tables import Outside, Table, later
 
 MIXERS: Table[type[MixerConfig]] = Table(
     __name__,
@@ -69,10 +70,26 @@ MIXERS: Table[type[MixerConfig]] = Table(
         "transient": "transient_global",
         "twostream": "two_stream",
     },
+    outside=Outside("heed.mixers", mixer_entry),
 )
 CROSSES: Table[type[MixerConfig]] = Table(  # those that look at a source
     __name__, {"cross": "cross:Cross.Config", "knn": "knn:KnnCross.Config"}, renamed={"nearest": "knn"}
 )
+T = TypeVar("T", bound=type)
+
+
+def register(mixer: T) -> T:
+    """`@heed.register` above a mixer of your own: configurations and recipes may then name its kind.
+
+    Every tool that works from the table knows it from then on: laws, `verify`, `list`, run folders. Declared as an
+    entry point of the group `heed.mixers` it is known wherever its package is installed, without being imported first.
+    """
+    outside = MIXERS.named.outside
+    assert outside is not None  # it was opened above
+    outside.register(mixer)
+    return mixer
+
+
 SomeMixers = Annotated[MixerConfig | tuple[MixerConfig, ...], ManyOf(lambda: MIXERS)]
 MixerConfig.choices = MIXERS  # a mixer may hold any of them (branches)
 

@@ -20,6 +20,9 @@ from ..core.state import Seen, State
 States: TypeAlias = "tuple[State, ...]"
 
 
+SomeMixers: TypeAlias = Annotated[MixerConfig | tuple[MixerConfig, ...], ManyOf(lambda: MixerConfig.choices)]
+
+
 class Branches(Mixer[States]):
     """Channels are split into parts; each part has a mixer of its own, and their outputs are concatenated.
 
@@ -35,7 +38,7 @@ class Branches(Mixer[States]):
         paper: ClassVar[str] = "Wu et al. 2020, Lite Transformer with Long-Short Range Attention, arXiv 2004.11886"
 
         kind: Literal["branches"] = "branches"
-        mixers: Annotated[MixerConfig | tuple[MixerConfig, ...], ManyOf(lambda: MixerConfig.choices)]
+        mixers: SomeMixers  # one for each part of the channels
         channels: tuple[Size, ...] | None = None  # of each branch; None: equal parts
 
         @model_validator(mode="after")

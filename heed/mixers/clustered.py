@@ -40,10 +40,10 @@ class Clustered(Headed[Nothing]):
         paper: ClassVar[str] = "Vyas et al. 2020, Fast Transformers with Clustered Attention, arXiv 2007.04825"
 
         kind: Literal["clustered"] = "clustered"
-        clusters: Size = 100
+        clusters: Size = 100  # C
         top: Count = 32  # keys of a cluster that its members weigh for themselves; 0 = none
-        bits: Size = 31
-        iterations: Size = 10
+        bits: Size = 31  # random projections that queries are compared by
+        iterations: Size = 10  # of k-means
         seed: Seed = 0
 
         def build(self, width: int) -> Clustered:

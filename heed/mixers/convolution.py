@@ -29,7 +29,7 @@ class Convolution(Sliding):
 
         kind: Literal["convolution"] = "convolution"
         dilation: Size = 1  # tokens from one tap to the next
-        groups: Size = 1
+        groups: Size = 1  # parts of the channels, each convolved alone
         bias: Flag = True
 
         def build(self, width: int) -> Convolution:

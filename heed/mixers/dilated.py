@@ -45,7 +45,7 @@ class Dilated(Headed[Log]):
 
         kind: Literal["dilated"] = "dilated"
         segments: Sizes = (64, 128, 256)  # tokens
-        dilations: Sizes = (1, 2, 4)
+        dilations: Sizes = (1, 2, 4)  # of each segment length: every how many-th token is seen
         mask: AnyMask = Causal()  # or Whole: then it does not stream
         position: AnyRelative = NoPosition.Config()
         detached: Flag = False  # the shares a of the patterns have no gradient (their code)

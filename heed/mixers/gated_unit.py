@@ -44,7 +44,7 @@ class GatedUnit(Mixer[Remembered]):
         kind: Literal["gated_unit"] = "gated_unit"
         hidden: Size | None = None  # channels of u and v; 2 · width
         size: Size = 128  # channels of z
-        chunk: Size = 256
+        chunk: Size = 256  # tokens that attend to one another pair by pair
         causal: Flag = True  # or both ways
         scale: Positive = 1.0  # of q·k, and of M
         weigh: Activation = "relu_squared"  # what scores become; "laplace" is Mega's (Ma et al. 2022)

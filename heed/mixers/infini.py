@@ -53,8 +53,8 @@ class Infini(Headed[Remembered]):
         paper: ClassVar[str] = "Munkhdalai et al. 2024, Leave No Context Behind, arXiv 2404.07143"
 
         kind: Literal["infini"] = "infini"
-        segment: Size = 64
-        update: Literal["linear", "delta"] = "linear"
+        segment: Size = 64  # tokens
+        update: Literal["linear", "delta"] = "linear"  # of the memory: by adding, or by what it lacks (delta rule)
         position: AnyRelative = NoPosition.Config()  # within a segment
         gates: Literal["memory", "local"] = "memory"  # what σ(β) weighs; the other gets 1 - σ(β) (lucidrains: "local")
         ungated_first: Flag = False  # the first segment has its softmax alone (lucidrains)

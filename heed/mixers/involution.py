@@ -34,7 +34,7 @@ class Involution(Sliding):
         kernel: Size = 7
         group: Size | None = None  # channels that share a kernel; None: all
         reduction: Size = 4  # of the channels that kernels are made from
-        norm: AnyNorm = LayerNorm()
+        norm: AnyNorm = LayerNorm()  # of what kernels are made from
 
         def build(self, width: int) -> Involution:
             return Involution(self, width)

@@ -50,9 +50,9 @@ class Lsh(Mixer[Memory]):
         heads: Size = 4
         head_size: Size | None = None  # width / heads
         buckets: Size | tuple[Size, ...] = 4  # even; several are factors, hashed each by itself
-        rounds: Size = 2
+        rounds: Size = 2  # of hashing
         causal: Flag = True
-        chunks: Chunks | None = None
+        chunks: Chunks | None = None  # attend within chunks of the sorted tokens (their code); None: the whole bucket
         bias: Flag = False
         seed: Seed = 0  # of the rotations
         dropout: Share = 0.0  # of the weights

@@ -49,7 +49,7 @@ class Mamba(Mixer[Remembered]):
         rank: Size | None = None  # of what the steps are made from; None: a sixteenth of the width
         activation: Activation = "silu"  # after the convolution
         bias: Flag = False  # of the way in and the way out
-        kernel_bias: Flag = True
+        kernel_bias: Flag = True  # the convolution has a bias
 
         def build(self, width: int) -> Mamba:
             return Mamba(self, width)

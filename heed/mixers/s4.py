@@ -52,7 +52,7 @@ class S4(Mixer[Cell]):
 
         kind: Literal["s4"] = "s4"
         state: Size = 64  # N, real numbers that each channel remembers
-        begins: Begin = "linear"
+        begins: Begin = "linear"  # A at first
         form: Form = "zoh"  # how continuous time becomes steps
         activation: Activation = "gelu"
 

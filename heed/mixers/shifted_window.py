@@ -41,7 +41,7 @@ class ShiftedWindow(Headed[Nothing]):
         kind: Literal["shifted_window"] = "shifted_window"
         grid: tuple[Size, Size] = (8, 8)  # rows and columns of the plane, where the stamps do not tell
         window: Size = 4  # cells on a side
-        shift: Count = 0
+        shift: Count = 0  # cells that windows are moved by, down and right
 
         @model_validator(mode="after")
         def _within(self) -> Self:

@@ -41,7 +41,7 @@ class Yoso(Convolved):
 
         kind: Literal["yoso"] = "yoso"
         bits: Size = 9  # τ, of a hash
-        hashes: Size | None = None  # None: the expectation
+        hashes: Size | None = None  # how many; None: the expectation
         seed: Seed = 0  # of the planes
 
         @model_validator(mode="after")

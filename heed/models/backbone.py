@@ -46,10 +46,10 @@ class TokenBackbone(Backbone):
     embeddings: TokenEmbeddings
 
     class Config(Stack.Config, Shape):
-        vocabulary: Size | None = None  # None: as many as the tokenizer has
+        vocabulary: Size | None = None  # tokens there are; None: as many as the tokenizer has
         position: AnyAdded | None = None  # what is added to the embeddings
         scaled: Flag = False  # embeddings of tokens times √width
-        embedding_norm: AnyNorm | None = None
+        embedding_norm: AnyNorm | None = None  # after the embeddings (BERT)
         narrow: Narrow | None = None  # embeddings narrower than the stream
         segments: Size | None = None  # a second field: which segment a token is of (BERT's sentences A and B)
         boxes: Size | None = None  # four more fields: where on a page a token stands (LayoutLM), from 0 to boxes - 1

@@ -20,8 +20,8 @@ class Convolved(Block):
     """x ← norm( block(x) + act( conv(x) ) ), where `conv` sees kernel // 2 tokens to either side (He et al. 2021)."""
 
     class Config(Tree):
-        kernel: Size = 3
-        groups: Size = 1
+        kernel: Size = 3  # tokens that it sees
+        groups: Size = 1  # parts of the channels, each convolved alone
         activation: Activation = "tanh"
 
         @model_validator(mode="after")

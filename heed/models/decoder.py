@@ -21,7 +21,7 @@ class Decoder(TokenBackbone, LanguageModel):
     class Config(TokenBackbone.Config):
         kind: Literal["decoder"] = "decoder"
         tied: Flag = True  # the head's weights are the embeddings (Press & Wolf 2017)
-        head_bias: Flag = False
+        head_bias: Flag = False  # the head has a bias
         head_scale: Positive = 1.0  # of the stream, before the head (T5: width^-1/2)
         cap: Positive | None = None  # scores are bent to stay within ±cap (Gemma 2)
         narrowed: Flag = False  # narrow embeddings: the stream is narrowed before the head, too (OPT)

@@ -30,7 +30,8 @@ class Encoder(TokenBackbone, Encodes, Asked):
         super().__init__(config, table)
         self.heads = heads_of(config.heads, config.wiring.leaves(config.width), self.embeddings.table)
 
-    def encode(self, tokens: Tensor, where: Where) -> Seen:
+    def encode(self, tokens: Tensor, where: Where | None = None) -> Seen:
         """The stream of these tokens, stamped, to be given to a decoder."""
+        where = self.default_where(tokens) if where is None else where
         x, _ = self(tokens, where)
         return Seen.of(where, x)

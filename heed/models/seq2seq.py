@@ -41,7 +41,7 @@ class Seq2seq(Mixer[States], Encodes, LanguageModel):
 
     class Config(Shape):
         kind: Literal["seq2seq"] = "seq2seq"
-        encoder: AnyEncoder
+        encoder: AnyEncoder  # what reads the source
         decoder: Decoder.Config
         shared: Flag = False  # one table of embeddings for source and target
 
@@ -78,7 +78,7 @@ class Seq2seq(Mixer[States], Encodes, LanguageModel):
         self.decoder = Decoder(config.decoder, table)
         self.reach = self.decoder.reach
 
-    def encode(self, source: Tensor, where: Where) -> Seen:
+    def encode(self, source: Tensor, where: Where | None = None) -> Seen:
         """The encoded source, to be given to the decoder."""
         return self.encoder.encode(source, where)
 

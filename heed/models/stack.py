@@ -29,7 +29,7 @@ class Stack(Mixer[States]):
         width: Size
         depth: Size
         mixer: SomeMixers = (Attention.Config(),)
-        cross: AnyCross | None = None
+        cross: AnyCross | None = None  # attention to a source, in every block; None: there is no source
         feedforward: SomeFeedForwards = (FeedForward.Config(),)
         norm: AnyNorm = LayerNorm()
         wiring: AnyWiring = PreNorm()

@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING
 from ..core.tables import later
 
 if TYPE_CHECKING:
+    from .attentions import Attentions as Attentions
+    from .attentions import CrossAttentions as CrossAttentions
     from .base import Pipeline as Pipeline
-    from .base import Prediction as Prediction
-    from .base import Regression as Regression
-    from .base import Response as Response
     from .ctc import CTCRecognition as CTCRecognition
     from .encoder import EncoderPipeline as EncoderPipeline
+    from .forward import ModelOutput as ModelOutput
+    from .generation import Completion as Completion
+    from .generation import GenerationPipeline as GenerationPipeline
+    from .results import Prediction as Prediction
+    from .results import Regression as Regression
+    from .results import Response as Response
+    from .settings import GenerationConfig as GenerationConfig
+    from .settings import GenerationKeywords as GenerationKeywords
     from .speech import SpeechRecognition as SpeechRecognition
-    from .text import Completion as Completion
-    from .text import GenerationConfig as GenerationConfig
-    from .text import GenerationPipeline as GenerationPipeline
     from .text import Text2TextGeneration as Text2TextGeneration
     from .text import TextGeneration as TextGeneration
     from .vision import ImageClassification as ImageClassification
@@ -24,13 +28,17 @@ if TYPE_CHECKING:
     from .vision import TextEmbedding as TextEmbedding
     from .vision import ZeroShotImageClassification as ZeroShotImageClassification
 else:
-    _TEXT = ("Completion", "GenerationConfig", "GenerationPipeline", "Text2TextGeneration", "TextGeneration")
     _VISION = ("ImageClassification", "ImageEmbedding", "TextEmbedding", "ZeroShotImageClassification")
     __getattr__, __dir__ = later(
         __name__,
         {
-            **dict.fromkeys(("Pipeline", "Prediction", "Regression", "Response"), "base"),
-            **dict.fromkeys(_TEXT, "text"),
+            "Pipeline": "base",
+            **dict.fromkeys(("Attentions", "CrossAttentions"), "attentions"),
+            "ModelOutput": "forward",
+            **dict.fromkeys(("Completion", "GenerationPipeline"), "generation"),
+            **dict.fromkeys(("Prediction", "Regression", "Response"), "results"),
+            **dict.fromkeys(("GenerationConfig", "GenerationKeywords"), "settings"),
+            **dict.fromkeys(("Text2TextGeneration", "TextGeneration"), "text"),
             **dict.fromkeys(_VISION, "vision"),
             "CTCRecognition": "ctc",
             "EncoderPipeline": "encoder",

@@ -1,32 +1,37 @@
-"""What every pipeline is: a model in use behind verbs, and the predictions and responses that it gives."""
+"""What every pipeline is: a model in use behind verbs, which can be called, moved, shown and looked into."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ..core.config import Data, read_data
+from ..core.config import Config, Data, read_data
 from ..core.contract import Mixer, Where
 from ..core.errors import ConfigError, InputError
+from ..core.interfaces import LanguageModel
 from ..core.stamps import Span
+from .results import Response
+from .verbs import Verbs
 
 if TYPE_CHECKING:
-    from ..parts.outputs.heads import Pool
-    from .text import GenerationConfig
+    from ..text import Tokenizer
+    from ..text.batch import Numbers
+    from ..weights import Opened
+    from ..weights.home.fit import Trained
+    from .attentions import Attentions, CrossAttentions
+    from .forward import ModelOutput
 
 V = TypeVar("V")
 
 AnyModel: TypeAlias = "Mixer[Any]"
 Ids: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"
-Message: TypeAlias = Mapping[str, Any]  # role and content
-Problem: TypeAlias = Literal["single_label_classification", "multi_label_classification", "regression"]  # a config's
 
 
 @dataclass(frozen=True)
@@ -57,129 +62,163 @@ class Padded:
         return type(self)(self.tokens.to(device), where)
 
 
-@dataclass(frozen=True)
-class Response:
-    """What a model has to say: for people, and for machines."""
-
-    text: str
-    data: Mapping[str, Any]
+@runtime_checkable
+class _Configured(Protocol):
+    config: Config
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """One of several labels to choose from, and its probability."""
-
-    label: str
-    probability: float
-
-    @property
-    def p(self) -> float:
-        """The probability, for short."""
-        return self.probability
-
-    def told(self) -> str:
-        """For people: in percent."""
-        return f"{self.probability:6.1%}"
-
-    def data(self) -> dict[str, str | float]:
-        """For machines."""
-        return {"label": self.label, "p": self.probability}
-
-
-@dataclass(frozen=True)
-class Regression(Prediction):
-    """What a regression says: `probability` is the value itself, not how likely it is."""
-
-    def told(self) -> str:
-        return f"{self.probability:.4f}"
-
-    def data(self) -> dict[str, str | float]:
-        return {"label": self.label, "value": self.probability}
-
-
-class Pipeline(ABC):
+class Pipeline(Verbs):
     """A model in use. What it can do is a matter of its kind; asked for anything else, it says so."""
 
     model: AnyModel
+    tokenizer: Tokenizer  # of those that take or give text
+    opened: Opened | None = None  # the checkpoint that it is of, for whoever writes it back
+    trained: Trained | None = None  # or what heed trained
+    beside: Path | None = None  # where the files lie that go along with the weights
+    family: str = ""  # the family of the checkpoint it was read from, if it is one
+    last_seed: int | None = None  # of what was sampled last: given again as seed=, it draws the same
 
     @property
-    @abstractmethod
-    def what(self) -> str:
-        """What it is, in words."""
-
-    def generate(self, text: str = "", config: GenerationConfig | None = None) -> str:
-        """What the model generates after this prompt."""
-        raise self._cannot("generate")
-
-    def chat(self, messages: Sequence[Message], config: GenerationConfig | None = None) -> str:
-        """What the model says next in a conversation: [{"role": "user", "content": "..."}, ...]."""
-        raise self._cannot("chat")
-
-    def translate(self, texts: Sequence[str], config: GenerationConfig | None = None) -> list[str]:
-        """The best target for each source."""
-        raise self._cannot("translate")
-
-    def embed(self, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
-        """One embedding per text: [texts, channels]."""
-        raise self._cannot("embed")
-
-    def fill(self, text: str, best: int = 5) -> list[list[Prediction]]:
-        """For each mask in the text: the most probable tokens."""
-        raise self._cannot("fill")
-
-    def classify(self, given: Sequence[str | tuple[str, str]], labels: Sequence[str] = ()) -> list[list[Prediction]]:
-        """For each text, pair of texts or path of an image: all classes, the most probable first."""
-        raise self._cannot("classify")
-
-    def tag(self, texts: Sequence[str]) -> list[list[tuple[str, Prediction]]]:
-        """For each text: its tokens, each with its most probable class."""
-        raise self._cannot("tag")
-
-    def transcribe(self, sound: Path | str, *, language: str | None = None) -> str:
-        """What is said in a sound file."""
-        raise self._cannot("transcribe")
+    def can(self) -> tuple[str, ...]:
+        """The verbs that this model can do."""
+        return ()
 
     @abstractmethod
     def respond(self, text: str) -> Response:
         """What the model has to say to a text, or to the file of that name, whatever it can do."""
 
-    def _cannot(self, verb: str) -> InputError:
-        return InputError(f"this model cannot {verb}: it is {self.what}")
+    def __call__(
+        self,
+        input_ids: Any = None,
+        attention_mask: Any = None,
+        *,
+        token_type_ids: Any = None,
+        decoder_input_ids: Any = None,
+        decoder_attention_mask: Any = None,
+        labels: Any = None,
+        **others: Any,
+    ) -> ModelOutput:
+        """The model on ids, with the arguments and results of Hugging Face's models: `.logits`, `.last_hidden_state`.
+
+        Ids are lists, a tensor or what the tokenizer gives. In a mask 1 is a token and 0 is padding, on either side: a
+        token that is masked is not there. Positions count the tokens that are, and outputs are zero at padding.
+        """
+        from .forward import Inputs, output_of
+
+        given = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+            "decoder_input_ids": decoder_input_ids,
+            "decoder_attention_mask": decoder_attention_mask,
+            "labels": labels,
+            **others,
+        }
+        return output_of(self.model, Inputs.of(given, self._encoded_texts), self.what)
+
+    def _encoded_texts(self, texts: list[str]) -> Mapping[str, Any]:
+        """The ids of texts, for a call with texts instead."""
+        raise self._cannot("encode texts")
+
+    def attentions(self, text: str | Numbers, target: str | None = None) -> Attentions | CrossAttentions:
+        """The attention weights of every layer and head, on this text or on these ids."""
+        raise self._cannot("show attention weights")
+
+    # --- the model itself ---
+
+    def save(self, folder: Path | str) -> None:
+        """Write it as a new folder that Hugging Face's libraries load: config, safetensors, tokenizer, generation."""
+        from .save import save  # who only uses a model needs none of it
+
+        save(self, folder)
+
+    def to(self, *where: torch.device | torch.dtype | str | int) -> Self:
+        """Move the model to a device, a dtype, or both: m.to("cuda"), m.to("bfloat16"), m.to("cuda", torch.float16)."""
+        from ..core.devices import DTYPES, device_of, dtype_of
+
+        if not where:
+            raise InputError('name a device or a dtype: m.to("cuda"), m.to("bfloat16")')
+        for one in where:
+            named = isinstance(one, torch.dtype) or str(one).removeprefix("torch.") in DTYPES
+            self.model.to(dtype_of(one) if named else device_of(one))  # type: ignore[arg-type]  # known by its name
+        return self
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.model.device or torch.device("cpu")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights; of those that are quantised, what they are multiplied with."""
+        floats = (weight.dtype for weight in self.model.parameters() if weight.is_floating_point())
+        return next(floats, torch.float32)
+
+    @property
+    def config(self) -> Config:
+        """What the model was built from, typed."""
+        if not isinstance(self.model, _Configured):
+            raise InputError(f"{type(self.model).__name__} was not built from a configuration")
+        return self.model.config
+
+    def __repr__(self) -> str:
+        named = f" ({self.family})" if self.family else ""
+        from ..parts.layers.quantised import GroupedLinear, Int8Linear
+
+        quantised = any(isinstance(module, Int8Linear | GroupedLinear) for module in self.model.modules())
+        dtype = "quantised" if quantised else str(self.dtype).removeprefix("torch.")
+        weights = f"{short_count(weight_count(self.model))} parameters, {dtype}"
+        lines = [f"{type(self).__name__}: {self.what}{named}", f"  {weights}, on {self.device}"]
+        if isinstance(self.model, LanguageModel):
+            context = "any length" if self.model.longest is None else f"{self.model.longest:,} tokens"
+            lines.append(f"  context: {context}; vocabulary: {self.model.vocabulary:,} tokens")
+        if self.can:
+            lines.append(f"  can: {', '.join(self.can)}")
+        return "\n".join(lines)
 
 
-def predictions(logits: Tensor, labels: Sequence[str], problem: Problem | None = None) -> list[Prediction]:
-    """Every class with its probability, the most probable first; of a regression every value, as it is. [classes]
+def weight_count(model: nn.Module) -> int:
+    """How many weights a model has; what is tied counts once, a code counts as the weight it stands for."""
+    from ..parts.layers.bitnet import PackedTernaryLinear
+    from ..parts.layers.embeddings import QuantisedEmbedding
+    from ..parts.layers.quantised import GroupedLinear, Int8Linear
 
-    One class alone is a regression, if nothing else is said. Classes without names have numbers.
-    """
-    names = labels if len(labels) == len(logits) else [f"LABEL_{number}" for number in range(len(logits))]
-    logits = logits.double()
-    if problem == "regression" or (problem is None and len(logits) == 1):
-        return [Regression(name, one) for name, one in zip(names, logits.tolist(), strict=True)]
-    p = logits.sigmoid() if problem == "multi_label_classification" else logits.softmax(-1)
-    found = (Prediction(name, one) for name, one in zip(names, p.tolist(), strict=True))
-    return sorted(found, key=lambda one: -one.probability)
-
-
-def classes_told(found: Sequence[Prediction], most: int | None = None) -> Response:
-    """The classes of one text or image; people are told so many."""
-    told = "\n".join(f"{one.told()}  {one.label}" for one in found[:most])
-    return Response(told, {"classes": [one.data() for one in found]})
+    held = {id(weight): weight.numel() for weight in model.parameters()}
+    for module in model.modules():
+        match module:
+            case Int8Linear() | GroupedLinear() | PackedTernaryLinear():
+                held[id(module.codes)] = module.in_features * module.out_features
+            case QuantisedEmbedding():
+                held[id(module.codes)] = module.num_embeddings * module.embedding_dim
+    return sum(held.values())
 
 
-def vector_told(vector: Tensor) -> Response:
-    """An embedding, number by number."""
-    numbers = vector.tolist()
-    return Response(" ".join(f"{number:.4f}" for number in numbers), {"vector": numbers})
+def short_count(count: int) -> str:
+    """A number for people: 124M."""
+    for size, letter in ((10**9, "B"), (10**6, "M"), (10**3, "k")):
+        if count >= size:
+            return f"{count / size:.{0 if count >= 100 * size else 1}f}{letter}"
+    return str(count)
 
 
-def several(given: Iterable[V], what: str) -> list[V]:
-    """What was given, which must be a list of things, not one of them."""
-    if isinstance(given, str | bytes | Path):
-        raise InputError(f"a list of {what}s is needed, and this is one {what}; write [{what}]")
-    if not isinstance(given, Iterable):
-        raise InputError(f"a list of {what}s is needed, not {type(given).__name__}")
-    return list(given)
+def one_or_many(given: Any, what: str, single: tuple[type, ...] = (str,)) -> tuple[bool, list[Any]]:
+    """Whether it is one of `single`, and all that was given as a list."""
+    if isinstance(given, single):
+        return True, [given]
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping | Tensor | np.ndarray):
+        raise InputError(f"a {what} or a list of {what}s is needed, not {type(given).__name__}")
+    several = list(given)
+    for one in several:
+        if not isinstance(one, single):
+            raise InputError(f"a list of {what}s is needed, and this one holds {one!r}"[:200])
+    return False, several
+
+
+def must_be_one(text: Any) -> None:
+    """Raise unless it is one text."""
+    one, _ = one_or_many(text, "text")
+    if not one:
+        raise InputError("this is shown of one text at a time; loop over the texts")
 
 
 def sidecar(path: Path) -> Data:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+import torch
 from torch import nn
 
 from ..core.config import Data
@@ -18,11 +19,14 @@ from ..core.interfaces import Asked, Encodes, LanguageModel, Matches, Sees
 from ..text import holds
 from ..weights import AUTHORS, Folder, Opened, open_
 from ..weights.formats.folder import CONFIG
-from .base import Pipeline, Problem, Response, sidecar
+from .base import Pipeline, sidecar
+from .results import Problem, Response
 
 if TYPE_CHECKING:
     from ..models import AudioEncoder
     from ..text import Tokenizer
+    from ..text.batch import Numbers
+    from .attentions import Attentions
 
 GENERATION, PREPROCESSOR, PROCESSOR = "generation_config.json", "preprocessor_config.json", "processor_config.json"
 SETTINGS, VOCABULARY = "tokenizer_config.json", "vocab.json"
@@ -37,6 +41,30 @@ class Bare(Pipeline):
     @property
     def what(self) -> str:  # what is missing is known when a folder is opened
         return f"a checkpoint without {self.lack}; its .model takes {self._takes()}"
+
+    @property
+    def can(self) -> tuple[str, ...]:
+        from .attentions import shows_weights
+
+        return ("attentions",) if self._reads_ids() and shows_weights(self.model) else ()
+
+    def attentions(self, text: str | Numbers, target: str | None = None) -> Attentions:
+        """The attention weights of every layer and head on these ids."""
+        from .attentions import attentions_of, ids_in
+
+        ids = ids_in(text)
+        if ids is None or target is not None or not self._reads_ids():
+            raise self._cannot("show attention weights of this")
+        return attentions_of(self.model, torch.tensor([ids], device=self.device), [str(index) for index in ids])
+
+    def _reads_ids(self) -> bool:
+        """Whether ids alone are enough for a call."""
+        return isinstance(self.model, LanguageModel) != (isinstance(self.model, Encodes) and not self._is_media())
+
+    def _is_media(self) -> bool:
+        from ..models import AudioEncoder
+
+        return isinstance(self.model, Sees | Matches | AudioEncoder)
 
     def _takes(self) -> str:
         from ..models import AudioEncoder, Seq2seq
@@ -99,6 +127,13 @@ def _tokenizer(folder: Path) -> Tokenizer | None:
 
 def pipeline_for(opened: Opened, path: Path, tokenizer: Tokenizer | None) -> Pipeline:
     """The pipeline that a model, its heads and the files beside it allow."""
+    pipeline = _pipeline(opened, path, tokenizer)
+    pipeline.family = type(opened.family).__name__
+    pipeline.opened, pipeline.beside = opened, path
+    return pipeline
+
+
+def _pipeline(opened: Opened, path: Path, tokenizer: Tokenizer | None) -> Pipeline:
     model = opened.model
     if isinstance(model, Sees):
         return _vision(opened, path)

@@ -68,7 +68,7 @@ class CTCRecognition(SpeechPipeline):
         self.rate, self.window = settings.rate, settings.seconds * settings.rate
         self._encoder, self._head = model, model.heads["tagged"]
 
-    def _texts(
+    def _said(
         self, parts: Sequence[Tensor], language: str | None, task: SpeechTask, strategy: AnyStrategy
     ) -> Iterator[str]:
         if language is not None or task != "transcribe" or strategy != GREEDY:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar, get_args
+from typing import Any, TypeAlias, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -15,9 +15,14 @@ from ..core.contract import Where
 from ..core.errors import InputError
 from ..core.interfaces import Asked, Encodes
 from ..core.state import Seen
+from ..core.tables import renamed_arguments
 from ..parts.outputs.heads import Pool, Pooled, pooled
 from ..text import Framed, Tokenizer
-from .base import AnyModel, Pipeline, Prediction, Problem, Response, classes_told, predictions, several, vector_told
+from ..text.batch import Numbers, shortened
+from .attentions import Attentions, attentions_of, ids_in, shows_weights
+from .base import AnyModel, Pipeline, must_be_one, one_or_many
+from .results import Prediction, Problem, Response, classes_told, predictions, vector_told
+from .verbs import Many
 
 V = TypeVar("V")
 Make: TypeAlias = "Callable[[Seen, Sequence[Framed]], Sequence[V]]"
@@ -50,20 +55,40 @@ class EncoderPipeline(Pipeline):
         self.tokenizer, self.labels = tokenizer, tuple(labels)
         self.pooling, self.longest, self.problem = pooling or Pooling(), longest, problem
 
-    def embed(self, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
+    @property
+    def can(self) -> tuple[str, ...]:
+        heads = self._heads()
+        found = {
+            "embed": True,
+            "fill": "masked" in heads,
+            "classify": self._classifies(),
+            "tag": "tagged" in heads,
+            "attentions": shows_weights(self.model),
+        }
+        return tuple(verb for verb, able in found.items() if able)
+
+    def embed(self, texts: str | Many[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
         rule = self.pooling.pool if pool is None else pool
         if rule not in get_args(Pool):
             raise InputError(f"pool must be one of {', '.join(get_args(Pool))}, not {rule!r}")
-        vectors = self._each(texts, lambda seen, _: list(pooled(rule, seen.parts[0], seen)), truncate=True)
+        one, given = one_or_many(texts, "text")
+        vectors = self._each(given, lambda seen, _: list(pooled(rule, seen.parts[0], seen)), truncate=True)
         found = torch.stack(vectors) if vectors else torch.zeros(0, 0)
-        return torch.nn.functional.normalize(found, dim=-1) if self._is_unit(unit) else found
+        found = torch.nn.functional.normalize(found, dim=-1) if self._is_unit(unit) else found
+        return found[0] if one else found
 
-    def fill(self, text: str, best: int = 5) -> list[list[Prediction]]:
+    @renamed_arguments(best="top_k")
+    def fill(self, text: str | Many[str], top_k: int = 5) -> Any:  # overloads of `Verbs` tell what
         head, mask = self._head("masked", "fill"), self.tokenizer.mask
-        if best < 1:
-            raise InputError(f"best must be 1 at least, not {best}: so many tokens are told for each mask")
+        if type(top_k) is not int or top_k < 1:
+            raise InputError(f"top_k must be 1 at least, not {top_k!r}: so many tokens are told for each mask")
         if mask is None:
             raise InputError("the tokenizer of this checkpoint has no mask token, so there is nothing to fill")
+        one, given = one_or_many(text, "text")
+        found = [self._filled(some, head, mask, top_k) for some in given]
+        return found[0] if one else found
+
+    def _filled(self, text: str, head: torch.nn.Module, mask: int, top_k: int) -> list[list[Prediction]]:
         framed = self.tokenizer.framed(text, marked=True)
         places = [place for place, token in enumerate(framed.ids) if token == mask]
         if not places:
@@ -71,11 +96,11 @@ class EncoderPipeline(Pipeline):
 
         def predicted(seen: Seen, rows: Sequence[Framed]) -> list[list[list[Prediction]]]:
             p = head(seen.parts[0][:, places], seen).double().softmax(-1)[0]
-            return [[self._tokens(one, best) for one in p]]
+            return [[self._tokens(one, top_k) for one in p]]
 
         return self._each([framed], predicted)[0]
 
-    def classify(self, given: Sequence[str | tuple[str, str]], labels: Sequence[str] = ()) -> list[list[Prediction]]:
+    def classify(self, given: Any, labels: Sequence[str] = ()) -> Any:  # overloads of `Verbs` tell what
         if not self._classifies():
             raise self._cannot("classify")
         head = self._head("pooled", "classify")
@@ -85,9 +110,12 @@ class EncoderPipeline(Pipeline):
         def predicted(seen: Seen, rows: Sequence[Framed]) -> list[list[Prediction]]:
             return [predictions(one, self.labels, self.problem) for one in head(seen.parts[0], seen)]
 
-        return self._each(given, predicted, truncate=True)
+        pair = isinstance(given, tuple) and len(given) == 2 and all(isinstance(text, str) for text in given)
+        one, texts = (True, [given]) if pair else one_or_many(given, "text", (str, tuple))
+        found = self._each(texts, predicted, truncate=True)
+        return found[0] if one else found
 
-    def tag(self, texts: Sequence[str]) -> list[list[tuple[str, Prediction]]]:
+    def tag(self, texts: str | Many[str]) -> Any:  # overloads of `Verbs` tell what
         head = self._head("tagged", "tag")
 
         def predicted(seen: Seen, rows: Sequence[Framed]) -> list[list[tuple[str, Prediction]]]:
@@ -98,7 +126,43 @@ class EncoderPipeline(Pipeline):
                 for tokens, some in zip(named, logits, strict=True)
             ]
 
-        return self._each(texts, predicted)
+        one, given = one_or_many(texts, "text")
+        found = self._each(given, predicted)
+        return found[0] if one else found
+
+    def attentions(self, text: str | Numbers, target: str | None = None) -> Attentions:
+        """The attention weights of every layer and head on a text, special tokens included, or on ids as they are."""
+        ids = ids_in(text)
+        if ids is None:
+            must_be_one(text)
+        if target is not None:
+            raise InputError("a target is what an encoder-decoder answers with; this is an encoder: leave it out")
+        framed = self._framed(text, False) if ids is None else Framed(ids, [0] * len(ids))
+        fields = torch.tensor([list(zip(*framed, strict=True))], device=self.device)  # [1, T, 2]
+        return attentions_of(self.model, fields[..., : min(2, self._fields())], self.tokenizer.tokens(framed.ids))
+
+    def _encoded_texts(self, texts: list[str]) -> Mapping[str, Any]:
+        rows = self.tokenizer.framed_all(texts)
+        return {"input_ids": [row.ids for row in rows], "token_type_ids": [row.segments for row in rows]}
+
+    @property
+    def fills(self) -> bool:
+        """Whether it predicts masked tokens."""
+        return "masked" in self._heads() and self.tokenizer.mask is not None
+
+    @property
+    def classifies(self) -> bool:
+        """Whether it tells classes of texts."""
+        return self._classifies() and self.problem != "regression"
+
+    @torch.no_grad()
+    def masked_logits(self, rows: Sequence[Framed], places: Sequence[int]) -> Tensor:
+        """The logits of the masked token at one place of each row: [rows, vocabulary]."""
+        head, seen = self._head("masked", "fill"), self._encoded(rows)
+        at = torch.tensor(places, device=seen.parts[0].device)
+        hidden = seen.parts[0].take_along_dim(at[:, None, None], 1)  # [B, 1, D]
+        logits: Tensor = head(hidden, seen)
+        return logits[:, 0]
 
     def respond(self, text: str) -> Response:
         """A text with a mask is filled in; otherwise classes if there is a head for them, else the embedding."""
@@ -109,9 +173,9 @@ class EncoderPipeline(Pipeline):
             told = "\n\n".join("\n".join(f"{one.told()}  {one.label}" for one in some) for some in filled)
             return Response(told, {"masks": [[one.data() for one in some] for some in filled]})
         if self._classifies() and "masked" not in heads:  # beside that, it tells whether one text follows another
-            return classes_told(self.classify([text])[0])
+            return classes_told(self.classify(text))
         if "tagged" in heads:
-            (tagged,) = self.tag([text])
+            tagged = self.tag(text)
             told = "\n".join(f"{token}\t{one.label}\t{one.told().strip()}" for token, one in tagged)
             return Response(told, {"tokens": [{"token": token, **one.data()} for token, one in tagged]})
         if "spans" in heads:
@@ -119,14 +183,14 @@ class EncoderPipeline(Pipeline):
                 "this model answers questions by spans of a text, which heed does not do by itself; "
                 'model.heads["spans"] gives logits of where it begins and ends, and embed gives embeddings'
             )
-        return vector_told(self.embed([text])[0])
+        return vector_told(self.embed(text))
 
     # --- encoding ---
 
     @torch.no_grad()
     def _each(self, given: Sequence[object], make: Make[V], *, truncate: bool = False) -> list[V]:
         """`make` of everything that was encoded, in batches of similar lengths, in the order given."""
-        framed = [self._framed(one, truncate) for one in several(given, "text")]
+        framed = [self._framed(one, truncate) for one in given]
         order = sorted(range(len(framed)), key=lambda place: len(framed[place].ids))
         found: dict[int, V] = {}
         begin = 0
@@ -194,9 +258,9 @@ class EncoderPipeline(Pipeline):
     def _is_unit(self, unit: bool | None) -> bool:
         return self.pooling.unit if unit is None else unit
 
-    def _tokens(self, p: Tensor, best: int) -> list[Prediction]:
+    def _tokens(self, p: Tensor, top_k: int) -> list[Prediction]:
         named = p[: self.tokenizer.size]  # a model may have logits of more tokens than there are, for round sizes
-        top = named.topk(min(best, named.numel()))
+        top = named.topk(min(top_k, named.numel()))
         return [
             Prediction(self.tokenizer.decode([token]) or self.tokenizer.tokens([token])[0], chance)
             for token, chance in zip(top.indices.tolist(), top.values.tolist(), strict=True)
@@ -204,36 +268,3 @@ class EncoderPipeline(Pipeline):
 
     def _tagged(self, logits: Tensor) -> Prediction:
         return predictions(logits, self.labels, "single_label_classification")[0]
-
-
-def shortened(framed: Framed, texts: Sequence[Sequence[int]], longest: int) -> Framed:
-    """At most so many tokens of a framed text, or of a pair: the longer text loses its end first, the frame stays.
-
-    `texts`: their own tokens, which are in the frame one after the other.
-    """
-    frame = len(framed.ids) - sum(map(len, texts))
-    if frame > longest:
-        raise InputError(f"the model has places for {longest} tokens, and {frame} of them stand around every text")
-    lengths = _fitting([len(text) for text in texts], longest - frame)
-    kept, place = list[int](), 0
-    for text, length in zip(texts, lengths, strict=True):
-        begin = next(
-            (at for at in range(place, place + frame + 1) if framed.ids[at : at + len(text)] == list(text)), None
-        )
-        if begin is None:
-            raise InputError("the tokenizer frames this text otherwise than it encodes it; make the text shorter")
-        kept += [*range(place, begin), *range(begin, begin + length)]
-        place = begin + len(text)
-    kept += range(place, len(framed.ids))
-    return Framed([framed.ids[at] for at in kept], [framed.segments[at] for at in kept])
-
-
-def _fitting(lengths: Sequence[int], room: int) -> list[int]:
-    """Token by token off the longer one until both fit; where half a token is left, the longer one (the second) has it.
-
-    The shorter one keeps all if it has at most half of the room.
-    """
-    if len(lengths) == 1:
-        return [min(lengths[0], room)]
-    short = min(*lengths, room // 2)
-    return [short, room - short] if lengths[0] <= lengths[1] else [room - short, short]

@@ -26,8 +26,9 @@ from ..decode import AnyStrategy, Greedy, Never, generate
 from ..media.sounds import RATE, RATES, LogMel, Sound, read
 from ..parts.inputs.audio import Mels
 from ..text import Tokenizer
-from .base import AnyModel, Pipeline, Response
-from .text import room
+from .base import AnyModel, Pipeline
+from .generation import room
+from .results import Response
 
 SpeechTask: TypeAlias = Literal["transcribe", "translate"]  # in the language that is spoken, or in English
 
@@ -84,26 +85,35 @@ class SpeechPipeline(Pipeline):
     rate: int  # samples per second
     window: int  # samples that are taken at once
 
+    @property
+    def can(self) -> tuple[str, ...]:
+        return ("transcribe",)
+
     @renamed_arguments(how="strategy")
     def transcribe(
         self,
-        sound: Sound,
+        sound: Sound | list[Any] | tuple[Any, ...],
         *,
         language: str | None = None,
         task: SpeechTask = "transcribe",
         strategy: AnyStrategy = GREEDY,
-    ) -> str:
-        """What is said in a sound file, or in mono samples at the model's rate."""
+    ) -> Any:  # overloads of `Verbs` tell what
+        """What is said in a sound file, or in mono samples at the model's rate; of a list, in each."""
+        if isinstance(sound, list | tuple):
+            return [self._transcribed(one, language, task, strategy) for one in sound]
+        return self._transcribed(sound, language, task, strategy)
+
+    @torch.no_grad()
+    def _transcribed(self, sound: Sound, language: str | None, task: SpeechTask, strategy: AnyStrategy) -> str:
         parts = list(windows(read(sound, self.rate), self.window, self.rate))
-        with torch.no_grad():
-            return "".join(self._texts(parts, language, task, strategy)).strip()
+        return "".join(self._said(parts, language, task, strategy)).strip()
 
     def respond(self, text: str) -> Response:
         said = self.transcribe(Path(text))
         return Response(said, {"text": said})
 
     @abstractmethod
-    def _texts(
+    def _said(
         self, parts: Sequence[Tensor], language: str | None, task: SpeechTask, strategy: AnyStrategy
     ) -> Iterator[str]:
         """The text of each window, to be joined."""
@@ -233,7 +243,7 @@ class SpeechRecognition(SpeechPipeline):
                 f"{2 * longest}; set chunk_length in preprocessor_config.json accordingly"
             )
 
-    def _texts(
+    def _said(
         self, parts: Sequence[Tensor], language: str | None, task: SpeechTask, strategy: AnyStrategy
     ) -> Iterator[str]:
         named = language or self.settings.language

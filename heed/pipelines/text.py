@@ -6,216 +6,32 @@ Runs of heed's were trained on bare texts; checkpoints on texts in their tokeniz
 from __future__ import annotations
 
 import sys
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
-from warnings import warn
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import torch
 
 from .. import engine
-from ..core.config import Config, Count, Size, Text, Theirs, renamed_keys
+from ..core.config import Count, Theirs
 from ..core.contract import NOTHING, Given
 from ..core.errors import ConfigError, InputError
-from ..core.interfaces import Encodes, LanguageModel
+from ..core.interfaces import Encodes
 from ..core.state import Seen
-from ..decode import (
-    AnyStrategy,
-    Beam,
-    Begin,
-    Constraint,
-    Generated,
-    Greedy,
-    Never,
-    Sample,
-    Stop,
-    Token,
-    Why,
-    generate,
-    stream,
-)
-from .base import AnyModel, Message, Padded, Pipeline, Response
+from ..decode import AnyStrategy, Constraint
+from .attentions import Attentions, CrossAttentions, attentions_of, cross_attentions_of, ids_in
+from .base import AnyModel, Padded, must_be_one
+from .generation import GenerationPipeline, Prompts, room
+from .settings import GenerationConfig, GenerationKeywords
+from .verbs import Many, Message
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from ..text import Tokenizer
+    from ..text.batch import Numbers
 
-BATCH = 64  # prompts that are completed in one batch
 CONTEXT = 256  # new tokens, if nothing else is said
 LONG = 1 << 20  # tokens of a source, at most, where the model sets no limit
-
-T = TypeVar("T")
-
-
-class GenerationConfig(Config):
-    """How texts are generated."""
-
-    strategy: AnyStrategy = Greedy()
-    max_new_tokens: Size | None = None  # None: what the pipeline finds enough
-    stop: tuple[Text, ...] = ()  # a completion ends before the first of these
-    prefix: Text = ""  # every completion begins so
-    _old = renamed_keys(how="strategy", limit="max_new_tokens")
-
-
-@dataclass(frozen=True)
-class Completion:
-    """One generated text, the log-probability of its tokens, how many there are, and why it ended."""
-
-    text: str
-    score: float
-    tokens: int
-    why: Why
-
-
-def room(model: AnyModel) -> int:
-    """How many tokens a model can place."""
-    return model.longest or sys.maxsize if isinstance(model, LanguageModel) else sys.maxsize
-
-
-class GenerationPipeline(Pipeline):
-    """A model that generates text, with its tokenizer and the strategy that is used unless a call names another."""
-
-    def __init__(self, model: AnyModel, tokenizer: Tokenizer, strategy: AnyStrategy | None = None) -> None:
-        self.model, self.tokenizer, self.strategy = model.eval(), tokenizer, strategy or Greedy()
-
-    @abstractmethod
-    def prompt(self, text: str) -> list[int]:
-        """The tokens that a completion of this text begins after."""
-
-    @abstractmethod
-    def given(self, texts: Sequence[str]) -> Given:
-        """What the model is given beside the prompts."""
-
-    @abstractmethod
-    def default_length(self, prompts: Sequence[Sequence[int]]) -> int:
-        """How many new tokens are enough after any of these prompts."""
-
-    def lead(self, text: str) -> str:
-        """What is shown before a completion: its prompt, if it continues one."""
-        return ""
-
-    @property
-    def batch(self) -> int:
-        """How many texts are completed together."""
-        return BATCH
-
-    @property
-    def ends(self) -> Collection[int]:
-        """Tokens that end a completion."""
-        return self.tokenizer.ends
-
-    @property
-    def constraint(self) -> Constraint | None:
-        """Which tokens may come next; None = all."""
-        return self._spoken()
-
-    def respond(self, text: str) -> Response:
-        (best,) = self.completions([text])[0][:1]
-        return Response(self.lead(text) + best.text, asdict(best))
-
-    def completions(
-        self,
-        texts: Sequence[str],
-        config: GenerationConfig | None = None,
-        *,
-        first: int = 0,
-        notify: Callable[[int, int], None] | None = None,
-    ) -> list[list[Completion]]:
-        """The completions of each text, the best first. `notify` is told how many are done, of how many.
-
-        A text is completed as it would be alone; samples of text i are drawn with seed + `first` + i.
-        """
-        config = self._config(config)
-        order = list(range(len(texts)))
-        if not isinstance(config.strategy, Sample):  # similar lengths go together; a sample's seed counts the texts
-            order.sort(key=lambda place: len(texts[place]))
-        found: dict[int, list[Completion]] = {}
-        for begin in range(0, len(texts), self.batch):
-            places = order[begin : begin + self.batch]
-            some = [texts[place] for place in places]
-            prompts = [self.prompt(text) for text in some]
-            made = self._generated(generate, prompts, self.given(some), config, first + begin)
-            found |= zip(places, ([self._completion(one, config) for one in best] for best in made), strict=True)
-            if notify is not None:
-                notify(len(found), len(texts))
-        return [found[place] for place in range(len(texts))]
-
-    def answers(self, *given: Any, **named: Any) -> list[list[Completion]]:
-        """What `completions` was called in the last release."""
-        warn("answers is called completions now; the old name will go", DeprecationWarning, stacklevel=2)
-        return self.completions(*given, **named)
-
-    def stream(self, text: str, config: GenerationConfig | None = None, *, first: int = 0) -> Iterator[str]:
-        """The best completion piece by piece; joined, the pieces are the text that `completions` gives."""
-        return self._stream(self.prompt(text), self.given([text]), self._config(config), first)
-
-    def _config(self, config: GenerationConfig | None) -> GenerationConfig:
-        return config or GenerationConfig(strategy=self.strategy)
-
-    def _stream(self, prompt: list[int], given: Given, config: GenerationConfig, first: int = 0) -> Iterator[str]:
-        if isinstance(config.strategy, Beam):
-            ((best, *_),) = self._generated(generate, [prompt], given, config, first)
-            yield self._completion(best, config).text
-            return
-        made = self._generated(stream, [prompt], given, config, first)
-        stop = self._stop(config)
-        yield from filter(None, self._told(made) if stop is None else self._told_until(stop, made))
-
-    def _told(self, made: Iterable[Token]) -> Iterator[str]:
-        """Pieces of text as soon as their characters are whole."""
-        pieces = self.tokenizer.stream()
-        for token in made:
-            if token.why != "end":
-                yield pieces.push(token.token)
-        yield pieces.rest()
-
-    def _told_until(self, stop: Stop, made: Iterable[Token]) -> Iterator[str]:
-        """Pieces of text as soon as they cannot become a stop string any more."""
-        tokens, shown = list[int](), ""
-        for token in made:
-            if token.why != "end":
-                tokens.append(token.token)
-            whole = self.tokenizer.decode(tokens)
-            safe = stop.cut(whole) if token.why else stop.safe(whole)
-            yield safe.removeprefix(shown)
-            shown = safe
-
-    def _generated(
-        self, way: Callable[..., T], prompts: Sequence[list[int]], given: Given, config: GenerationConfig, first: int
-    ) -> T:
-        """`generate` or `stream`, with all that follows from the prompts and the configuration."""
-        strategy = config.strategy
-        if isinstance(strategy, Sample):
-            strategy = strategy.model_copy(update={"seed": strategy.seed + first})
-        prefix = self.tokenizer.encode(config.prefix)
-        return way(
-            self.model,
-            prompts,
-            strategy=strategy,
-            max_new_tokens=config.max_new_tokens or self.default_length(prompts) + len(prefix),
-            end=self.ends,
-            given=given,
-            stop=self._stop(config),
-            constraint=Begin([prefix] * len(prompts), self.constraint) if prefix else self.constraint,
-        )
-
-    def _spoken(self, never: Collection[int] = ()) -> Constraint | None:
-        """What may be generated: a model may have logits of more tokens than its tokenizer has, for round sizes."""
-        size = self.tokenizer.size
-        vocabulary = self.model.vocabulary if isinstance(self.model, LanguageModel) else size
-        banned = {*never, *range(size, vocabulary)}
-        return Never(banned, vocabulary) if banned else None
-
-    def _stop(self, config: GenerationConfig) -> Stop | None:
-        return Stop(config.stop, self.tokenizer.decode) if config.stop else None
-
-    def _completion(self, made: Generated, config: GenerationConfig) -> Completion:
-        stop = self._stop(config)
-        text = self.tokenizer.decode(made.tokens) if stop is None else stop.text(made)
-        return Completion(text, made.score, len(made.tokens), made.why)
 
 
 class TextGeneration(GenerationPipeline):
@@ -235,22 +51,62 @@ class TextGeneration(GenerationPipeline):
         super().__init__(model, tokenizer, strategy)
         self.context, self.framed = context, framed
 
-    def generate(self, text: str = "", config: GenerationConfig | None = None) -> str:
-        return self.completions([text], config)[0][0].text
+    @property
+    def can(self) -> tuple[str, ...]:
+        chats = ("chat",) if self.framed and self.tokenizer.chat is not None else ()
+        return (*super().can, *chats)
 
-    def chat(self, messages: Sequence[Message], config: GenerationConfig | None = None) -> str:
-        return "".join(self.chatting(messages, config))
+    def chat(
+        self,
+        messages: str | Sequence[Message],
+        config: GenerationConfig | None = None,
+        *,
+        stream: bool = False,
+        **keywords: Unpack[GenerationKeywords],
+    ) -> Any:  # overloads of `Verbs` tell what
+        if stream:
+            return self.chatting(messages, config, **keywords)
+        settled = self._settled("chat", config, keywords)
+        (found,) = self._completed([self._messages(messages)], self._chats, settled)
+        texts = [one.text for one in found]
+        return texts if (settled.num_return_sequences or 1) > 1 else texts[0]
 
-    def chatting(self, messages: Sequence[Message], config: GenerationConfig | None = None) -> Iterator[str]:
+    def chatting(
+        self,
+        messages: str | Sequence[Message],
+        config: GenerationConfig | None = None,
+        **keywords: Unpack[GenerationKeywords],
+    ) -> Iterator[str]:
         """What the model says next in a conversation, piece by piece."""
+        settled = self._settled("chat", config, keywords)
+        return self._stream(self._chats([self._messages(messages)]), settled)
+
+    def _messages(self, messages: str | Sequence[Message]) -> Sequence[Message]:
+        """A conversation that can be continued; a text alone is what the user says."""
         if not self.framed:
             raise self._cannot("chat")
         if self.tokenizer.chat is None:
             raise InputError("this checkpoint has no chat template, so it was not trained to chat; use generate")
-        return self._stream(self.tokenizer.prompt(messages), NOTHING, self._config(config))
+        return [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+
+    def _chats(self, chats: Sequence[Sequence[Message]]) -> Prompts:
+        return Prompts([self.tokenizer.prompt(messages) for messages in chats], NOTHING)
 
     def lead(self, text: str) -> str:
         return text
+
+    def attentions(self, text: str | Numbers, target: str | None = None) -> Attentions:
+        """The attention weights of every layer and head on a text, or on ids; a token of it sees those before it."""
+        given = ids_in(text)
+        if given is None:
+            must_be_one(text)
+        if target is not None:
+            raise InputError("a target is what an encoder-decoder answers with; this is a language model: leave it out")
+        ids = given or self.prompt(str(text))
+        return attentions_of(self.model, torch.tensor([ids], device=self.device), self.tokenizer.tokens(ids))
+
+    def _encoded_texts(self, texts: list[str]) -> Mapping[str, Any]:
+        return {"input_ids": [self.prompt(text) for text in texts]}
 
     def prompt(self, text: str) -> list[int]:
         if not self.framed:
@@ -316,12 +172,31 @@ class Text2TextGeneration(GenerationPipeline):
     def constraint(self) -> Constraint | None:
         return self._spoken(() if self.target is None else self.target.never)
 
-    def translate(self, texts: Sequence[str], config: GenerationConfig | None = None) -> list[str]:
-        return [best[0].text for best in self.completions(texts, config)]
+    @property
+    def can(self) -> tuple[str, ...]:
+        return ("translate", *super().can)
 
-    def generate(self, text: str = "", config: GenerationConfig | None = None) -> str:
-        """The target that the model generates for this source."""
-        return self.translate([text], config)[0]
+    def translate(
+        self, texts: str | Many[str], config: GenerationConfig | None = None, **keywords: Unpack[GenerationKeywords]
+    ) -> Any:  # overloads of `Verbs` tell what
+        return self._texts("translate", texts, config, keywords)
+
+    def attentions(self, text: str | Numbers, target: str | None = None) -> CrossAttentions:
+        """The attention weights within a source, within its target, and between them.
+
+        Without a target it is the one that the model generates.
+        """
+        must_be_one(text)
+        source = self._sources([str(text)]).tokens
+        written = self.translate(str(text)) if target is None else target
+        ids = [*self.prompt(str(text)), *self.tokenizer.encode(written)]
+        shown = self.tokenizer.tokens
+        return cross_attentions_of(
+            self.model, source, torch.tensor([ids], device=source.device), shown(source[0].tolist()), shown(ids)
+        )
+
+    def _encoded_texts(self, texts: list[str]) -> Mapping[str, Any]:
+        return {"input_ids": self._bare(texts) if self.target is None else self._framed(texts)}
 
     def prompt(self, text: str) -> list[int]:
         return [self.tokenizer.need("begin")] if self.target is None else list(self.target.begin)

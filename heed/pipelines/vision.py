@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,9 @@ from ..media.images import Preparation
 from ..parts.inputs.patches import PatchEmbeddings
 from ..parts.outputs.heads import Pool, Pooled, pooled
 from ..text import Tokenizer
-from .base import AnyModel, Pipeline, Prediction, Problem, Response, classes_told, predictions, several, vector_told
+from .base import AnyModel, Pipeline, one_or_many
+from .results import Problem, Response, classes_told, predictions, vector_told
+from .verbs import Many
 
 if TYPE_CHECKING:
     from ..media.images import Source
@@ -38,16 +40,24 @@ class ImageEmbedding(Pipeline):
         self.prepare = prepare
         _must_fit(model.get_submodule("embeddings"), prepare)
 
+    @property
+    def can(self) -> tuple[str, ...]:
+        return ("embed_images",)
+
     @torch.no_grad()
-    def embed_images(self, images: Sequence[Source], *, unit: bool = True) -> Tensor:
-        """One embedding per image: its hidden states pooled by the head, or their mean. [images, channels]"""
-        given = several(images, "path")
+    def embed_images(self, images: Source | Sequence[Source], *, unit: bool = True) -> Tensor:
+        """The embedding of an image: its hidden states pooled by the head, or their mean. [channels]
+
+        Of a list, one for each: [images, channels].
+        """
+        one, given = _images(images)
         vectors = torch.cat([self._vectors(seen) for seen in self._seen(given or [_blank(self.prepare)])])
         vectors = vectors[: len(given)]
-        return nn.functional.normalize(vectors, dim=-1) if unit else vectors
+        vectors = nn.functional.normalize(vectors, dim=-1) if unit else vectors
+        return vectors[0] if one else vectors
 
     def respond(self, text: str) -> Response:
-        return vector_told(self.embed_images([text])[0])
+        return vector_told(self.embed_images(text))
 
     def _seen(self, images: Sequence[Source]) -> Iterable[Seen]:
         if not isinstance(self.model, Sees):
@@ -73,19 +83,25 @@ class ImageClassification(ImageEmbedding):
         super().__init__(model, prepare)
         self.labels, self.problem = tuple(labels), problem
 
+    @property
+    def can(self) -> tuple[str, ...]:
+        return ("classify", *super().can)
+
     @torch.no_grad()
-    def classify(self, given: Sequence[Source | tuple[str, str]], labels: Sequence[str] = ()) -> list[list[Prediction]]:
+    def classify(self, given: Any, labels: Sequence[str] = ()) -> Any:  # overloads of `Verbs` tell what
         heads = self._heads()
         head = heads.get("pooled", heads.get("distilled"))
         if head is None:
             raise self._cannot("classify")
         if labels:
             raise InputError("the classes of this checkpoint are fixed; leave labels out")
-        found = (head(seen.parts[0], seen) for seen in self._seen(_alone(given)))
-        return [predictions(one, self.labels, self.problem) for logits in found for one in logits]
+        single, images = _images(given)
+        logits = (head(seen.parts[0], seen) for seen in self._seen(images))
+        found = [predictions(one, self.labels, self.problem) for some in logits for one in some]
+        return found[0] if single else found
 
     def respond(self, text: str) -> Response:
-        return classes_told(self.classify([text])[0], most=5)
+        return classes_told(self.classify(text), most=5)
 
     def _vectors(self, seen: Seen) -> Tensor:
         """What the logits are made of."""
@@ -108,11 +124,16 @@ class TextEmbedding(Pipeline):
         self.model: AnyModel = model.eval()
         self.tokenizer, self.vectors, self.longest = tokenizer, vectors, longest
 
+    @property
+    def can(self) -> tuple[str, ...]:
+        return ("embed",)
+
     @torch.no_grad()
-    def embed(self, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
+    def embed(self, texts: str | Many[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
         if pool is not None or unit is False:
             raise InputError("the embeddings of this model have one form, of length one; leave pool and unit out")
-        rows = [one.ids for one in self.tokenizer.framed_all(several(texts, "text"))]
+        single, given = one_or_many(texts, "text")
+        rows = [one.ids for one in self.tokenizer.framed_all(given)]
         if self.longest is not None:
             rows = [[*row[: self.longest - 1], row[-1]] if len(row) > self.longest else row for row in rows]
         tokens = torch.zeros(len(rows), max(map(len, rows), default=1), dtype=torch.long)
@@ -120,10 +141,11 @@ class TextEmbedding(Pipeline):
             tokens[place, : len(row)] = torch.tensor(row)
         model = engine.compile(self.model)
         lengths = torch.tensor([len(row) for row in rows], dtype=torch.long, device=model.device)
-        return nn.functional.normalize(self.vectors(model, tokens.to(model.device), Where.ragged(lengths)), dim=-1)
+        found = nn.functional.normalize(self.vectors(model, tokens.to(model.device), Where.ragged(lengths)), dim=-1)
+        return found[0] if single else found
 
     def respond(self, text: str) -> Response:
-        return vector_told(self.embed([text])[0])
+        return vector_told(self.embed(text))
 
 
 class ZeroShotImageClassification(TextEmbedding):
@@ -138,35 +160,45 @@ class ZeroShotImageClassification(TextEmbedding):
         self.prepare, self._matches = prepare, model
         _must_fit(model.get_submodule("image.embeddings"), prepare)
 
-    @torch.no_grad()
-    def embed_images(self, images: Sequence[Source]) -> Tensor:
-        """One embedding of length one per image: [images, channels]."""
-        given = several(images, "path")
-        batches = _batches(self.model, self.prepare, given or [_blank(self.prepare)])
-        return torch.cat(list(map(engine.compile(self._matches).images, batches)))[: len(given)]
+    @property
+    def can(self) -> tuple[str, ...]:
+        return ("classify", "embed_images", *super().can)
 
     @torch.no_grad()
-    def classify(self, given: Sequence[Source | tuple[str, str]], labels: Sequence[str] = ()) -> list[list[Prediction]]:
-        named = several(labels, "text")
+    def embed_images(self, images: Source | Sequence[Source]) -> Tensor:
+        """The embedding of an image, of length one: [channels]; of a list, one for each: [images, channels]."""
+        one, given = _images(images)
+        batches = _batches(self.model, self.prepare, given or [_blank(self.prepare)])
+        found = torch.cat(list(map(engine.compile(self._matches).images, batches)))[: len(given)]
+        return found[0] if one else found
+
+    @torch.no_grad()
+    def classify(self, given: Any, labels: Sequence[str] = ()) -> Any:  # overloads of `Verbs` tell what
+        _, named = one_or_many(labels, "text")
         if not named:
-            raise InputError('name the classes: classify(["photo.jpg"], ["a photo of a cat", "a photo of a dog"])')
-        logits = self._matches.scores(self.embed_images(_alone(given)), self.embed(named))
-        return [predictions(one, named, "single_label_classification") for one in logits]
+            raise InputError('name the classes: classify("photo.jpg", ["a photo of a cat", "a photo of a dog"])')
+        single, images = _images(given)
+        logits = self._matches.scores(self.embed_images(images), self.embed(named))
+        found = [predictions(one, named, "single_label_classification") for one in logits]
+        return found[0] if single else found
 
     def respond(self, text: str) -> Response:
         """The embedding of the image of that name, if there is one, otherwise of the text."""
-        return vector_told(self.embed_images([text])[0]) if _is_file(text) else super().respond(text)
+        return vector_told(self.embed_images(text)) if _is_file(text) else super().respond(text)
 
 
 # --- what is given ---
 
 
-def _alone(given: Sequence[Source | tuple[str, str]]) -> list[Source]:
-    images = several(given, "path")
-    alone = [one for one in images if not isinstance(one, tuple)]
-    if len(alone) != len(images):
-        raise InputError("the paths of images are needed, not pairs of texts")
-    return alone
+def _images(given: Any) -> tuple[bool, list[Any]]:
+    """Whether it is one image, and all images as a list: paths, or what else an image can be."""
+    if isinstance(given, list | tuple):
+        if any(isinstance(one, tuple) for one in given):
+            raise InputError("the paths of images are needed, not pairs of texts")
+        return False, list(given)
+    if given is None or isinstance(given, Mapping | int | float):
+        raise InputError(f"an image or a list of images (paths, for example) is needed, not {type(given).__name__}")
+    return True, [given]
 
 
 def _batches(model: AnyModel, prepare: Preparation, images: Sequence[Source]) -> Iterable[Tensor]:

@@ -14,10 +14,12 @@ from ..core.contract import Mixer
 from ..core.errors import HeedError, RunError
 from ..models import Shape
 from ..text import AnyTokenizer, File, Tokenizer, pretrained
-from ..weights import load
+from ..weights import Folder, open_
 from ..weights.edits import Edit, LoRA, edit, merge
 from ..weights.formats import native as own
-from .folder import CONFIG, TOKENIZER, Run
+from ..weights.formats.checkpoint import Checkpoint
+from . import resolve
+from .folder import BASE, CONFIG, TOKENIZER, Run
 from .recipe import Recipe
 
 
@@ -30,12 +32,14 @@ class Base:
     weights: Mapping[str, Tensor]
     tokenizer: Tokenizer
     written: AnyTokenizer  # how a recipe names that tokenizer
+    origin: Checkpoint | None = None  # the checkpoint that it was at first
+    beside: Path = Path()  # where that one's other files lie
 
     @classmethod
     def open(cls, path: Path | str) -> Base:
-        """From a run folder or a checkpoint folder."""
-        place = Path(path).expanduser()
+        """From a run folder, a checkpoint folder, or a model of the hub by its id."""
         try:
+            place = resolve(path)
             theirs = "model_type" in read_data(place / CONFIG)
             return cls._checkpoint(place) if theirs else cls._run(Run.open(place))
         except HeedError as error:
@@ -46,18 +50,26 @@ class Base:
         model = run.model()
         merge(model)
         edits = tuple(change for change in run.recipe.edits if not isinstance(change, LoRA))
-        return cls(run.shape, edits, own.tensors(model), run.tokenizer, run.recipe.tokenizer)
+        weights, beside = own.tensors(model), run.path / BASE
+        return cls(run.shape, edits, weights, run.tokenizer, run.recipe.tokenizer, run.base, beside)
 
     @classmethod
     def _checkpoint(cls, place: Path) -> Base:
-        opened = load(place)
+        origin = Folder.open(place).checkpoint
+        opened = open_(origin)
         named = File(path=str((place / TOKENIZER).resolve()))
-        return cls(opened.shape, opened.edits, own.tensors(opened.model), pretrained.read(place), named)
+        weights = own.tensors(opened.model)
+        return cls(opened.shape, opened.edits, weights, pretrained.read(place), named, origin, place)
 
     def below(self, recipe: Recipe) -> Recipe:
         """The recipe with this model and this tokenizer in the place of those it names, its edits after the base's."""
         update = {"model": self.shape, "tokenizer": self.written, "edits": (*self.edits, *recipe.edits)}
         return recipe.model_copy(update=update)
+
+    def keep(self, run: Run) -> None:
+        """Let a run remember where it came from."""
+        if self.origin is not None:
+            run.begin_as(self.origin, self.beside)
 
 
 def begun(run: Run) -> Mixer[Any]:

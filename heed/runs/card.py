@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
-import shlex
+import re
 from collections.abc import Mapping, Sequence
+from hashlib import file_digest
+from pathlib import Path
 from typing import Any
 
 import tomli_w
 
 from ..core.atomic import replacing
+from ..core.config import read_data
 from ..core.contract import Mixer
+from ..core.errors import HeedError
 from ..core.laws import LAWS, Finding
+from ..data import Files, Source
+from ..data.paths import expanded
 from ..models import AnyModel, Embedded, familiar
 from ..weights.formats.folder import Folder
-from .folder import CARD, SCORES, Run, writing
+from .folder import CARD, CONFIG, SCORES, Run, writing
 
 Table = Mapping[str, Mapping[str, Any]]
 
@@ -36,20 +42,69 @@ def add_metrics(run: Run, name: str, metrics: Mapping[str, float | str]) -> None
 
 
 def write_card(run: Run, findings: Sequence[Finding] | None = None) -> None:
-    """README.md of the run folder. Findings that are not given stay as the card has them."""
+    """README.md of the run folder. Findings that are not given stay as the card has them, and with them the data."""
     path = run.path / CARD
     before = path.read_text("utf-8", "replace") if path.exists() else ""
-    text = _card(run, _kept(before) if findings is None else _lines(findings))
+    contract, data = (_kept(before, CONTRACT), _kept(before, DATA)) if findings is None else (_lines(findings), "")
+    text = _card(run, contract, data or _learnt_from(run.recipe.data))
     with writing(path), replacing(path) as fresh:
         fresh.write_text(text, encoding="utf-8")
 
 
-CONTRACT = "## Contract"
+def write_home_card(run: Run, folder: Path) -> None:
+    """The card of a run that becomes a checkpoint: the same, but for how it is used; without paths of this machine."""
+    if not (run.path / CARD).exists():
+        write_card(run)
+    kind = AUTO.get(str(read_data(folder / CONFIG)["architectures"][0]).rpartition("For")[2], "AutoModelForSeq2SeqLM")
+    use = (
+        f"```python\nfrom transformers import {kind}, AutoTokenizer\n\ntokenizer = AutoTokenizer.from_pretrained"
+        f'(FOLDER)\nmodel = {kind}.from_pretrained(FOLDER)\n```\n\nOr with heed: `heed run FOLDER "..."`.'
+    )
+    head, _, rest = (run.path / CARD).read_text("utf-8", "replace").partition("## Use\n\n")
+    whole = f"{head}## Use\n\n{use}\n\n## {rest.partition(chr(10) + '## ')[2]}"
+    whole = PATHS.sub(lambda found: f'"{Path(found[1]).name}"', whole)  # cards of the last release have some
+    (folder / CARD).write_text(whole, encoding="utf-8")
 
 
-def _kept(card: str) -> str:
-    """The contract report of an earlier card."""
-    return card.partition(CONTRACT + "\n")[2].partition("\n## ")[0].strip()
+AUTO = {"CausalLM": "AutoModelForCausalLM", "GPT2LMHeadModel": "AutoModelForCausalLM"}
+PATHS = re.compile(r'"((?:/|~|[A-Za-z]:[\\/])[^"\n]*)"')
+CONTRACT, DATA = "## Contract", "## Data"
+LISTED = 20  # files of the data that are named
+
+
+def _kept(card: str, heading: str) -> str:
+    """A section of an earlier card."""
+    return card.partition(heading + "\n")[2].partition("\n## ")[0].strip()
+
+
+def _learnt_from(source: Source) -> str:
+    """The data in words that may be published: files by name, size and digest, not by where they lay."""
+    if not isinstance(source, Files):
+        return f"```toml\n{tomli_w.dumps(source.dump())}```"
+    rows = [
+        f"| {name} | `{path.name}` | {path.stat().st_size:,} | `{_digest(path)}` |"
+        for name, given in (("train", source.train), ("valid", source.valid), ("test", source.test))
+        for path in _paths(given, source.format)
+    ]
+    if len(rows) > LISTED:
+        rows = [*rows[:LISTED], f"| | and {len(rows) - LISTED:,} more | | |"]
+    settings = {key: value for key, value in source.dump().items() if key not in {"train", "valid", "test"}}
+    table = "\n".join(["| split | file | bytes | sha256 |", "|---|---|---|---|", *rows])
+    return f"{table}\n\n```toml\n{tomli_w.dumps(settings)}```"
+
+
+def _paths(given: str | tuple[str, ...] | None, format: str) -> list[Path]:
+    """The files of a split that are there now."""
+    try:
+        every = [] if given is None else [given] if isinstance(given, str) else given
+        return [path for text in every for path in expanded(text, format).paths]
+    except HeedError:  # of a split that was not needed, or moved meanwhile
+        return []
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
 
 
 def _lines(findings: Sequence[Finding]) -> str:
@@ -59,19 +114,18 @@ def _lines(findings: Sequence[Finding]) -> str:
     return "\n".join(["| law | verdict | worst | bound |", "|---|---|---|---|", *rows])
 
 
-def _card(run: Run, contract: str) -> str:
+def _card(run: Run, contract: str, data: str) -> str:
     recipe, model = run.recipe, run.shape
     weights = sum(tensor.numel() for tensor in Folder(run.path).weights.values())
     title = f"# {run.path.resolve().name}: {recipe.task.dump()['kind']} with a {model.dump()['kind']}"
-    name = shlex.quote(run.path.resolve().name)
-    use = f'heed run {name} "..."\nheed eval {name}'
+    use = 'heed run . "..."\nheed eval .'
     edits = {"edits": [change.dump() for change in recipe.edits]} if recipe.edits else {}
     settings = tomli_w.dumps({"task": recipe.task.dump(), **edits, "training": recipe.training.dump()})
     parts = [
         f"{title}\n\nTrained with heed. {weights:,} weights, a vocabulary of {run.tokenizer.size:,} tokens.",
-        f"## Use\n\n```sh\n{use}\n```",
+        f"## Use\n\nFrom inside this folder, wherever it is:\n\n```sh\n{use}\n```",
         f"## Metrics\n\n{_metrics(run.evaluated)}",
-        f"## Data\n\n```toml\n{tomli_w.dumps(recipe.data.dump())}```",
+        f"{DATA}\n\n{data}",
         f"{CONTRACT}\n\n{contract or 'Not tried yet: heed verify tries it.'}",
         f"## Task and training\n\n```toml\n{settings}```",
         "## Limits\n\nIt knows what its data taught it and nothing else; what it generates may be wrong.",

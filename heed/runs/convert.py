@@ -5,29 +5,41 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, get_args
 
 from ..core.config import Config, nearest, override, read_data
 from ..core.contract import Mixer
 from ..core.errors import ConfigError, InputError, WeightsError
+from ..models import Decoder
+from ..pipelines import TextGeneration
+from ..pipelines.save import at_rest, save, told
 from ..text import pretrained
+from ..text.gguf import to_gguf
 from ..weights import AUTHORS, Folder, Opened, open_, write
 from ..weights.edits import Edit, LoRA, Quantised, SomeEdits, edit, merge
 from ..weights.edits.quantised import BITS, Bits, bits_of
-from ..weights.formats import gguf, llama2c
+from ..weights.formats import gguf, gguf_write, llama2c
 from ..weights.formats import gguf_quantised as ggufkept
 from ..weights.formats import quantised as quantised_format
 from ..weights.formats.checkpoint import OWN
+from ..weights.formats.export import SHARD, new_folder
 from ..weights.formats.folder import CONFIG
+from ..weights.formats.gguf_write import Stored as GgufType
+from ..weights.formats.gguf_write import stored_as
 from ..weights.formats.pickles import is_pickled, read_to
 from ..weights.formats.safetensors import INDEX, WEIGHTS, Stored
 from ..weights.formats.sidecars import bring
 from . import load
-from .card import laws, write_card
+from .card import laws, write_card, write_home_card
 from .folder import Run
 from .quantisation import Cost, cost, language_model, read_text
 
 KEEP: Literal["keep"] = "keep"
+GGUF = ".gguf"
+
+
+Layout: TypeAlias = Literal["huggingface", "heed"]
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
 
 @dataclass(frozen=True)
@@ -37,6 +49,7 @@ class Converted:
     family: str
     tensors: int
     bytes: int
+    layout: Literal["huggingface", "heed", "gguf"] = "huggingface"
 
 
 class Changes(Config):
@@ -50,23 +63,32 @@ def convert(
     target: Path,
     *,
     tokenizer: Path | None = None,
-    shard: int,
+    shard: int = SHARD,
     settings: Sequence[str] = (),
     quantise: str | None = None,
+    layout: str = "huggingface",
+    kind: str | None = None,
 ) -> Converted:
-    """The checkpoint at `source` as a new folder: its weights as safetensors, its config, its tokenizer.
+    """The checkpoint or run at `source` as a new folder in the Hugging Face layout, or as a GGUF file.
 
-    A run of heed's becomes a run: with the edits that `settings` name, or else with its adapters worked in. With
-    `quantise` weights are stored quantised, and only heed reads the folder; "keep" takes those of a GGUF file as
-    they are.
+    A run goes home: its adapters are worked in, and its weights, tokenizer, chat template and generation config are
+    written in the layout of the family that it came from or fits. It stays a run of heed's with the `layout` "heed",
+    with edits that `settings` name, and with `quantise`: quantised weights are for heed alone; "keep" takes those of a
+    GGUF file as they are. A target that ends in .gguf is such a file, with weights of that `kind` (f16).
     """
     bits = None if quantise is None else _precision(quantise)
-    if target.exists():
-        raise WeightsError(f"{target} is already there; name a folder that is not")
+    kept = _layout(layout) == "heed"
+    _must_be_new(target)
     if not source.exists():
         raise WeightsError(f"there is nothing at {source}")
+    if target.suffix == GGUF:
+        if bits is not None or settings or kept:
+            raise WeightsError("a GGUF file holds no edits and no codes of heed's; its own type is --type q8_0")
+        return _gguf(source, target, tokenizer, stored_as(kind or "f16"))
+    if kind is not None:
+        raise WeightsError(f"--type {kind} is for GGUF; let {target} end in .gguf")
     if _is_run(source):
-        _run(source, target, Changes.load(override({}, settings)).edits, bits)
+        _run(source, target, Changes.load(override({}, settings)).edits, bits, shard, kept=kept)
     elif settings:
         raise WeightsError(f"{source} is not a run of heed's; only those are edited (--set)")
     elif _is_pickled(source):
@@ -74,10 +96,41 @@ def convert(
     else:
         opened, beside = _opened(source, tokenizer, bits)
         write(_quantised(opened, bits), target, shard, beside)
+    return _told(target)
+
+
+def _told(target: Path) -> Converted:
     stored = Stored.of(target)
     config = Folder(target).config if (target / CONFIG).is_file() else {}
     total = sum(stored.like(name).nbytes for name in stored)
-    return Converted(str(config.get("model_type", "heed" if _is_run(target) else "unknown")), len(stored), total)
+    own = _is_run(target) or config.get("model_type") == OWN
+    family = str(config.get("model_type", "heed" if own else "unknown"))
+    return Converted(family, len(stored), total, "heed" if own else "huggingface")
+
+
+def _layout(name: str) -> Layout:
+    found = next((layout for layout in LAYOUTS if layout == name), None)
+    if found is None:
+        raise ConfigError(f"{name!r} is not a layout that heed writes{nearest(name, LAYOUTS)}")
+    return found
+
+
+def _must_be_new(target: Path) -> None:
+    if target.suffix == GGUF and target.exists():
+        raise WeightsError(f"{target} is already there; name a file that is not")
+    new_folder(target)
+
+
+def _gguf(source: Path, target: Path, tokenizer: Path | None, kind: GgufType) -> Converted:
+    """A run or a checkpoint as a GGUF file."""
+    pipeline = load(source)
+    if not isinstance(pipeline, TextGeneration):
+        raise WeightsError(f"heed writes GGUF of language models with a tokenizer; {source} is {pipeline.what}")
+    opened = at_rest(pipeline)
+    assert isinstance(opened.shape, Decoder.Config)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    count = gguf_write.write(opened, target, to_gguf(told(pipeline), opened.shape.tokens), kind)
+    return Converted(str(opened.config["model_type"]), count, target.stat().st_size, "gguf")
 
 
 def edited(source: Path | str, target: Path | str, *edits: Edit) -> Run:
@@ -135,9 +188,22 @@ def _is_pickled(path: Path) -> bool:
     return path.suffix != ".gguf" and is_pickled(path)
 
 
-def _run(source: Path, target: Path, edits: tuple[Edit, ...], bits: Bits | Literal["keep"] | None) -> None:
+def _run(
+    source: Path,
+    target: Path,
+    edits: tuple[Edit, ...],
+    bits: Bits | Literal["keep"] | None,
+    shard: int,
+    *,
+    kept: bool,
+) -> None:
     if bits is None:
-        _ = edited(source, target, *edits) if edits else merged(source, target)
+        if edits:
+            edited(source, target, *edits)
+        elif kept:
+            merged(source, target)
+        else:
+            homeward(source, target, shard)
         return
     if bits == KEEP:
         raise WeightsError(f"{source} is a run, which has nothing to keep; only GGUF files have (q8_0, q4_0)")
@@ -145,8 +211,16 @@ def _run(source: Path, target: Path, edits: tuple[Edit, ...], bits: Bits | Liter
     if any(isinstance(change, Quantised) for change in before):
         raise WeightsError(f"{source} is quantised already; quantise the run that it was made of")
     if any(isinstance(change, LoRA) for change in before):
-        raise WeightsError(f"{source} has adapters (LoRA), which stay as they are; work them in first: heed convert")
+        raise WeightsError(
+            f"{source} has adapters (LoRA), which stay as they are; work them in first: heed convert --layout heed"
+        )
     edited(source, target, *edits, Quantised(bits=bits))
+
+
+def homeward(source: Path | str, target: Path | str, shard: int = SHARD) -> None:
+    """A run as a folder in the Hugging Face layout, with its card."""
+    run = Run.open(source)
+    save(run.pipeline(), target, shard, lambda fresh: write_home_card(run, fresh))
 
 
 def _pickled(source: Path, target: Path, bits: Bits | Literal["keep"] | None) -> None:

@@ -6,11 +6,13 @@ model.safetensors   the weights to use
 metrics.jsonl       one line per report of the training
 scores.json         metrics of `heed eval`, by the name of the data
 README.md           a model card
+base/               of a fine-tuned run: config and tokenizer of the checkpoint that it began as, names of its tensors
 state/STEP/         what is needed to go on, of the newest checkpoint
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,12 +28,18 @@ from ..core.config import Data, read_data
 from ..core.contract import Mixer
 from ..core.errors import ConfigError, InputError, RunError, WeightsError
 from ..models import Shape
-from ..text import Tokenizer
+from ..pipelines import Pipeline
+from ..text import Tokenizer, holds
 from ..weights.formats import native as own
+from ..weights.formats.checkpoint import Checkpoint
+from ..weights.formats.sidecars import bring
+from ..weights.home.derived import Promised
+from ..weights.home.fit import Trained
 from .recipe import Recipe
 
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
 METRICS, SCORES, CARD, STATE = "metrics.jsonl", "scores.json", "README.md", "state"
+BASE, TENSORS = "base", "tensors.json"
 
 T = TypeVar("T")
 
@@ -86,6 +94,8 @@ class Run:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
+        if holds(self.path / BASE):  # with its special tokens and its chat template
+            return self._read(lambda path: Tokenizer.of_folder(path.parent), f"{BASE}/{CONFIG}")
         return self._read(Tokenizer.read, TOKENIZER)
 
     @property
@@ -105,6 +115,34 @@ class Run:
                 f"is not whole; heed train --resume {self.path} goes on"
             )
         return own.read(self.build, self.path)
+
+    def pipeline(self) -> Pipeline:
+        """The model in use."""
+        pipeline = self.recipe.task.pipeline(self.model(), self.tokenizer)
+        pipeline.trained = Trained(self.shape, self.recipe.edits, self.base)
+        pipeline.beside = self.path / BASE
+        return pipeline
+
+    @property
+    def base(self) -> Checkpoint | None:
+        """The checkpoint that a fine-tuned run began as, without its weights."""
+        place = self.path / BASE
+        if not (place / TENSORS).is_file():
+            return None
+        shapes = self._read(read_data, f"{BASE}/{TENSORS}")
+        tensors = Promised({name: tuple(shape) for name, shape in shapes.items()})
+        return Checkpoint(place, self._read(read_data, f"{BASE}/{CONFIG}"), tensors)
+
+    def begin_as(self, checkpoint: Checkpoint, beside: Path) -> None:
+        """Remember the checkpoint that training begins with, so that the model can go home: all but its weights."""
+        place = self.path / BASE
+        with writing(place):
+            place.mkdir(exist_ok=True)
+            bring(beside, place)
+            (place / "README.md").unlink(missing_ok=True)  # it is about another model
+            shapes = {name: list(checkpoint.tensors.like(name).shape) for name in checkpoint.tensors}
+            for name, data in {TENSORS: shapes, CONFIG: checkpoint.config}.items():
+                (place / name).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
     @property
     def evaluated(self) -> Data:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..core.contract import Where
 from ..core.errors import InputError
 from ..pipelines import Pipeline, TextGeneration
-from ..pipelines.text import room
+from ..pipelines.generation import room
 from ..tasks.metrics import perplexity
 
 WINDOW = 512  # tokens that are predicted together, each from those before it in the window

@@ -12,17 +12,17 @@ from ..core.config import Config, Count, Flag, Fraction, OneOf, Positive, Seed, 
 class AdamW(Config):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019); matrices decay, biases and gains do not."""
 
-    lr: Positive = 1e-3
-    beta1: Share = 0.9
-    beta2: Share = 0.98
+    lr: Positive = 1e-3  # learning rate at its peak
+    beta1: Share = 0.9  # of the moving average of gradients
+    beta2: Share = 0.98  # of the moving average of their squares
     eps: Positive = 1e-8
-    decay: Share = 0.01
+    decay: Share = 0.01  # weight decay
 
 
 class Schedule(Config):
     """The learning rate over time: a rise over `warmup` steps, then what the class says."""
 
-    warmup: Count = 100
+    warmup: Count = 100  # steps until the learning rate is at its peak
 
     def factor(self, step: int, steps: int) -> float:
         """What the learning rate is multiplied by in this step, the first being 1, the last being `steps`."""
@@ -48,7 +48,7 @@ class Cosine(Schedule):
     """Falls along half a cosine to a share of the peak (Loshchilov & Hutter 2017)."""
 
     kind: Literal["cosine"] = "cosine"
-    floor: Share = 0.0
+    floor: Share = 0.0  # of the peak, at the end
 
     def after(self, step: int, steps: int) -> float:
         return self.floor + (1 - self.floor) * (1 + cos(pi * min(1.0, step / steps))) / 2
@@ -58,7 +58,7 @@ class Linear(Schedule):
     """Falls along a line to a share of the peak."""
 
     kind: Literal["linear"] = "linear"
-    floor: Share = 0.0
+    floor: Share = 0.0  # of the peak, at the end
 
     def after(self, step: int, steps: int) -> float:
         return 1 - (1 - self.floor) * min(1.0, step / steps)
@@ -78,7 +78,7 @@ class Ema(Config):
     """The weights that are evaluated and kept are an exponential moving average: w̄ ← d · w̄ + (1-d) · w."""
 
     kind: Literal["ema"] = "ema"
-    decay: Share = 0.999
+    decay: Share = 0.999  # d
 
 
 class Tail(Config):
@@ -86,7 +86,7 @@ class Tail(Config):
 
     kind: Literal["tail"] = "tail"
     share: Fraction = 0.2  # of all steps
-    every: Size = 50
+    every: Size = 50  # steps from one that counts to the next
 
 
 SCHEDULES: tuple[type[Schedule], ...] = (Cosine, Linear, InverseSqrt, Constant)
@@ -98,21 +98,21 @@ AnyAverage: TypeAlias = Annotated[Ema | Tail, OneOf(lambda: AVERAGES)]
 class Training(Config):
     """How a model is trained."""
 
-    steps: Size = 1000
+    steps: Size = 1000  # how often the weights are updated
     batch: Size = 4096  # tokens per step, padding included; of a pair the longer side counts
     accumulate: Size = 1  # pieces that a step's batch is computed in: less memory, the same result
     optimizer: AdamW = AdamW()
     schedule: AnySchedule = Cosine()
     clip: Positive = 1.0  # largest norm of the gradient
-    average: AnyAverage | None = None
+    average: AnyAverage | None = None  # of the weights over time; None: the last ones as they are
     evaluate: Size = 500  # steps between two evaluations on the validation data
     save: Size = 500  # steps between two checkpoints
     log: Size = 50  # steps between two lines of metrics
     patience: Size | None = None  # stop after so many evaluations without a better loss
     keep: Literal["best", "last"] = "best"  # which weights model.safetensors holds in the end
-    seed: Seed = 0
-    device: Text | None = None  # None: an accelerator if there is one
+    seed: Seed = 0  # of weights, data and dropout
+    device: Text | None = None  # cpu, cuda, mps ...; None: an accelerator if there is one
     precision: Literal["float32", "bfloat16"] = "float32"  # of what is multiplied, not of the weights
     recompute: Flag = False  # gradient checkpointing: blocks are computed again backwards, the same bits in less memory
-    compile: Flag = False
-    tensorboard: Flag = False
+    compile: Flag = False  # the model is compiled by torch.compile
+    tensorboard: Flag = False  # metrics are also written for TensorBoard

@@ -84,6 +84,8 @@ def _ahead(batch: Batch, steps: int) -> Tensor:
 class Corpus(ABC):
     """The encoded examples of a split, in rounds."""
 
+    endless: bool = False  # then a round is as much as is sorted together, not all there is
+
     @abstractmethod
     def round(self, number: int, seed: int) -> list[Item]:
         """The items of a round, in an order that depends on nothing but number and seed."""

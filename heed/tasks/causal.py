@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from ..core.config import Size
-from ..core.errors import ConfigError, InputError
+from ..core.errors import ConfigError, InputError, counted
 from ..core.interfaces import Encodes, LanguageModel
 from ..data.base import Examples
 from ..parts.outputs.loss import Loss
 from ..pipelines.base import AnyModel, Ids
-from ..pipelines.text import GenerationConfig, GenerationPipeline, TextGeneration
+from ..pipelines.generation import GenerationPipeline
+from ..pipelines.settings import GenerationConfig
+from ..pipelines.text import TextGeneration
 from .base import Batch, Corpus, Item, Notify, Task, next_token_loss, some
 from .metrics import Metrics, corpus_cross_entropy, perplexity
 
@@ -100,7 +102,7 @@ class Windows(Corpus):
         return self._cut(0)
 
     def report(self) -> str:
-        return f"{len(self.tokens):,} tokens of {self._texts:,} texts in windows of {self.context}"
+        return f"{counted(len(self.tokens), 'token')} of {counted(self._texts, 'text')} in windows of {self.context}"
 
     def _cut(self, first: int) -> list[Item]:
         """Windows that overlap by one token, so that every token but the first is predicted once."""

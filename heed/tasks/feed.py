@@ -32,6 +32,11 @@ class Feed:
         self.place = place or Place()
         self._round = self._plan(self.place.round)
 
+    @property
+    def batches(self) -> int:
+        """How many make this round."""
+        return len(self._round)
+
     def __iter__(self) -> Iterator[list[Item]]:
         return self
 

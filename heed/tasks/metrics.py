@@ -44,13 +44,20 @@ def corpus_cross_entropy(task: Task, model: AnyModel, corpus: Corpus) -> tuple[f
     return cross_entropy_of(task, model, bucketed(corpus.once(), task.cost, BUDGET))
 
 
-def agreement(generated: Sequence[str], wanted: Sequence[str], case: Literal["kept", "ignored"]) -> Metrics:
-    """sacreBLEU (Post 2018) with its signature, chrF, and the share of exact matches, in percent."""
+def must_have_sacrebleu() -> None:
+    """Raise unless BLEU can be measured: before hours of decoding, not after them."""
     try:
-        from sacrebleu.metrics.bleu import BLEU
-        from sacrebleu.metrics.chrf import CHRF
+        import sacrebleu  # noqa: F401
     except ImportError:
         raise MissingExtra.of("sacrebleu", "train") from None
+
+
+def agreement(generated: Sequence[str], wanted: Sequence[str], case: Literal["kept", "ignored"]) -> Metrics:
+    """sacreBLEU (Post 2018) with its signature, chrF, and the share of exact matches, in percent."""
+    must_have_sacrebleu()
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
     lower = case == "ignored"
     generated, wanted = ([normalize("NFC", text) for text in texts] for texts in (generated, wanted))
     bleu, chrf = BLEU(lowercase=lower), CHRF(lowercase=lower)

@@ -16,7 +16,8 @@ from ..core.interfaces import LanguageModel, Permutes
 from ..data.base import Examples
 from ..parts.outputs.loss import NO_LABEL, Loss, headed_cross_entropy
 from ..pipelines.base import AnyModel, Ids, Padded
-from ..pipelines.text import GenerationConfig, GenerationPipeline
+from ..pipelines.generation import GenerationPipeline
+from ..pipelines.settings import GenerationConfig
 from ..text import Tokenizer
 from .base import Batch, Item, Notify
 from .causal import Causal, Windows
@@ -32,7 +33,7 @@ class Permute(Causal):
     """
 
     kind: Literal["permute"] = "permute"  # type: ignore[assignment]  # a task of its own
-    share: Size = 6
+    share: Size = 6  # one of so many tokens is predicted
     mutual: Flag = False  # tokens that are not predicted all see one another, as in the authors' code
 
     def corpus(self, examples: Examples, tokenizer: Tokenizer) -> Orders:

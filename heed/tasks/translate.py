@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from ..core.config import Share, Size
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, counted
 from ..core.interfaces import Encodes, LanguageModel
 from ..data.base import Example, Examples
 from ..parts.outputs.loss import Loss
 from ..pipelines.base import AnyModel, Padded
-from ..pipelines.text import GenerationConfig, GenerationPipeline, Text2TextGeneration, encoded
+from ..pipelines.generation import GenerationPipeline
+from ..pipelines.settings import GenerationConfig
+from ..pipelines.text import Text2TextGeneration, encoded
 from .base import Batch, Corpus, Item, Notify, Task, next_token_loss, some
-from .metrics import Metrics, agreement, corpus_cross_entropy, perplexity
+from .metrics import Metrics, agreement, corpus_cross_entropy, must_have_sacrebleu, perplexity
 
 if TYPE_CHECKING:
     from ..text import Tokenizer
@@ -28,7 +30,7 @@ class Translate(Task):
 
     kind: Literal["translate"] = "translate"
     columns: ClassVar[tuple[str, ...]] = ("source", "target")
-    smoothing: Share = 0.1
+    smoothing: Share = 0.1  # share of probability that all other labels get (label smoothing)
     case: Literal["kept", "ignored"] = "kept"  # whether metrics distinguish upper and lower case
     longest: Size = 256  # tokens of a source or target, end token included; longer pairs are left out and counted
 
@@ -63,10 +65,12 @@ class Translate(Task):
         config: GenerationConfig | None = None,
         notify: Notify | None = None,
     ) -> Metrics:
+        must_have_sacrebleu()  # before anything is decoded
         corpus = self.corpus(examples, pipeline.tokenizer)
         nats, tokens = corpus_cross_entropy(self, pipeline.model, corpus)
         pairs = [pair for pair, fits in zip(examples, corpus.fits, strict=True) if fits]
-        generated = pipeline.completions([source for source, _ in pairs], config, notify=notify)
+        settled = (config or GenerationConfig(strategy=pipeline.strategy)).seeded(0)  # metrics are the same each time
+        generated = pipeline.completions([source for source, _ in pairs], settled, notify=notify)
         return {
             "loss": nats / tokens,
             "perplexity": perplexity(nats, tokens),
@@ -80,12 +84,13 @@ class Pairs(Corpus):
 
     def __init__(self, examples: Examples, tokenizer: Tokenizer, longest: int) -> None:
         self._examples, self._tokenizer, self._longest = examples, tokenizer, longest
+        self.endless = examples.endless
         self._begin, self._end = tokenizer.need("begin"), tokenizer.need("end")
         self.fits: list[bool] = []  # whether an example is short enough, in their order
         self._items = [] if examples.endless else some(self._encoded(examples), self.report())
 
     def round(self, number: int, seed: int) -> list[Item]:
-        if self._examples.endless:
+        if self.endless:
             size = min(ROUND, len(self._examples))
             some_of_them = (self._examples[index] for index in range(number * size, (number + 1) * size))
             return some(self._encoded(some_of_them), self.report())
@@ -93,10 +98,10 @@ class Pairs(Corpus):
         return [self._items[place] for place in order]
 
     def once(self) -> list[Item]:
-        return self._encoded(self._examples) if self._examples.endless else self._items
+        return self._encoded(self._examples) if self.endless else self._items
 
     def report(self) -> str:
-        kept = "pairs without end" if self._examples.endless else f"{len(self._examples) - self.left_out:,} pairs"
+        kept = "pairs without end" if self.endless else counted(len(self._examples) - self.left_out, "pair")
         too_long = f", {self.left_out:,} left out: longer than {self._longest} tokens (task.longest)"
         return kept + (too_long if self.left_out else "")
 

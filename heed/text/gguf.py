@@ -6,7 +6,8 @@ first; "llama" for pairs of SentencePiece, "t5" for its Unigram, "bert" for Word
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import tokenizers
@@ -14,7 +15,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from ..core.errors import InputError
 from .guard import understood
-from .sentencepiece import CONTROL, SPACE, UNKNOWN, USER, Piece, Pieces
+from .sentencepiece import BYTE, CONTROL, NORMAL, SPACE, UNKNOWN, UNUSED, USER, Piece, Pieces
 from .tokenizer import MOST, Tokenizer
 from .tokenizer_config import Frame, TokenizerSettings
 
@@ -217,7 +218,7 @@ def _bytes(meta: Meta, tokens: dict[str, str | None]) -> tuple[tokenizers.Tokeni
     if name not in BYTE_LEVEL:
         raise InputError(f"tokenizer.ggml.pre of the GGUF file is {name!r}; known are {', '.join(sorted(BYTE_LEVEL))}")
     how = BYTE_LEVEL[name]
-    merges = [tuple(pair.split(" ")) for pair in meta.many("ggml.merges", str)]
+    merges = [tuple(pair.split(" ")) for pair in meta.many("ggml.merges", str, [])]  # bytes alone have none
     model = models.BPE(
         vocab={token: index for index, token in enumerate(meta.tokens)},
         merges=merges,  # pairs; others are refused by the library
@@ -272,3 +273,107 @@ def _add(inner: tokenizers.Tokenizer, meta: Meta) -> None:
 
 
 MODELS = {"gpt2": _bytes, "llama": _sentence(pairs=True), "t5": _sentence(pairs=False), "bert": _wordpiece}
+
+
+# --- the way back ---
+
+# Texts that tell ways to take them apart from one another: contractions, numbers, marks, spaces, scripts.
+PROBES = (
+    "Hello world! It's 1234567 o'clock, isn't it? THEY'LL see  two   spaces\n\nand lines\r\n\ttabs.",
+    "x=y+1; if (a[0]!=b): return f'{c:>10}'  # why? 3.14159 100,000 12345 e-mail@host.org/path_to/file",
+    "Ünïcödé naïve café straße – “quotes” … 12€ 日本語のテキスト 漢字123 Привет, мир! مرحبا ไทย 🙂👍🏽",
+    " leading and trailing \n",
+    "CamelCaseWords ABCdef word's WORD'S",
+)
+
+
+def to_gguf(tokenizer: Tokenizer, rows: int) -> dict[str, object]:
+    """The metadata that describes a tokenizer in a GGUF file, with a token for each of the `rows` of a model.
+
+    Whether it takes texts apart in the same way when it is read again is tried before it is believed.
+    """
+    written = _Written(tokenizer, rows)
+    for meta in written.candidates():
+        if _same(tokenizer, from_gguf(meta)):
+            return meta
+    raise InputError(
+        "GGUF has no word for how this tokenizer takes texts apart (whole words, lower case, a pattern of its own); "
+        "write a folder instead: OUT without .gguf"
+    )
+
+
+class _Written:
+    """A tokenizer as GGUF has it."""
+
+    def __init__(self, tokenizer: Tokenizer, rows: int) -> None:
+        self.tokenizer, data = tokenizer, json.loads(tokenizer.to_json())
+        self.model, self.decoder = data["model"], (data["decoder"] or {}).get("type")
+        self.added = {token["id"]: token["special"] for token in data["added_tokens"]}
+        known = tokenizer.convert_ids_to_tokens(range(tokenizer.size))
+        self.tokens = [known[index] if index < len(known) else "" for index in range(rows)]
+        pairs = self.model.get("merges") or ()
+        self.merges = [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in pairs]
+
+    def candidates(self) -> Iterator[dict[str, object]]:
+        """What may describe it: pairs of bytes by every known way to split texts, else pieces."""
+        if self.model["type"] != "BPE":
+            return
+        if self.decoder == "ByteLevel":
+            listed = {"tokenizer.ggml.merges": [" ".join(pair) for pair in self.merges]} if self.merges else {}
+            common = {"tokenizer.ggml.model": "gpt2", **self._common(self.tokens), **listed}
+            ways = {how.patterns: name for name, how in reversed(BYTE_LEVEL.items()) if not how.ignore_merges}
+            whole = {how.patterns: name for name, how in reversed(BYTE_LEVEL.items()) if how.ignore_merges}
+            for name in (whole if self.model.get("ignore_merges") else ways).values():
+                yield {**common, "tokenizer.ggml.pre": name}
+        else:
+            yield self._pieces()
+
+    def _pieces(self) -> dict[str, object]:
+        """Of SentencePiece, or single characters, which are pieces that nothing merges."""
+        ranks = {left + right: rank for rank, (left, right) in reversed(list(enumerate(self.merges)))}
+        spelt = [token.replace(" ", SPACE) if index not in self.added else token for index, token in self._numbered()]
+        return {
+            "tokenizer.ggml.model": "llama",
+            **self._common(spelt),
+            "tokenizer.ggml.scores": [-float(ranks.get(token, len(ranks))) for token in spelt],
+            "tokenizer.ggml.add_space_prefix": self.tokenizer.encode("a") != self.tokenizer.encode(" a")[-1:]
+            and self.decoder != "Fuse",
+        }
+
+    def _common(self, tokens: list[str]) -> dict[str, object]:
+        """Tokens and their types, ids of the special ones, what is put around a text, and the chat template."""
+        told = self.tokenizer
+        ids = {"bos": told.begin, "eos": told.end, "unknown": told.unknown, "padding": told.pad}
+        framed = told.framed("a").ids
+        around = {"bos": framed[:1] == [told.begin], "eos": framed[-1:] == [told.end]}
+        return {
+            "tokenizer.ggml.tokens": [token or f"[PAD{index}]" for index, token in enumerate(tokens)],
+            "tokenizer.ggml.token_type": [self._type(index, token) for index, token in enumerate(tokens)],
+            **{f"tokenizer.ggml.{name}_token_id": index for name, index in ids.items() if index is not None},
+            **{f"tokenizer.ggml.add_{name}_token": put for name, put in around.items()},
+            **({} if told.chat is None else {"tokenizer.chat_template": told.chat.template}),
+        }
+
+    def _type(self, index: int, token: str) -> int:
+        if not token:
+            return UNUSED
+        if index == self.tokenizer.unknown and self.decoder != "ByteLevel":
+            return UNKNOWN
+        if index in self.added:
+            return CONTROL if self.added[index] else USER
+        return BYTE if self.decoder != "ByteLevel" and len(token) == 6 and token.startswith("<0x") else NORMAL
+
+    def _numbered(self) -> Iterator[tuple[int, str]]:
+        return enumerate(self.tokens)
+
+
+def _same(one: Tokenizer, two: Tokenizer) -> bool:
+    """Whether two take the same texts apart in the same way, as far as the first knows their characters."""
+    return all(one.encode(text) == two.encode(text) for text in map(_known_to(one), PROBES))
+
+
+def _known_to(tokenizer: Tokenizer) -> Callable[[str], str]:
+    def known(text: str) -> str:
+        return "".join(each for each in text if tokenizer.unknown not in tokenizer.encode(each))
+
+    return known if tokenizer.unknown is not None else lambda text: text

@@ -128,7 +128,7 @@ class File(TokenizerConfig):
     """A tokenizer.json that exists already, of heed or of another library; it is taken as it is."""
 
     kind: Literal["file"] = "file"
-    path: Text
+    path: Text  # of the tokenizer.json
 
     def train(self, texts: Iterable[str] = ()) -> Tokenizer:
         return Tokenizer.read(self.path)

@@ -14,8 +14,8 @@ import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
 from ..core.errors import InputError
+from . import FILES, found, holds
 from .families import BERT, DOUBLE, FAIRSEQ, PIECES, SENTENCE
-from .files import FILES, found, holds
 from .gguf import BYTE_LEVEL, from_gguf, split_by
 from .guard import VOCABULARY, numbered, read_json, read_text, understood
 from .llama2c import from_llama2c

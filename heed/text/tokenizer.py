@@ -11,12 +11,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import tokenizers
 
 from ..core.atomic import replacing
 from ..core.errors import InputError
+from .batch import FamiliarNames, Framed, Numbers, listed
 from .chat import Chat, Message, checked
 from .guard import VOCABULARY, check_growth, read_bytes, understood
 from .pretokenizers import bytes_in, cut, may_be_cut, spaces_stripped
@@ -41,13 +42,6 @@ _SHOWN = str.maketrans({" ": "␣", "▁": "␣", "\n": "⏎", "\t": "⇥"})
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
-class Framed(NamedTuple):
-    """A text as a model reads it: ids with the special tokens around them, and 0 or 1 for each: which of two texts."""
-
-    ids: list[int]
-    segments: list[int]
-
-
 @dataclass(frozen=True)
 class Declared:
     """What others say about a tokenizer of theirs: which token has which role, which ids end a completion, how to chat.
@@ -61,7 +55,7 @@ class Declared:
     tokens: Mapping[str, str | None] = field(default_factory=dict)  # by the keys of a tokenizer_config.json
 
 
-class Tokenizer:
+class Tokenizer(FamiliarNames):
     """Text to ids and back. It takes over the tokenizer that it is given.
 
     `size`: ids are 0 .. size-1. `pad`, `begin`, `end`, `unknown`, `mask`: ids of the special tokens, None where there
@@ -98,6 +92,11 @@ class Tokenizer:
         self._never = self._special - {self.unknown}  # what no text may give
         self._cuttable = may_be_cut(inner)
         self._bytes = bytes_in(inner)
+
+    @property
+    def algorithm(self) -> str:
+        """How texts are cut: BPE, WordPiece, Unigram, WordLevel."""
+        return type(self._inner.model).__name__
 
     def __repr__(self) -> str:
         return f"Tokenizer(size={self.size})"
@@ -179,16 +178,17 @@ class Tokenizer:
         text = self.chat.render(hidden(checked(messages)), prompt=prompt, tools=hidden(tools), **values)
         return self._prompter.encode(next(many([text])), self._as_text)
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of these ids; special tokens, the unknown one too, are left out."""
-        return self.decode_all([ids])[0]
+    def decode(self, ids: Numbers, *, skip_special_tokens: bool = True) -> str:
+        """The text of these ids; special tokens, the unknown one too, are left out, if nothing else is said."""
+        return self.decode_all([ids], skip_special_tokens=skip_special_tokens)[0]
 
-    def decode_all(self, rows: Sequence[Sequence[int]]) -> list[str]:
+    def decode_all(self, rows: Iterable[Numbers], *, skip_special_tokens: bool = True) -> list[str]:
         """The text of each row of ids."""
-        for ids in rows:
-            self._check(ids)
+        ids = [listed(row) for row in rows]
+        for row in ids:
+            self._check(row)
         with understood("this tokenizer cannot write these ids"):
-            return self._inner.decode_batch([list(ids) for ids in rows], skip_special_tokens=True)
+            return self._inner.decode_batch(ids, skip_special_tokens=skip_special_tokens)
 
     def stream(self) -> Stream:
         """A decoder for ids that come one by one."""
@@ -197,15 +197,25 @@ class Tokenizer:
         stripped = spaces_stripped(self._inner)
         return Whole(self) if stripped is None else Fallback(self._spaced, stripped)
 
-    def tokens(self, ids: Sequence[int]) -> list[str]:
+    def name(self, index: int) -> str:
+        """A token as the vocabulary spells it."""
+        self._check((index,))
+        return self._inner.id_to_token(index) or ""
+
+    def tokens(self, ids: Numbers) -> list[str]:
         """Each id for people to read: a space is ␣, a line break ⏎, a byte that is no character \\xe4."""
-        self._check(ids)
-        return [self._shown(index) for index in ids]
+        numbers = listed(ids)
+        self._check(numbers)
+        return [self._shown(index) for index in numbers]
 
     def save(self, path: Path | str) -> None:
         """Write a tokenizer.json, all of it or nothing: a crash leaves the old file."""
         with replacing(Path(path)) as fresh:
-            fresh.write_text(self._inner.to_str(pretty=True) + "\n", encoding="utf-8")
+            fresh.write_text(self.to_json() + "\n", encoding="utf-8")
+
+    def to_json(self) -> str:
+        """What a tokenizer.json holds."""
+        return str(self._inner.to_str(pretty=True))
 
     def save_all(self, folder: Path | str) -> None:
         """The same, and beside it what is known of its special tokens and its chats: a folder that others read, too."""
@@ -213,7 +223,11 @@ class Tokenizer:
         keys: dict[Role, str] = {"begin": "bos_token", "end": "eos_token", "pad": "pad_token", "unknown": "unk_token"}
         found = {key: getattr(self, role) for role, key in keys.items()}
         named = {key: self._inner.id_to_token(index) for key, index in found.items() if index is not None}
-        settings: dict[str, object] = {"tokenizer_class": "PreTrainedTokenizerFast", **(self._declared.tokens or named)}
+        settings: dict[str, object] = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "clean_up_tokenization_spaces": False,  # older versions of transformers take spaces out, unless told
+            **(self._declared.tokens or named),
+        }
         if self.chat is not None:
             others = [] if self.chat.tooled is None else [{"name": "tool_use", "template": self.chat.tooled}]
             default = {"name": "default", "template": self.chat.template}
@@ -231,12 +245,20 @@ class Tokenizer:
             raise InputError(f"{place} is a folder; give the path of the tokenizer.json in it")
         return cls(whole(place))
 
+    @property
+    def told(self) -> Declared:
+        """What was said about it beside its tokenizer.json."""
+        return self._declared
+
     @classmethod
     def of_folder(cls, folder: Path | str) -> Tokenizer:
         """From a folder of another library, whichever files its tokenizer is in (`heed.text.pretrained`)."""
         from .pretrained import read
 
         return read(Path(folder))
+
+    def _id_of(self, token: str) -> int | None:
+        return self._inner.token_to_id(token)
 
     def _encode(self, batch: list[str], owner: list[int], found: list[list[int]]) -> None:
         with understood("this tokenizer cannot read the text"):

@@ -177,6 +177,18 @@ def surround(inner: tokenizers.Tokenizer, frame: Frame, tokens: Mapping[str, str
     )
 
 
+def declared(tokenizer: Tokenizer, tokens: Mapping[str, str | None], frame: Frame | None = None) -> Tokenizer:
+    """The same tokenizer with these special tokens, and with what it is to put around a text."""
+    inner = tokenizers.Tokenizer.from_str(tokenizer.to_json())
+    if frame is not None:
+        surround(inner, frame, tokens)
+    roles: dict[Role, str | None] = {
+        role: next((tokens[key] for key in keys if tokens.get(key)), None) for role, keys in ROLES.items()
+    }
+    told = tokenizer.told
+    return Tokenizer(inner, Declared(roles, told.ends, told.chat, tokens))
+
+
 # --- values of files ---
 
 

@@ -166,6 +166,11 @@ class Trainer:
         self._tally = Tally(self.group.device, progress.tokens, progress.nats if self.group.leads else 0.0)
 
     @property
+    def steps_per_epoch(self) -> int:
+        """Batches that see all of the data once; of an endless source, those of a round."""
+        return self._feed.batches
+
+    @property
     def done(self) -> bool:
         """Whether there is nothing more to do: all steps made, no progress any more, or the user asked to stop."""
         patience = self.settings.patience

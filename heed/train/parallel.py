@@ -73,7 +73,7 @@ def group(device: str | None) -> Iterator[Group]:
     size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     place = _device(device)
     if place.type != "cpu":
-        torch.accelerator.set_device_index(place.index)
+        torch.get_device_module(place).set_device(place.index)
     if size == 1:
         yield Group(place)
         return

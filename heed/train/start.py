@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, count, islice
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
 from ..core.config import override
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, counted
 from ..data import Examples, Name
+from ..runs import load
 from ..runs.base import Base, begun
 from ..runs.card import laws, write_card
-from ..runs.folder import CONFIG, Run, writing
-from ..runs.recipe import Recipe
+from ..runs.folder import CONFIG, METRICS, Run, writing
+from ..runs.recipe import Recipe, Settings
 from ..show.progress import Reporter, Silent, clock
 from ..tasks import Corpus
 from ..text import Tokenizer
@@ -27,19 +30,70 @@ from .loop import Trainer
 from .metrics import must_be_there
 from .parallel import Group, group
 
+if TYPE_CHECKING:
+    from ..pipelines import Pipeline
+
 Corpora: TypeAlias = "dict[Name, Corpus]"
 
 SAMPLE = 50_000  # examples of an endless source that a tokenizer is made from
+MANY = 50  # epochs, above which data is learnt by heart
+FEWER = 10  # epochs that are proposed then
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Outcome:
-    """What came of a training."""
+    """What came of a training: printed, it says where the run is and what to do next."""
 
     run: Run
     progress: Progress
     finished: bool  # False if the user stopped it
     leads: bool = True  # whether this process speaks for all
+
+    @property
+    def path(self) -> Path:
+        """The run folder."""
+        return self.run.path
+
+    def load(self, device: torch.device | str | None = None) -> Pipeline:
+        """The trained model in use: it generates, translates ..."""
+        return load(self.run.path, device)
+
+    @cached_property
+    def history(self) -> list[dict[str, Any]]:
+        """What was measured on the way: a table of numbers for every line of metrics.jsonl."""
+        path = self.run.path / METRICS
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """What it came to: steps, seconds, the last training loss, the best validation loss and its step."""
+        progress = self.progress
+        losses = [line["loss"] for line in self.history if "loss" in line]
+        found: dict[str, float | None] = {
+            "steps": progress.step,
+            "seconds": progress.seconds,
+            "loss": losses[-1] if losses else None,
+            "valid_loss": progress.best,
+            "best_step": None if progress.best is None else progress.best_step,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+    def __repr__(self) -> str:
+        name, found = shlex.quote(str(self.path)), self.metrics
+        took = f"{counted(self.progress.step, 'step')} in {clock(self.progress.seconds)}"
+        losses = [f"{words} {found[key]:.4f}" for key, words in LOSSES.items() if key in found]
+        if not self.finished:
+            return f'stopped: {name} · {took}\ngo on with  heed train --resume {name}, heed.train(resume="{self.path}")'
+        return "\n".join(
+            [
+                " · ".join([f"{name} is ready", took, *losses]),
+                f'evaluate  heed eval {name}       heed.eval("{self.path}")',
+                f'use       heed run {name} "..."  heed.load("{self.path}"), .load()',
+            ]
+        )
+
+
+LOSSES = {"loss": "training loss", "valid_loss": "best validation loss"}
 
 
 def train(recipe: Recipe, out: Path | str, reporter: Reporter | None = None, *, numbered: bool = False) -> Outcome:
@@ -53,7 +107,7 @@ def train(recipe: Recipe, out: Path | str, reporter: Reporter | None = None, *, 
         return _go(run, corpora or _corpora(run.recipe, run.tokenizer, progress), processes, progress)
 
 
-def resume(path: Path | str, changes: Sequence[str] = (), reporter: Reporter | None = None) -> Outcome:
+def resume(path: Path | str, changes: Settings = (), reporter: Reporter | None = None) -> Outcome:
     """A run that was stopped, from its newest checkpoint, bit for bit as if it had not been.
 
     `changes` are overrides such as training.steps=9000; tokenizer, task and model stay as they are.
@@ -80,21 +134,24 @@ def free(path: Path) -> Path:
 def _founded(recipe: Recipe, path: Path, reporter: Reporter) -> Corpora:
     """Read the data and make the tokenizer; only when all of it fits together there is a folder."""
     Run.must_be_new(path)
-    if recipe.base is None:
+    base = None if recipe.base is None else Base.open(recipe.base)
+    if base is None:
         tokenizer = recipe.tokenizer.train(_texts(_examples(recipe, "train")))
     else:
-        base = Base.open(recipe.base)
         recipe, tokenizer = base.below(recipe), base.tokenizer
     whole = recipe.sized(tokenizer.size)
-    reporter.say(f"tokenizer: {tokenizer.size:,} tokens")
+    reporter.say(f"the run is written to {path}")
+    reporter.say(f"tokenizer: {counted(tokenizer.size, 'token')}")
     with torch.device("meta"):
         whole.task.must_fit(whole.build(tokenizer.size))
     corpora = _corpora(whole, tokenizer, reporter)
-    Run.create(path, whole, tokenizer)
+    run = Run.create(path, whole, tokenizer)
+    if base is not None:
+        base.keep(run)
     return corpora
 
 
-def _changed(run: Run, changes: Sequence[str]) -> Recipe:
+def _changed(run: Run, changes: Settings) -> Recipe:
     """The run's recipe with these settings, which must leave alone what the weights depend on."""
     recipe = Recipe.load(override(run.data, changes))
     for part in ("tokenizer", "task", "model", "edits", "base"):
@@ -128,9 +185,12 @@ def _go(
     memory.keep()
     model = run.build if checkpoint is not None else partial(begun, run)
     trainer = Trainer(run, corpora["train"], corpora.get("valid"), processes, reporter, model)
-    if checkpoint is not None:
+    if checkpoint is None:
+        for line in _planned(trainer, corpora["train"]):
+            reporter.say(line)
+    else:
         trainer.resume(checkpoint)
-        reporter.say(f"going on after step {checkpoint.progress.step} of {run.recipe.training.steps}")
+        reporter.say(f"going on in {run.path} after step {checkpoint.progress.step} of {run.recipe.training.steps}")
     progress = trainer.fit()
     if processes.leads:
         write_card(run, () if trainer.stopped else laws(run.model()))
@@ -138,14 +198,40 @@ def _go(
     return Outcome(run, progress, not trainer.stopped, processes.leads)
 
 
+def _planned(trainer: Trainer, corpus: Corpus) -> Iterator[str]:
+    """What is about to be done, in numbers, and a warning if the steps are out of proportion to the data."""
+    settings, epoch = trainer.settings, trainer.steps_per_epoch
+    every = sum(weight.numel() for weight in trainer.model.parameters())
+    learning = sum(weight.numel() for weight in trainer.model.parameters() if weight.requires_grad)
+    some = "" if learning == every else f", of which {learning:,} learn"
+    work = f"{counted(settings.steps, 'step')} of at most {counted(settings.batch, 'token')}"
+    if corpus.endless:
+        yield f"model: {counted(every, 'parameter')}{some}; {work}"
+        return
+    epochs = settings.steps / epoch
+    yield f"model: {counted(every, 'parameter')}{some}; {work}; {counted(epoch, 'step')} an epoch, {epochs:.3g} epochs"
+    if epochs > MANY and settings.patience is None:
+        yield (
+            f"warning: {epochs:,.0f} epochs of so little data are learnt by heart; more data, fewer steps "
+            f"(training.steps={FEWER * epoch} is {FEWER} epochs), or training.patience=3, which stops when validation "
+            "no longer improves"
+        )
+    elif epochs < 1:
+        yield (
+            f"warning: the steps see only {100 * epochs:.2g} % of the data; "
+            f"training.steps={epoch} sees all of it once, as does a larger training.batch"
+        )
+
+
 def _tell(run: Run, trainer: Trainer, reporter: Reporter) -> None:
-    progress = trainer.progress
-    took = f"{progress.step} steps in {clock(progress.seconds)} ({trainer.watch.shares()})"
+    progress, shares = trainer.progress, trainer.watch.shares()
+    took = f"{counted(progress.step, 'step')} in {clock(progress.seconds)}{f' ({shares})' if shares else ''}"
     if trainer.stopped:
         reporter.say(f"stopped after {took}; nothing is lost, go on with: heed train --resume {run.path}")
         return
     best = "" if progress.best is None else f"; best validation loss {progress.best:.4f} at step {progress.best_step}"
-    reporter.say(f"{took}{best}")
+    again = "" if shares else "; all were made before: set training.steps to a larger number to go on"
+    reporter.say(f"{took}{best}{again}")
 
 
 def _examples(recipe: Recipe, name: Name) -> Examples:

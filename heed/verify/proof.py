@@ -24,22 +24,18 @@ from .statements import ATTEND, looking, over_ids, pooled, round_trips
 
 __all__ = ["STATEMENTS", "Proof", "proofs", "subjects"]
 
-TABLES: tuple[type[Config], ...] = (*MIXERS, *FEEDFORWARDS, *MODELS)
+
+def tables() -> tuple[type[Config], ...]:
+    """All that can be built, what other packages bring included."""
+    return (*MIXERS, *FEEDFORWARDS, *MODELS)
 
 
 def subjects() -> list[str]:
     """What can be verified by name: every entry of a table, `attend`, and every kind that some sample uses."""
-    used = {kind for config in TABLES for sample in samples(config) for kind in _kinds(sample.dump())}
-    first = [kind_of(config) for config in TABLES]
-    return [
-        *first,
-        "attend",
-        "kernels",
-        "dequantised",
-        "scores",
-        *map(kind_of, SCORES),
-        *sorted(used.difference(first)),
-    ]
+    every = tables()
+    used = {kind for config in every for sample in samples(config) for kind in _kinds(sample.dump())}
+    first, fast = [kind_of(config) for config in every], ("attend", "kernels", "dequantised", "scores")
+    return [*first, *fast, *map(kind_of, SCORES), *sorted(used.difference(first))]
 
 
 def proofs(names: Iterable[str] = ()) -> list[Check]:
@@ -48,7 +44,7 @@ def proofs(names: Iterable[str] = ()) -> list[Check]:
     A name that is not known may be the path of a run folder: then what it has learnt is verified.
     """
     known = subjects()
-    wanted = list(dict.fromkeys(names)) or [*map(kind_of, TABLES), "attend", "scores", "dequantised", "kernels"]
+    wanted = list(dict.fromkeys(names)) or [*map(kind_of, tables()), "attend", "scores", "dequantised", "kernels"]
     for name in wanted:
         if name not in known and not Path(name).is_dir():
             raise InputError(f"there is nothing called {name!r} to verify{nearest(name, known)}")
@@ -67,8 +63,9 @@ def _checks(name: str) -> Iterator[Check]:
         chosen = [config for config in SCORES if name in ("scores", kind_of(config))]
         yield compared(name, "weights are a mean, or nothing", lambda: pooled(chosen))
         return
-    own = [sample for config in TABLES if kind_of(config) == name for sample in samples(config)]
-    using = (sample for config in TABLES for sample in samples(config) if name in _kinds(sample.dump()))
+    every = tables()
+    own = [sample for config in every if kind_of(config) == name for sample in samples(config)]
+    using = (sample for config in every for sample in samples(config) if name in _kinds(sample.dump()))
     tries = own or list(using)
     for statement, measure in STATEMENTS.items():
         yield _tried(name, statement, measure, tries)

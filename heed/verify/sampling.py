@@ -53,7 +53,7 @@ def _logits() -> Iterator[Tensor]:
 
 def _wrong(how: SamplingConfig, logits: Tensor) -> float:
     rule = SamplingSettings(torch.ones(ROWS, dtype=torch.bool), enough=1, ends=torch.empty(0, dtype=torch.long))
-    one, other, wrong = how.start(ROWS), how.start(ROWS), 0.0
+    one, other, wrong = how.seeded(0).start(ROWS), how.seeded(0).start(ROWS), 0.0
     for _ in range(DRAWS):
         wrong += float((sample(logits, other.settings(rule, 1))[0] != one(logits)).sum())
         other.used(1)

@@ -149,7 +149,7 @@ def _decoded(trained: Trained, text: str) -> Finding:
 def _batched(trained: Trained) -> list[Finding]:
     """Texts answered together, against each alone: the same words with the same probability."""
     pipeline, texts = trained.pipeline, trained.texts
-    ask = GenerationConfig(strategy=pipeline.strategy, max_new_tokens=trained.limit)
+    ask = GenerationConfig(strategy=pipeline.strategy, max_new_tokens=trained.limit).seeded(0)
     together = pipeline.completions(texts, ask)
     found = []
     for number, (text, batch) in enumerate(zip(texts, together, strict=True)):

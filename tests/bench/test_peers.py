@@ -62,7 +62,7 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def able(name: str) -> Contestant:
     contestant = named(name)
     if not contestant.installed:
-        pytest.skip(f"{contestant.distribution} is not installed: pip install heed[peers]")
+        pytest.skip(f'{contestant.distribution} is not installed: pip install "heed-attention[peers]"')
     return contestant
 
 

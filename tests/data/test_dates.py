@@ -329,7 +329,7 @@ def test_without_babel_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         return genuine(name, *arguments)
 
     monkeypatch.setattr(builtins, "__import__", poor)
-    with pytest.raises(MissingExtra, match=r"pip install 'heed\[train\]'"):
+    with pytest.raises(MissingExtra, match=r'pip install "heed-attention\[train\]"'):
         dates.Writer(LANGUAGES[0], LANGUAGES[0].seen[0])
 
 

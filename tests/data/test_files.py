@@ -100,12 +100,12 @@ def test_parquet_is_read(tmp_path: Path) -> None:
 
 def test_parquet_needs_an_extra(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtra, match=r"pyarrow is not installed; run: pip install 'heed\[train\]'"):
+    with pytest.raises(MissingExtra, match=r'pyarrow is not installed; run: pip install "heed-attention\[train\]"'):
         Files(test=write("a.parquet", "")).split("test", PAIR)
 
 
 def test_several_files_are_one_split(write: Write) -> None:
-    paths = (write("a.tsv", "a\tb\n"), write("b.csv", "c,d,x\n"), write("c.jsonl", '{"source": "e", "target": "f"}\n'))
+    paths = (write("a.tsv", "a\tb\n"), write("b.csv", "c,d\n"), write("c.jsonl", '{"source": "e", "target": "f"}\n'))
     examples = Files(test=paths).split("test", PAIR)
     assert list(examples) == [("a", "b"), ("c", "d"), ("e", "f")]
     assert examples.report() == "a.tsv, b.csv, c.jsonl: 3 examples"

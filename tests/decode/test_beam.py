@@ -47,6 +47,8 @@ def same(found: list[Generated], wanted: list[Hypothesis], ends: set[int]) -> No
     assert [w.tokens for w in found] == [tuple(token for token in tokens if token not in ends) for _, tokens in wanted]
     for written, (score, tokens) in zip(found, wanted, strict=True):
         assert written.score == pytest.approx(score, abs=1e-9)
+        assert sum(written.logprobs) == pytest.approx(score, abs=1e-9)
+        assert len(written.logprobs) == len(written.tokens) + len(written.cut) + (written.why == "end")
         assert written.why == ("end" if tokens[-1] in ends else "limit")
 
 

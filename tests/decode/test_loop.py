@@ -51,7 +51,7 @@ def close(some: list[Generated], others: list[Generated]) -> None:
 
 def alone(how: SamplingConfig | Beam, row: int) -> SamplingConfig | Beam:
     """The same way of choosing for a row that is now the first."""
-    return how.model_copy(update={"seed": how.seed + row}) if isinstance(how, Sample) else how
+    return how.model_copy(update={"seed": (how.seed or 0) + row}) if isinstance(how, Sample) else how
 
 
 @subjects
@@ -75,14 +75,16 @@ def test_greedy_is_the_largest_score_of_the_whole_pass(subject: Callable[[], Sub
         generate(whole.model, whole.prompts, max_new_tokens=6, end=None, given=whole.given)
     ):
         one = whole.alone(row)
-        tokens, score = list(one.prompts[0]), 0.0
+        tokens, score, each = list(one.prompts[0]), 0.0, list[float]()
         for _ in range(6):
             logprob = one.scores(tokens).log_softmax(0)
             tokens.append(int(logprob.argmax()))
             score += float(logprob.max())
+            each.append(float(logprob.max()))
         assert written.tokens == tuple(tokens[-6:])
         assert written.why == "limit"
         assert written.score == pytest.approx(score, abs=1e-9)
+        assert written.logprobs == pytest.approx(each, abs=1e-9)
 
 
 @subjects
@@ -90,7 +92,7 @@ def test_the_limit_of_a_falling_temperature_is_greedy(subject: Callable[[], Subj
     s = subject()
     cold = generate(s.model, s.prompts, strategy=COLD, max_new_tokens=LIMIT, end=END, given=s.given)
     assert cold == generate(s.model, s.prompts, max_new_tokens=LIMIT, end=END, given=s.given)
-    warm = generate(s.model, s.prompts, strategy=Sample(), max_new_tokens=LIMIT, end=END, given=s.given)
+    warm = generate(s.model, s.prompts, strategy=Sample(seed=0), max_new_tokens=LIMIT, end=END, given=s.given)
     assert cold != warm
 
 
@@ -175,18 +177,29 @@ def test_draws_depend_on_the_seed_and_on_nothing_else() -> None:
     torch.manual_seed(99)
     assert first == generate(model, PROMPTS, strategy=Sample(seed=1), max_new_tokens=LIMIT, end=END)
     assert first != generate(model, PROMPTS, strategy=Sample(seed=2), max_new_tokens=LIMIT, end=END)
-    same = generate(model, [PROMPTS[0]] * 8, strategy=Sample(), max_new_tokens=LIMIT, end=END)
+    same = generate(model, [PROMPTS[0]] * 8, strategy=Sample(seed=0), max_new_tokens=LIMIT, end=END)
     assert len({w.tokens for (w,) in same}) == 8  # rows draw for themselves
+
+
+def test_without_a_seed_every_call_draws_anew() -> None:
+    model = decoder()
+    drawn = [generate(model, PROMPTS, strategy=Sample(), max_new_tokens=LIMIT, end=None) for _ in range(3)]
+    assert len({tuple(w.tokens for (w,) in one) for one in drawn}) == 3
+    told = Sample(top_k=9).seeded()
+    assert told.seed is not None
+    assert told.seeded() is told.seeded(7) is told  # its own seed stays
+    assert Sample(top_k=9).seeded(7) == Sample(top_k=9, seed=7)
+    assert Greedy().seeded() == Greedy()
 
 
 def test_more_draws_than_are_made_at_a_time() -> None:
     model = Recurrent(VOCABULARY).double()
-    (written,) = generate(model, [[1]], strategy=Sample(), max_new_tokens=150, end=None)[0]
+    (written,) = generate(model, [[1]], strategy=Sample(seed=0), max_new_tokens=150, end=None)[0]
     assert len(written.tokens) == 150
     assert written.tokens[64:128] != written.tokens[:64]
 
 
-@pytest.mark.parametrize("how", [Greedy(), Sample(), Beam()], ids=repr)
+@pytest.mark.parametrize("how", [Greedy(), Sample(seed=0), Beam()], ids=repr)
 def test_the_model_is_left_as_it_was(how: SamplingConfig | Beam) -> None:
     model = decoder(dropout=0.5)
     quiet = generate(model, PROMPTS, strategy=how, max_new_tokens=5, end=END)
@@ -244,7 +257,7 @@ ERRORS: dict[str, tuple[Callable[[], Mixer], list, dict, str]] = {
 }
 
 
-@pytest.mark.parametrize("how", [Greedy(), Sample(), Beam()], ids=repr)
+@pytest.mark.parametrize("how", [Greedy(), Sample(seed=0), Beam()], ids=repr)
 @pytest.mark.parametrize(("model", "prompts", "more", "message"), ERRORS.values(), ids=ERRORS)
 def test_errors_teach(
     model: Callable[[], Mixer],

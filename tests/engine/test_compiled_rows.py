@@ -150,7 +150,7 @@ def test_bursts_write_what_single_steps_write(
     model = _built(PLANS["windows"])
     found = generate(model, ROWS, strategy=how, max_new_tokens=150, end=end, stop=stop)
     for row, prompt in enumerate(ROWS[:4]):
-        alone = how.model_copy(update={"seed": how.seed + row}) if isinstance(how, Sample) else how
+        alone = how.model_copy(update={"seed": (how.seed or 0) + row}) if isinstance(how, Sample) else how
         (other,) = generate(model, [prompt], strategy=alone, max_new_tokens=150, end=end, stop=stop)[0]
         assert (other.tokens, other.why, other.cut) == (found[row][0].tokens, found[row][0].why, found[row][0].cut)
     lines: list[list[Token]] = [[] for _ in ROWS]

@@ -278,5 +278,5 @@ def test_without_pillow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         return found(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingExtra, match=r"Pillow is not installed; run: pip install 'heed\[images\]'"):
+    with pytest.raises(MissingExtra, match=r'Pillow is not installed; run: pip install "heed-attention\[images\]"'):
         upright(b"")

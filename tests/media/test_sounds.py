@@ -80,7 +80,7 @@ def test_bad_files_are_refused(tmp_path: Path) -> None:
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     soundfile.write(tmp_path / "a.wav", tone(0.1, 8_000), 8_000)
     monkeypatch.setitem(sys.modules, "soxr", None)
-    with pytest.raises(MissingExtra, match=r"soxr is not installed; run: pip install 'heed\[audio\]'"):
+    with pytest.raises(MissingExtra, match=r'soxr is not installed; run: pip install "heed-attention\[audio\]"'):
         read(tmp_path / "a.wav")
     monkeypatch.setitem(sys.modules, "soundfile", None)
     with pytest.raises(MissingExtra, match="soundfile is not installed"):

@@ -121,7 +121,7 @@ def test_an_encoder_fills_masks_and_embeds(tmp_path: Path) -> None:
     theirs = made(HF.BertForMaskedLM(HF.BertConfig(**BERT)), tmp_path / "bert")
     model = heed.load(tmp_path / "bert")
     assert isinstance(model, EncoderPipeline)
-    (guesses,) = model.fill("the [MASK] sat", best=3)
+    (guesses,) = model.fill("the [MASK] sat", top_k=3)
     ids = torch.tensor([[1, WORDS.index("the"), 3, WORDS.index("sat"), 2]])
     with torch.no_grad():
         p = theirs(input_ids=ids).logits[0, 2].softmax(-1)
@@ -215,7 +215,7 @@ def test_paths_that_are_no_checkpoints(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="heed convert"):
         heed.load(tmp_path / "a.bin")
     found = RUNNER.invoke(app, ["convert", str(tmp_path / "lost"), str(tmp_path / "out")])
-    assert "there is nothing at" in str(found.exception)
+    assert "lost is not a folder or a file" in str(found.exception)
     (tmp_path / "b.gguf").write_bytes(b"GGUF")
     with pytest.raises(WeightsError, match="b.gguf"):
         heed.load(tmp_path / "b.gguf")
@@ -279,5 +279,5 @@ def test_a_model_that_scores_more_tokens_than_there_are_writes_only_those(tmp_pa
 
 def test_only_tokens_that_there_are_fill_a_mask(tmp_path: Path) -> None:
     made(HF.BertForMaskedLM(HF.BertConfig(**{**BERT, "vocab_size": 64})), tmp_path / "bert")
-    (guesses,) = heed.load(tmp_path / "bert").fill("the [MASK] sat", best=60)
+    (guesses,) = heed.load(tmp_path / "bert").fill("the [MASK] sat", top_k=60)
     assert len(guesses) == len(WORDS)

@@ -213,8 +213,8 @@ def test_a_classifier_of_images_has_vectors_too(tmp_path: Path, image: Path) -> 
     with torch.no_grad():
         p = theirs.classifier(vectors).softmax(-1)[0]
     assert [guess.p for guess in ours.classify([image])[0]] == pytest.approx(sorted(p.tolist(), reverse=True))
-    with pytest.raises(InputError, match=r"this is one path; write \[path\]"):
-        ours.classify(str(image))
+    assert ours.classify(str(image)) == ours.classify(image) == ours.classify([image])[0]
+    assert torch.equal(ours.embed_images(image), ours.embed_images([image])[0])
     with pytest.raises(InputError, match="is not a file|cannot be decoded"):
         ours.classify(["a" * 5000])
 
@@ -228,14 +228,14 @@ def test_clip_takes_nothing_and_refuses_what_is_no_image(
     assert ours.classify([image], ["w1", "w2"])[0][0].p <= 1
     for wrong, labels, words in (
         ([("a", "b")], ["w1"], "not pairs of texts"),
-        ([image], "w1", r"write \[text\]"),
-        (image, ["w1"], r"write \[path\]"),
+        (None, ["w1"], "an image or a list of images"),
         ([image], [], "name the classes"),
     ):
         with pytest.raises(InputError, match=words):
-            ours.classify(wrong, labels)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"write \[text\]"):
-        ours.embed("w1")
+            ours.classify(wrong, labels)
+    assert ours.classify(image, ["w1", "w2"]) == ours.classify([image], ["w1", "w2"])[0]
+    assert torch.equal(ours.embed("w1"), ours.embed(["w1"])[0])
+    assert ours.classify(image, "w1")[0].p == 1
 
 
 def test_clip_on_the_command_line(clip: tuple[Any, ZeroShotImageClassification, Path], image: Path) -> None:
@@ -340,10 +340,16 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     _, ours = bert(tmp_path / "masks", "BertForMaskedLM")
     with pytest.raises(InputError, match="pool must be one of first, last, mean, max, not 'foo'"):
         ours.embed(["w0"], pool="foo")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="best must be 1 at least, not 0"):
-        ours.fill("w0 [MASK]", best=0)
+    with pytest.raises(InputError, match="top_k must be 1 at least, not 0"):
+        ours.fill("w0 [MASK]", top_k=0)
+    with pytest.deprecated_call(match="best is called top_k now"):
+        assert len(ours.fill("w0 [MASK]", best=2)[0]) == 2  # type: ignore[call-arg]
     for use in (ours.embed, tagger.tag):
-        for wrong, words in (("w0 w1", r"write \[text\]"), (None, "not NoneType"), ([3], "not 3")):
+        for wrong, words in (
+            (b"w0 w1", "a text or a list of texts is needed, not bytes"),
+            (None, "not NoneType"),
+            ([3], "holds 3"),
+        ):
             with pytest.raises(InputError, match=words):
                 use(wrong)  # type: ignore[arg-type]
 

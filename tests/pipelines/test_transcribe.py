@@ -138,6 +138,8 @@ def test_files_long_sounds_and_beams(tmp_path: Path, tokenizer: Tokenizer) -> No
     assert len(parts) > 8  # more than are heard together
     whole = ours.transcribe(tmp_path / "a.wav")
     assert whole == " ".join(ours.transcribe(part) for part in parts)
+    assert ours.transcribe([tmp_path / "a.wav", str(tmp_path / "a.wav")]) == [whole, whole]
+    assert ours.transcribe([]) == []
     assert ours.respond(str(tmp_path / "a.wav")).text == whole
     assert ours.transcribe(parts[0], strategy=Beam(beams=1)) == ours.transcribe(parts[0])
     with pytest.raises(InputError, match="this model cannot translate: it is an encoder-decoder that transcribes"):

@@ -15,12 +15,13 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from heed.cli import main
-from heed.cli.options import GenerationOptions, file_settings, named_files
+from heed.cli.options import GenerationOptions, named_files
 from heed.core.config import override
 from heed.core.errors import HeedError, InputError, RunError, WeightsError
 from heed.decode import Beam, Greedy, Sample
 from heed.pipelines import GenerationConfig, TextGeneration
 from heed.runs import evaluate, load
+from heed.runs.recipe import data_settings
 from heed.show.progress import Silent
 from heed.train import train
 from tests.train.support import TINY, language_model, trained
@@ -145,8 +146,8 @@ BAD = {
         ("eval", "{run}", "--split", "tset"),
         "there is no split 'tset' in this data; did you mean test?",
     ),
-    "beams and chance": (("run", "{run}", "x", "--beam", "2", "--top-p", "0.5"), "--top-p cannot go with it"),
-    "beams and repetition": (("run", "{run}", "x", "--beam", "2", "--repetition", "2"), "takes no --repetition"),
+    "beams and chance": (("run", "{run}", "x", "--beam", "2", "--top-p", "0.5"), "top_p cannot go with it"),
+    "beams and repetition": (("run", "{run}", "x", "--beam", "2", "--repetition", "2"), "takes no repetition penalty"),
     "a probability above 1": (("run", "{run}", "x", "--top-p", "2"), "top_p"),
     "no beams": (("run", "{run}", "x", "--beam", "0"), "beams"),
     "an empty stop string": (("run", "{run}", "x", "--stop", ""), "stop strings must be"),
@@ -160,7 +161,8 @@ BAD = {
     "a negative temperature": (("run", "{run}", "x", "--temperature", "-1"), "temperature"),
     "no tokens at all": (("run", "{run}", "x", "--max-new-tokens", "0"), "max_new_tokens"),
     "a text that is too long": (("run", "{run}", "9" * 99), "has 99 tokens, the model was trained on at most 63"),
-    "two files for one split": (("eval", "{run}", "--data", "a", "--data", "b"), "names two files for test"),
+    "a split of another name": (("eval", "{run}", "--data", "dev=a"), "there is no file"),
+    "a model that cannot be measured so": (("eval", "{run}", "--stride", "3"), "measured pair by pair"),
 }
 
 
@@ -218,8 +220,14 @@ def test_a_wrong_change_leaves_the_run_as_it_was(heed: Heed, run: Path) -> None:
 
 @pytest.mark.parametrize("name", ['a "b".tsv', "a=b.tsv", "é.tsv", "😀.tsv", "a\\b.tsv"])
 def test_paths_hold_anything(name: str) -> None:
-    found = override({}, file_settings(named_files([name], alone="train")))["data"]
+    found = override({}, data_settings(named_files([name], alone="train"), "train"))["data"]
     assert Path(found["train"]) == Path(name).absolute()
+
+
+def test_data_by_split() -> None:
+    assert named_files([], alone="test") is None
+    assert named_files(["a", "b=c"], alone="test") == ["a", "b=c"]
+    assert named_files(["a", "valid=b", "valid=c"], alone="train") == {"train": ["a"], "valid": ["b", "c"]}
 
 
 def test_scores_are_shown_even_if_they_cannot_be_written(
@@ -290,5 +298,5 @@ def test_a_folder_that_is_not_whole(name: str, run: Path, tmp_path: Path) -> Non
 
 def test_the_card_says_what_matters(run: Path) -> None:
     card = (run / "README.md").read_text()
-    for words in ("## Data", 'kind = "dates"', "| split | holds |", "heed run tiny", "weights"):
+    for words in ("## Data", 'kind = "dates"', "| split | holds |", "heed run . ", "weights"):
         assert words in card

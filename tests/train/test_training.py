@@ -159,7 +159,7 @@ def test_tensorboard(tmp_path: Path) -> None:
     """An extra: where it is not installed, the error says how to get it before anything is made."""
     board = ("training.tensorboard=true", "training.steps=2")
     if find_spec("tensorboard") is None:
-        with pytest.raises(MissingExtra, match=r"pip install 'heed\[tensorboard\]'"):
+        with pytest.raises(MissingExtra, match=r'pip install "heed-attention\[tensorboard\]"'):
             trained(tmp_path / "run", *board)
         assert not (tmp_path / "run").exists()
     else:

@@ -215,7 +215,7 @@ def test_weights_that_are_untied_when_they_are_read_are_caught(
 
 def test_a_tokenizer_that_loses_something_is_caught(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     decode_all = Tokenizer.decode_all
-    monkeypatch.setattr(Tokenizer, "decode_all", lambda self, rows: [t[:-1] for t in decode_all(self, rows)])
+    monkeypatch.setattr(Tokenizer, "decode_all", lambda self, rows, **_: [t[:-1] for t in decode_all(self, rows)])
     found = STATEMENTS["tokenizer round trip"](trained)
     assert len(found) == 12
     assert not any(finding.holds for finding in found)

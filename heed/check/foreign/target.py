@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
-import inspect
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -29,12 +28,10 @@ def locate(target: str) -> Any:
     module = _file(Path(place)) if place.endswith(".py") else _module(place)
     found: Any = module
     for part in name.split("."):
-        if part not in vars(found) and not inspect.isclass(found):
-            raise CannotCheck(f"{place} has no {part!r}{_near(part, _public(module))}")
         try:
-            found = getattr(found, part)
+            found = getattr(found, part)  # also of a package that imports its names when they are asked for
         except AttributeError:
-            raise CannotCheck(f"{place} has no {name!r}{_near(part, _public(module))}") from None
+            raise CannotCheck(f"{place} has no {part!r}{_near(part, _public(module))}") from None
     return found
 
 

@@ -10,7 +10,7 @@ from ..diagnose import Diagnosis
 from ..outcome import Outcome, Status
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """Everything that a check found out about one target."""
 
@@ -46,7 +46,8 @@ class Report:
     def failed(self) -> list[Outcome]:
         return [outcome for outcome in self.outcomes if outcome.status is Status.FAIL]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
+        """For people: what an interactive session shows of `heed.check(module)`."""
         from .render import text
 
         return text(self)

@@ -33,12 +33,12 @@ class Bert(Plan):
     paper: ClassVar[str] = "Devlin et al. 2019, arXiv 1810.04805"
 
     kind: Literal["bert"] = "bert"
-    width: Size = 128  # the paper's base model: 768, 12 layers, 12 heads
+    width: Size = 128  # channels of the hidden states; the paper's base model: 768, 12 layers, 12 heads
     depth: Size = 2
     heads: Size = 2
     hidden: Size | None = None  # of the feed-forward; 4 · width
     length: Size = 512  # positions
-    segments: Size = 2
+    segments: Size = 2  # different parts of a text that are told apart
     labels: Size = 2  # classes of the pooled head
     activation: Activation = "gelu"
     dropout: Share = 0.1

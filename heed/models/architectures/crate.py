@@ -82,7 +82,7 @@ class Crate(Plan):
     depth: Size = 4
     heads: Size = 4
     step: Positive = 0.1  # of the sparse codes
-    threshold: Number = 0.1
+    threshold: Number = 0.1  # of the sparse codes: what is smaller becomes zero
     dropout: Share = 0.0
 
     def sized(self, vocabulary: int) -> Decoder.Config:

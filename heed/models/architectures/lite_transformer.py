@@ -47,7 +47,7 @@ class LiteTransformer(Plan):
     depth: Size = 6
     heads: Size = 4  # of each branch
     kernels: Annotated[tuple[Size, ...], MinLen(1)] = (3, 7, 15, 31)  # layer by layer; the last one for the rest
-    convolution: Convolving = "dynamic"
+    convolution: Convolving = "dynamic"  # which one stands beside attention
     hidden: Size | None = None  # of the feed-forward; as wide as the stream
     dropout: Share = 0.1
     weight_dropout: Share = 0.0  # of weights of attention and taps of kernels

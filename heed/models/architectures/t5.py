@@ -36,7 +36,7 @@ class T5(Plan):
     width: Size = 128
     depth: Size = 2  # of each side
     heads: Size = 4
-    head_size: Size = 32
+    head_size: Size = 32  # channels of a head
     hidden: Size = 256  # of the feed-forward
     buckets: Size = 32  # of distances that are told apart
     distance: Size = 128  # from which on all are alike

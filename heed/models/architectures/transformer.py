@@ -99,7 +99,7 @@ class Transformer(Plan):
     width: Size = TINY.width
     depth: Size = TINY.depth
     heads: Size = TINY.heads
-    hidden: Size = TINY.hidden
+    hidden: Size = TINY.hidden  # channels inside the feed-forward
     dropout: Share = TINY.dropout
     wiring: AnyWiring = PostNorm()
     inner_dropout: Flag = False  # of attention weights and hidden channels too

@@ -55,7 +55,8 @@ class AudioEncoder(Backbone, Encodes, Asked):
             raise CannotStream("audio is encoded whole; call the audio encoder once, with state=None")
         return self.mix(self.embeddings.embed(x, where), self.embeddings.frames(where))
 
-    def encode(self, sound: Tensor, where: Where) -> Seen:
+    def encode(self, sound: Tensor, where: Where | None = None) -> Seen:
         """The hidden states of this audio with their stamps, for a head or for a decoder's cross-attention."""
+        where = self.default_where(sound) if where is None else where
         x, _ = self(sound, where)
         return Seen.of(self.embeddings.frames(where), x)

@@ -52,9 +52,9 @@ class Swin(Mixer[States], Encodes, Sees, Asked):
         kind: Literal["swin"] = "swin"
         embeddings: PatchEmbeddings.Config  # without marks
         width: Size  # of the first stage
-        depths: tuple[Size, ...]
-        heads_per_stage: tuple[Size, ...]
-        window: Size = 7
+        depths: tuple[Size, ...]  # blocks of each stage
+        heads_per_stage: tuple[Size, ...]  # attention heads
+        window: Size = 7  # cells on a side
         ratio: Positive = 4.0  # hidden channels of the feed-forward per channel
         activation: Activation = "gelu"
         bias: Flag = True  # of query, key and value
@@ -133,11 +133,15 @@ class Swin(Mixer[States], Encodes, Sees, Asked):
         x, where = self.embeddings.embed(images)
         return self._merged(x, where)
 
-    def encode(self, images: Tensor, where: Where) -> Seen:
+    def encode(self, images: Tensor, where: Where | None = None) -> Seen:
         """The same beside stamps, which must be about all patches of the first plane."""
         bare, grid = self.embeddings.embed(images)
-        must_match(where, grid)
+        if where is not None:
+            must_match(where, grid)
         return self._merged(bare, grid)
+
+    def default_where(self, x: Tensor) -> Where:
+        return self.embeddings.grid(x)
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         """The same as a Mixer."""

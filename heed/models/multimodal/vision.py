@@ -30,7 +30,7 @@ class Distilled(Head):
 
     class Config(HeadConfig):
         kind: Literal["distilled"] = "distilled"
-        labels: Size
+        labels: Size  # classes
 
         def build(self, width: int, table: nn.Embedding | None) -> Distilled:
             return Distilled(self, width)
@@ -86,11 +86,15 @@ class VisionEncoder(Backbone, Encodes, Sees, Asked):
         stream, _ = self.mix(x, where)
         return Seen.of(where, stream)
 
-    def encode(self, images: Tensor, where: Where) -> Seen:
+    def encode(self, images: Tensor, where: Where | None = None) -> Seen:
         """The same beside stamps, which must be about as many tokens."""
         seen = self.see(images)
-        must_match(where, seen)
+        if where is not None:
+            must_match(where, seen)
         return seen
+
+    def default_where(self, x: Tensor) -> Where:
+        return self.embeddings.grid(x)
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         """The same as a Mixer. Where the patches stand is told by the image."""

@@ -45,11 +45,11 @@ class Funnel(Encoder):
         repeats: tuple[Size, ...] | None = None  # how often each layer of a block is applied; None = once
         upper: Count = 1  # layers over all tokens again
         depth: Size = 1  # follows from these three, and so does `order`
-        pool: Pooling = "mean"
+        pool: Pooling = "mean"  # how two tokens become one
         separate: Flag = True  # the first token is not pooled
-        truncate: Flag = True
+        truncate: Flag = True  # leave the last token out where the first stands apart
         queries_only: Flag = True  # the first layer of a block looks at unpooled tokens
-        skip: Count | None = None  # None: the end of the first block
+        skip: Count | None = None  # layer whose output is added; None: the end of the first block
 
         @model_validator(mode="before")
         @classmethod
@@ -111,9 +111,9 @@ class Funnel(Encoder):
     def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         return self.levels(self.embeddings.place(x, where), where)[-1].x, state
 
-    def encode(self, tokens: Tensor, where: Where) -> Seen:
+    def encode(self, tokens: Tensor, where: Where | None = None) -> Seen:
         """The hidden states of these tokens; without upper layers, of fewer, and stamped so."""
-        where = with_segments(tokens, where)
+        where = with_segments(tokens, self.default_where(tokens) if where is None else where)
         last = self.levels(self.embeddings(tokens, where), where)[-1]
         return Seen.of(last.where, last.x)
 

@@ -35,7 +35,7 @@ class RMT(Decoder):
 
     class Config(Decoder.Config):
         kind: Literal["rmt"] = "rmt"  # type: ignore[assignment]  # a shape of its own
-        segment: Size = 64
+        segment: Size = 64  # tokens
         memory: Size = 4  # tokens
 
         @model_validator(mode="after")

@@ -29,7 +29,7 @@ class SledEncoder(Encoder):
 
     class Config(Encoder.Config):
         kind: Literal["sled_encoder"] = "sled_encoder"  # type: ignore[assignment]  # a shape of its own
-        window: Size = 512
+        window: Size = 512  # tokens
 
         @model_validator(mode="after")
         def _quarters(self) -> Self:

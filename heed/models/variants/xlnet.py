@@ -60,7 +60,7 @@ class XLNet(Decoder, Permutes):
         kind: Literal["xlnet"] = "xlnet"  # type: ignore[assignment]  # a shape of its own
         mixer: SomeMixers = (TwoStream.Config(),)
         wiring: AnyWiring = PostNorm()
-        head_bias: Flag = True
+        head_bias: Flag = True  # the head has a bias
 
         @model_validator(mode="after")
         def _two_streams(self) -> Self:

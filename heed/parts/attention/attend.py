@@ -7,11 +7,14 @@ With a cap, scale · q_i·k_j is bent to cap · tanh(scale · q_i·k_j / cap) fi
 `written_out` is the specification. `attend` gives the same numbers faster: torch's fused kernel, without any mask where
 the spans of the tokens tell that none is needed, and block by block where the mask reaches only so far, so that a
 window costs O(n·w) in time and memory. A token that sees nothing gets zeros, and finite gradients everywhere.
+
+These two are for mixers, which know their layout; `heed.attend` (`functional.py`) is the same for everybody else.
 """
 
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ...core.contract import Where
@@ -41,9 +44,7 @@ def attend(
     [B|1, H|1, T, N] with True = visible, or None if all see all. `bias` is added to the scores, `scale` defaults to
     d^-1/2, `cap` bounds the scores.
     """
-    _check(query, key, value)
-    _check_bias(bias, query, key)
-    sight = _seen_from(query, key, sight)
+    sight = checked(query, key, value, sight, bias)
     how = How(bias, query.shape[-1] ** -0.5 if scale is None else scale, dropout, cap)
     if not isinstance(sight, Sight):
         return whole(query, key, value, sight, how)
@@ -59,11 +60,10 @@ def written_out(
     bias: Tensor | Term | None = None,
     scale: float | None = None,
     cap: float | None = None,
+    dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """The equation as it stands, with its weights [B, H, T, N]: what `attend` must equal, and what one looks at."""
-    _check(query, key, value)
-    _check_bias(bias, query, key)
-    sight = _seen_from(query, key, sight)
+    sight = checked(query, key, value, sight, bias)
     heads, groups = query.shape[2], query.shape[2] // key.shape[2]
     key, value = key.repeat_interleave(groups, 2), value.repeat_interleave(groups, 2)
     how = How(bias, query.shape[-1] ** -0.5 if scale is None else scale, cap=cap)
@@ -72,7 +72,17 @@ def written_out(
     added = how.added(query, key, sight)
     score = score if added is None else score + added
     weight = masked_softmax(score, sight.pairs(heads) if isinstance(sight, Sight) else sight)
+    weight = F.dropout(weight, dropout) if dropout else weight
     return torch.einsum("bhtn,bnhe->bthe", weight, value), weight
+
+
+def checked(
+    query: Tensor, key: Tensor, value: Tensor, sight: Sight | Mask | Tensor | None, bias: Tensor | Term | None
+) -> Sight | Tensor | None:
+    """Who sees whom, if all of these fit together; else an error that says what does not."""
+    _check(query, key, value)
+    _check_bias(bias, query, key)
+    return _seen_from(query, key, sight)
 
 
 def _seen_from(query: Tensor, key: Tensor, sight: Sight | Mask | Tensor | None) -> Sight | Tensor | None:

@@ -20,12 +20,12 @@ class HeadedConfig(MixerConfig):
     """`kv_heads` = 1 is multi-query (Shazeer 2019), between 1 and `heads` grouped-query (Ainslie et al. 2023)."""
 
     heads: Size = 4
-    kv_heads: Size | None = None  # as many as heads
-    head_size: Size | None = None  # width / heads
+    kv_heads: Size | None = None  # heads of keys and values; None: as many as heads
+    head_size: Size | None = None  # channels of a head; None: width / heads
     bias: Flag = True  # of query, key and value
     key_bias: Flag | None = None  # of the key; None = as bias (Whisper has none: a softmax does not see it)
     out_bias: Flag | None = None  # of the output; None = as bias
-    scale: Positive | None = None  # head_size^-1/2
+    scale: Positive | None = None  # of the scores; None: head_size^-1/2
     dropout: Share = 0.0  # of the weights
     norm: AnyNorm | None = None  # over the concatenated heads, before the output (SubLN, Wang et al. 2022)
     head_norm: AnyNorm | None = None  # over each head of query and key (Dehghani et al. 2023; Qwen 3)

@@ -48,11 +48,11 @@ class Experts(Mixer[Nothing]):
         paper: ClassVar[str] = "Shazeer et al. 2017, Outrageously Large Neural Networks; Fedus et al. 2022"
 
         kind: Literal["experts"] = "experts"
-        experts: Size = 8
+        experts: Size = 8  # how many
         active: Size = 2  # experts per token
         expert: AnyExpert = Gated.Config()
         router: AnyRouter = SoftmaxRouter()
-        shared: Shared | None = None
+        shared: Shared | None = None  # an expert that every token has
         balance: Annotated[float, Strict(), Ge(0)] = 0.0  # how much `balance` counts in the loss
 
         @model_validator(mode="after")

@@ -104,11 +104,11 @@ class FeedForward(Positionwise):
 
     class Config(PositionwiseConfig):
         kind: Literal["feedforward"] = "feedforward"
-        hidden: Size | None = None  # four times the width
+        hidden: Size | None = None  # channels inside; None: four times the width
         activation: Activation = "relu"
         bias: Flag = True
         dropout: Share = 0.0
-        norm: AnyNorm | None = None
+        norm: AnyNorm | None = None  # of the hidden channels, before `down`
 
         def build(self, width: int) -> FeedForward:
             return FeedForward(self, width)
@@ -142,11 +142,11 @@ class Gated(Positionwise):
 
     class Config(PositionwiseConfig):
         kind: Literal["gated"] = "gated"
-        hidden: Size | None = None  # 8/3 of the width: as many weights as an ungated one of four times the width
+        hidden: Size | None = None  # channels inside; None: 8/3 of the width, as many weights as an ungated one
         activation: Activation = "silu"
         bias: Flag = False
         dropout: Share = 0.0
-        norm: AnyNorm | None = None
+        norm: AnyNorm | None = None  # of the hidden channels, before `down`
 
         def build(self, width: int) -> Gated:
             return Gated(self, width)

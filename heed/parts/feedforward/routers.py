@@ -63,7 +63,7 @@ class SoftmaxRouter(RouterConfig):
     """
 
     kind: Literal["softmax"] = "softmax"
-    renormalised: Flag = True
+    renormalised: Flag = True  # weights of the chosen sum to one (Mixtral)
 
     def build(self, width: int, experts: int, active: int) -> Router:
         return _SoftmaxRouter(self, width, experts, active)
@@ -77,10 +77,10 @@ class GroupedRouter(RouterConfig):
     """
 
     kind: Literal["grouped"] = "grouped"
-    groups: Size = 1
-    kept: Size = 1
-    renormalised: Flag = True
-    scale: Positive = 1.0
+    groups: Size = 1  # parts that the experts come in
+    kept: Size = 1  # groups that may be chosen from
+    renormalised: Flag = True  # weights of the chosen sum to one
+    scale: Positive = 1.0  # what they are multiplied by then
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

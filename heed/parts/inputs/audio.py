@@ -61,7 +61,7 @@ class Mels(AudioEmbeddings):
 
     class Config(SoundConfig):
         kind: Literal["mels"] = "mels"
-        bins: Size = 80
+        bins: Size = 80  # of the mel spectrogram
         position: AnyAdded | None = None
 
         def build(self, width: int, dropout: float) -> Mels:
@@ -102,8 +102,8 @@ class Waves(AudioEmbeddings):
     class Config(SoundConfig):
         kind: Literal["waves"] = "waves"
         channels: tuple[Size, ...] = (512,) * 7  # of each convolution
-        kernels: tuple[Size, ...] = (10, 3, 3, 3, 3, 2, 2)
-        strides: tuple[Size, ...] = (5, 2, 2, 2, 2, 2, 2)
+        kernels: tuple[Size, ...] = (10, 3, 3, 3, 3, 2, 2)  # samples or frames that each convolution sees
+        strides: tuple[Size, ...] = (5, 2, 2, 2, 2, 2, 2)  # of each convolution
         bias: Flag = False  # of the convolutions
         between: ConvolutionNorm = "group"  # over the time after the first convolution, or over channels after each
         activation: Activation = "gelu"

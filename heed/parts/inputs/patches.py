@@ -55,10 +55,10 @@ class PatchEmbeddings(Embeddings):
         """How an image is cut."""
 
         image: tuple[Size, Size]  # height and width in pixels that the table of positions is for
-        patch: tuple[Size, Size]
-        channels: Size = 3
+        patch: tuple[Size, Size]  # height and width of a patch in pixels
+        channels: Size = 3  # of a pixel: 3 colours
         marks: Count = 1  # tokens before the patches: one gathers (ViT), a second one learns from a teacher (DeiT)
-        position: Flag = True
+        position: Flag = True  # patches have a trained position
         bias: Flag = True
         pixel_norm: AnyNorm | None = None  # of the pixels of a patch, all channels of them (CRATE)
         patch_norm: AnyNorm | None = None  # before the position is added (Swin)
@@ -100,14 +100,18 @@ class PatchEmbeddings(Embeddings):
         if self.config.filled:
             down, right = (-side % patch for side, patch in zip(images.shape[2:], self.config.patch, strict=True))
             images = F.pad(images, (0, right, 0, down))
-        images = images.to(self.cut.weight.dtype)
-        rows = images.shape[0]
-        height, width = (side // patch for side, patch in zip(images.shape[2:], self.config.patch, strict=True))
-        x = self._cut(images)
+        x = self._cut(images.to(self.cut.weight.dtype))
         x = x if self.patch_norm is None else self.patch_norm(x)
-        marks = [mark.expand(rows, 1, -1) for mark in self.marks]
-        where = Grid.of(rows, height, width, marks=len(marks), device=x.device)
-        return torch.cat((*marks, x), 1) if marks else x, where
+        marks = [mark.expand(images.shape[0], 1, -1) for mark in self.marks]
+        return torch.cat((*marks, x), 1) if marks else x, self.grid(images)
+
+    def grid(self, images: Tensor) -> Grid:
+        """Where the patches of these images stand, after the marks."""
+        self._check(images)
+        more = (patch - 1 if self.config.filled else 0 for patch in self.config.patch)
+        sides = zip(images.shape[2:], self.config.patch, more, strict=True)
+        height, width = ((side + extra) // patch for side, patch, extra in sides)
+        return Grid.of(images.shape[0], height, width, marks=self.config.marks, device=images.device)
 
     def place(self, x: Tensor, where: Where) -> Tensor:
         """Embeddings, told where they are."""

@@ -31,8 +31,8 @@ class Narrow(Config):
     `after` says when: after the "token" (OPT), its "sum" with the position (DeBERTa), or the "norm" (ALBERT).
     """
 
-    size: Size
-    after: Place = "norm"
+    size: Size  # channels of an embedding
+    after: Place = "norm"  # where they are widened: after the token, its sum with the position, or the norm
     bias: Flag = True
 
     @staticmethod

@@ -25,7 +25,7 @@ class LayerNorm(NormConfig):
 
     kind: Literal["layernorm"] = "layernorm"
     eps: Positive = 1e-5
-    bias: Flag = True
+    bias: Flag = True  # β is there and trained
     gain: Flag = True  # without it there is no bias, either
 
     def build(self, width: int) -> nn.Module:
@@ -37,7 +37,7 @@ class RMSNorm(NormConfig):
 
     kind: Literal["rmsnorm"] = "rmsnorm"
     eps: Positive = 1e-6
-    gain: Flag = True
+    gain: Flag = True  # γ is there and trained
     from_one: Flag = False  # the weights are γ - 1, so that they decay towards no gain at all (Gemma)
 
     @model_validator(mode="after")

@@ -209,7 +209,7 @@ class Causal(Mask):
 class Combined(Mask):
     """Several masks as one."""
 
-    parts: Annotated[tuple[AnyMask, ...], MinLen(1)]
+    parts: Annotated[tuple[AnyMask, ...], MinLen(1)]  # the masks
 
     @property
     def uniform(self) -> bool:
@@ -293,8 +293,8 @@ class Without(Mask):
     """What one mask allows and another does not: `mask - hidden`."""
 
     kind: Literal["without"] = "without"
-    mask: AnyMask
-    hidden: AnyMask
+    mask: AnyMask  # what is allowed
+    hidden: AnyMask  # what of it is not
 
     @property
     def reach(self) -> Reach:

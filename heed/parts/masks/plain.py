@@ -19,8 +19,8 @@ class Window(Mask):
     """
 
     kind: Literal["window"] = "window"
-    back: Count
-    ahead: Count = 0
+    back: Count  # tokens before it that a token sees
+    ahead: Count = 0  # tokens after it that it sees
 
     @property
     def reach(self) -> Reach:
@@ -45,7 +45,7 @@ class Prefix(Mask):
     """The first `length` tokens look at one another in both directions, the others look back (prefix LM)."""
 
     kind: Literal["prefix"] = "prefix"
-    length: Size
+    length: Size  # tokens of the prefix
 
     @property
     def reach(self) -> Reach:
@@ -62,8 +62,8 @@ class Segments(Mask):
     """
 
     kind: Literal["segments"] = "segments"
-    length: Size
-    memory: Count = 0
+    length: Size  # tokens of a segment
+    memory: Count = 0  # tokens before the segment that are seen, too
 
     @property
     def reach(self) -> Reach:

@@ -23,7 +23,7 @@ class Atrous(Mask):
     """A token looks at those a multiple of `step` away: i - j ≡ 0 (mod step)."""
 
     kind: Literal["atrous"] = "atrous"
-    step: Size
+    step: Size  # tokens from one that is seen to the next
 
     @property
     def reach(self) -> Reach:
@@ -49,7 +49,7 @@ class Sparse(Mask):
     """Local and atrous at once: |i - j| <= step, or i - j ≡ 0 (mod step)."""
 
     kind: Literal["sparse"] = "sparse"
-    step: Size
+    step: Size  # tokens that are near, and from one far token to the next
 
     @property
     def reach(self) -> Reach:
@@ -75,7 +75,7 @@ class Strided(Mask):
     """
 
     kind: Literal["strided"] = "strided"
-    stride: Size
+    stride: Size  # tokens from one that is seen to the next
 
     @property
     def reach(self) -> Reach:
@@ -106,10 +106,10 @@ class Summaries(Mask):
     """
 
     kind: Literal["summaries"] = "summaries"
-    context: Size
-    block: Size = 1
-    summaries: Size = 1
-    patterns: Size = 1
+    context: Size  # tokens of a group
+    block: Size = 1  # tokens of a block
+    summaries: Size = 1  # blocks at the end of a group that sum it up
+    patterns: Size = 1  # that the heads take in turn
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -170,8 +170,8 @@ class Blocks(Mask):
     """
 
     kind: Literal["blocks"] = "blocks"
-    size: Size
-    layouts: tuple[tuple[Text, ...], ...]
+    size: Size  # tokens of a block
+    layouts: tuple[tuple[Text, ...], ...]  # per pattern, per block of queries: a 1 for every block of keys it sees
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

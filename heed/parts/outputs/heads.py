@@ -54,10 +54,10 @@ class Masked(Head):
 
     class Config(HeadConfig):
         kind: Literal["masked"] = "masked"
-        vocabulary: Size
+        vocabulary: Size  # tokens that may stand here
         size: Size | None = None  # channels of the transformed stream; None: as many as the embeddings have
         activation: Activation | None = None  # None: the stream is not transformed
-        norm: AnyNorm | None = None
+        norm: AnyNorm | None = None  # of the transformed stream
         bias: Flag = True
         tied: Flag = True
 
@@ -91,11 +91,11 @@ class Pooled(Head):
 
     class Config(HeadConfig):
         kind: Literal["pooled"] = "pooled"
-        pool: Pool = "first"
+        pool: Pool = "first"  # which token stands for the text, or what is made of all
         norm: AnyNorm | None = None  # of what was pooled
         activation: Activation | None = None  # None: what was pooled is not transformed
         size: Size | None = None  # channels of the transformed vector; None: as many as the stream has
-        labels: Size | None = None  # None: the pooled vector is the answer
+        labels: Size | None = None  # classes; None: the pooled vector is the answer
         bias: Flag = True
 
         def build(self, width: int, table: nn.Embedding | None) -> Pooled:
@@ -128,7 +128,7 @@ class Tagged(Head):
 
     class Config(HeadConfig):
         kind: Literal["tagged"] = "tagged"
-        labels: Size
+        labels: Size  # of a token
         bias: Flag = True
 
         def build(self, width: int, table: nn.Embedding | None) -> Tagged:

@@ -29,8 +29,8 @@ class Learned(Adds):
 
         paper: ClassVar[str] = "Gehring et al. 2017, arXiv 1705.03122"
         kind: Literal["learned"] = "learned"
-        length: Size
-        offset: Count = 0
+        length: Size  # positions there are
+        offset: Count = 0  # rows of the table before that of position 0 (BART, OPT: 2)
 
         def build(self, width: int) -> Learned:
             return Learned(self, width)
@@ -65,10 +65,10 @@ class Sinusoid(Adds):
 
         paper: ClassVar[str] = "Vaswani et al. 2017, arXiv 1706.03762"
         kind: Literal["sinusoid"] = "sinusoid"
-        layout: Literal["interleaved", "concatenated"] = "interleaved"
-        spread: Spread = "paper"
+        layout: Literal["interleaved", "concatenated"] = "interleaved"  # sines beside cosines, or before them
+        spread: Spread = "paper"  # how the frequencies end
         base: Base = 10000.0
-        offset: Count = 0
+        offset: Count = 0  # added to every position (fairseq: 2)
 
         def build(self, width: int) -> Sinusoid:
             return Sinusoid(self, width)
@@ -100,7 +100,7 @@ class Unit(Adds):
         """The length that is scaled to 1."""
 
         kind: Literal["unit"] = "unit"
-        length: Size
+        length: Size  # tokens that are scaled to 1
 
         def build(self, width: int) -> Unit:
             return Unit(self, width)

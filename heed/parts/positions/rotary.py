@@ -80,11 +80,11 @@ class Rope(Relates):
         how: ClassVar[How] = "rotates"
         paper: ClassVar[str] = "Su et al. 2021, arXiv 2104.09864"
         kind: Literal["rope"] = "rope"
-        layout: Layout = "halves"
+        layout: Layout = "halves"  # which channels turn together: pairs (GPT-J) or halves (Llama)
         base: Base = 10000.0
-        share: Fraction = 1.0
-        spread: Spread = "paper"
-        scaling: AnyScaling | None = None
+        share: Fraction = 1.0  # of the channels that turn
+        spread: Spread = "paper"  # how the frequencies end; inclusive: RetNet, YOCO
+        scaling: AnyScaling | None = None  # stretches the context
         values: Flag = False  # values turn, too (an option of RoFormer)
 
         @model_validator(mode="after")
@@ -152,7 +152,7 @@ class XPos(Relates):
         paper: ClassVar[str] = "Sun et al. 2022, arXiv 2212.10554"
         kind: Literal["xpos"] = "xpos"
         base: Base = 10000.0
-        scale_base: Positive = 512.0
+        scale_base: Positive = 512.0  # distance over which products fade: the larger, the slower
 
         def build(self, heads: int, size: int) -> XPos:
             return XPos(self, size)

@@ -47,7 +47,7 @@ class Linear(Scaling):
     """Position interpolation (Chen et al. 2023): f_c / factor, as if the tokens stood closer together."""
 
     kind: Literal["linear"] = "linear"
-    factor: Positive
+    factor: Positive  # how many times the original length it is stretched to
 
     def apply(self, frequency: Frequencies, base: float) -> Frequencies:
         return tuple(f / self.factor for f in frequency)
@@ -61,10 +61,10 @@ class Llama3(Scaling):
     """
 
     kind: Literal["llama3"] = "llama3"
-    factor: Positive
-    low: Positive = 1.0
-    high: Positive = 4.0
-    original: Size = 8192
+    factor: Positive  # how many times slower long waves turn
+    low: Positive = 1.0  # waves that fit less often into the original context are long
+    high: Positive = 4.0  # those that fit more often stay as they are
+    original: Size = 8192  # tokens of the context in training
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -90,11 +90,11 @@ class Yarn(Scaling):
     """
 
     kind: Literal["yarn"] = "yarn"
-    factor: Positive
-    original: Size
-    fast: Turns = 32.0
-    slow: Turns = 1.0
-    attention: Positive | None = None
+    factor: Positive  # how many times the original length it is stretched to
+    original: Size  # tokens of the context in training
+    fast: Turns = 32.0  # channels that turn more often within the original context are kept
+    slow: Turns = 1.0  # those that turn less often are interpolated
+    attention: Positive | None = None  # what cosine and sine are multiplied by; None: by the paper's rule
     whole: Flag = True  # the ramp begins and ends at whole channels
 
     @property
@@ -126,8 +126,8 @@ class Dynamic(Scaling):
     """
 
     kind: Literal["dynamic"] = "dynamic"
-    factor: Positive
-    original: Size
+    factor: Positive  # of the base's growth
+    original: Size  # tokens of the context in training
     length: Size | None = None  # of the longest sequence; None: as in training
 
     @property
@@ -152,11 +152,11 @@ class LongRope(Scaling):
     """
 
     kind: Literal["longrope"] = "longrope"
-    short: tuple[Positive, ...]
-    long: tuple[Positive, ...]
+    short: tuple[Positive, ...]  # divisors of the frequencies for sequences up to the original length
+    long: tuple[Positive, ...]  # those for longer ones
     factor: Positive  # how many times the original length it is stretched to
-    original: Size
-    attention: Positive | None = None
+    original: Size  # tokens of the context in training
+    attention: Positive | None = None  # what cosine and sine are multiplied by; None: by the paper's rule
     length: Size | None = None  # of the longest sequence; None: as in training
 
     @model_validator(mode="after")

@@ -78,9 +78,9 @@ class Buckets(Relates):
         how: ClassVar[How] = "scores"
         paper: ClassVar[str] = "Raffel et al. 2020, arXiv 1910.10683"
         kind: Literal["buckets"] = "buckets"
-        buckets: Size = 32
-        distance: Size = 128
-        both_ways: Flag = False
+        buckets: Size = 32  # of distances that are told apart
+        distance: Size = 128  # from which on all are alike
+        both_ways: Flag = False  # keys ahead have buckets of their own
 
         @model_validator(mode="after")
         def _fits(self) -> Self:
@@ -159,7 +159,7 @@ class Relative(Relates):
         paper: ClassVar[str] = "Dai et al. 2019, arXiv 1901.02860"
         kind: Literal["relative"] = "relative"
         base: Base = 10000.0
-        clamp: Size | None = None
+        clamp: Size | None = None  # distances above it count as it
         both_ways: Flag = False  # keys ahead are clamped, too (XLNet)
         width: Size | None = None  # channels of R; None: heads · size
 

@@ -110,7 +110,7 @@ class Chunkwise(DivisorConfig):
     """
 
     kind: Literal["chunkwise"] = "chunkwise"
-    chunk: Size = 512
+    chunk: Size = 512  # tokens
 
     def spec(self, heads: int, size: int, value_size: int, dtype: torch.dtype) -> Spec:
         return Slot(((heads, size, value_size),), Entries(fixed=1), dtype), self._open(heads, size, value_size, dtype)

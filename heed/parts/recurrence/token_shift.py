@@ -19,7 +19,7 @@ class RwkvConfig(MixerConfig):
     paper: ClassVar[str] = "Peng et al. 2023, RWKV: Reinventing RNNs for the Transformer Era, arXiv 2305.13048"
 
     layer: Count = 0  # which layer it is, and of how many: for its first weights only
-    layers: Size = 1
+    layers: Size = 1  # how many there are
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:

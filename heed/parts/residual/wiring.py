@@ -72,7 +72,7 @@ class PreNorm(WiringConfig):
 
     kind: Literal["pre"] = "pre"
     final: Flag = True
-    alpha: Positive = 1.0  # else only in torchscale's decoders, where DeepNorm does not exclude pre-norm
+    alpha: Positive = 1.0  # of the stream; not 1 only in torchscale's decoders, where DeepNorm joins pre-norm
 
     def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
         return PreWired([norm.build(width) for _ in range(parts)], dropout, self.alpha)
@@ -109,7 +109,7 @@ class Parallel(WiringConfig):
     """x ← x + Σ part(norm(x)): all parts read the same stream (GPT-J; with `own_norms` each its own norm, GPT-NeoX)."""
 
     kind: Literal["parallel"] = "parallel"
-    own_norms: Flag = False
+    own_norms: Flag = False  # each part has a norm of its own (GPT-NeoX)
 
     def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
         return ParallelWired([norm.build(width) for _ in range(parts if self.own_norms else 1)], dropout)
@@ -125,8 +125,8 @@ class DeepNorm(WiringConfig):
     """
 
     kind: Literal["deepnorm"] = "deepnorm"
-    alpha: Positive
-    beta: Positive
+    alpha: Positive  # what the stream is multiplied by
+    beta: Positive  # what first weights are multiplied by
 
     @classmethod
     def alone(cls, depth: int) -> DeepNorm:
@@ -161,8 +161,8 @@ class ResiDual(WiringConfig):
     """
 
     kind: Literal["residual"] = "residual"
-    scale: Positive = 1.0
-    alpha: Number = 1.0
+    scale: Positive = 1.0  # of what is added to the second stream
+    alpha: Number = 1.0  # of the first stream at the end
     eps: Positive = 1e-7  # of the final norm
 
     def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
@@ -182,7 +182,7 @@ class Reversible(WiringConfig):
     """
 
     kind: Literal["reversible"] = "reversible"
-    joined: Literal["mean", "beside"] = "mean"
+    joined: Literal["mean", "beside"] = "mean"  # the two streams at the end
     final: Flag = True
 
     def build(self, width: int, parts: int, norm: NormConfig, dropout: float) -> Wiring:
@@ -218,7 +218,7 @@ class Rescaled(WiringConfig):
     """
 
     kind: Literal["rescaled"] = "rescaled"
-    every: Size | None = None  # None: never
+    every: Size | None = None  # blocks until the stream is halved again; None: never
     eps: Positive = 1e-5  # of the last norm
     block: Count = 0  # which one it is; a stack says so
 

@@ -46,7 +46,7 @@ class Kernel(Score):
 class KernelConfig(ScoreConfig):
     """A kernel with a width, which is fixed or learned."""
 
-    width: Positive = 1.0
+    width: Positive = 1.0  # of the kernel: how far a key may be
     learned: Flag = False
 
 

@@ -72,7 +72,7 @@ class Additive(Score):
 
     class Config(ScoreConfig):
         kind: Literal["additive"] = "additive"
-        hidden: Size
+        hidden: Size  # channels of the hidden layer
 
         def build(self, query_size: int, key_size: int) -> Additive:
             return Additive(self, query_size, key_size)
@@ -98,7 +98,7 @@ class Cosine(Score):
 
     class Config(ScoreConfig):
         kind: Literal["cosine"] = "cosine"
-        sharpness: Positive = 1.0
+        sharpness: Positive = 1.0  # β
         learned: Flag = False
 
         def build(self, query_size: int, key_size: int) -> Cosine:
@@ -120,7 +120,7 @@ class Location(Score):
 
     class Config(ScoreConfig):
         kind: Literal["location"] = "location"
-        length: Size
+        length: Size  # keys there are at most
 
         def build(self, query_size: int, key_size: int) -> Location:
             return Location(self, query_size, key_size)

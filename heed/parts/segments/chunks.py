@@ -23,11 +23,11 @@ class Chunks(Config):
     A row is filled up with empty places to a multiple of `multiple`, and to at least `filled` places.
     """
 
-    length: Size = 4
-    before: Count = 1
-    after: Count = 0
+    length: Size = 4  # tokens of a chunk
+    before: Count = 1  # chunks before its own that a token sees
+    after: Count = 0  # chunks after it
     multiple: Size | None = None  # of `length`; None = one chunk
-    filled: Count = 0
+    filled: Count = 0  # places that a row has at least
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

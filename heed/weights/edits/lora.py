@@ -31,7 +31,7 @@ class LoRA(Swap):
 
     kind: Literal["lora"] = "lora"
     on: Patterns = ("*.query", "*.value")  # the paper's choice
-    rank: Size = 8
+    rank: Size = 8  # channels between A and B
     alpha: Positive | None = None  # rank: what is learnt counts once
     dropout: Share = 0.0  # of what A reads
 

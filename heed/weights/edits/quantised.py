@@ -34,7 +34,7 @@ class Quantised(Edit):
     """
 
     kind: Literal["quantised"] = "quantised"
-    bits: Bits = "int8"
+    bits: Bits = "int8"  # the precision
 
     def apply(self, model: nn.Module) -> None:
         places: dict[str, Layer | nn.Embedding] = {**layers_of(model), **tables(model)}
@@ -75,11 +75,11 @@ def is_quantised(module: nn.Module) -> bool:
     return isinstance(module, Int8Linear | GroupedLinear | QuantisedEmbedding)
 
 
-def bits_of(name: str) -> Bits:
-    """The precision of this name."""
-    found = next((bits for bits in BITS if bits == name), None)
+def bits_of(name: str | int) -> Bits:
+    """The precision of this name, or of so many bits."""
+    found = next((bits for bits in BITS if bits in (name, f"int{name}")), None)
     if found is None:
-        raise ConfigError(f"{name!r} is not a precision to quantise to{nearest(name, BITS)}")
+        raise ConfigError(f"{name!r} is not a precision to quantise to{nearest(str(name), BITS)}")
     return found
 
 

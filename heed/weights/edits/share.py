@@ -23,7 +23,7 @@ class Share(Edit):
     kind: Literal["share"] = "share"
     on: Patterns = ("*stack",)  # stacks, by name
     blocks: Size = 1  # that keep weights of their own
-    turns: Literal["groups", "cycle"] = "groups"
+    turns: Literal["groups", "cycle"] = "groups"  # each block several times before the next one, or all of them in turn
 
     def apply(self, model: nn.Module) -> None:
         stacks = {name: module for name, module in model.named_modules() if isinstance(module, Stack)}

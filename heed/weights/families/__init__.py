@@ -16,6 +16,7 @@ FAMILIES: Table[type[Family]] = Table(
     __name__,
     {
         "albert": "albert:Albert",
+        "arcee": "arcee:Arcee",
         "bart": "bart:Bart",
         "bert": "bert:Bert",
         "big_bird": "big_bird:BigBird",

@@ -55,7 +55,7 @@ RECORDED = {  # golden folders that are computed again, by model_type
 GGUF = frozenset(  # read from GGUF, too
     {
         *("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma2", "gpt2", "gpt_neox", "falcon", "bloom", "mpt"),
-        *("gpt_bigcode", "bert", "t5"),
+        *("gpt_bigcode", "bert", "t5", "arcee"),
     }
 )
 TRAINED = {  # trained checkpoints, which answer as they should

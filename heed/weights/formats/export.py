@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ...core.atomic import appearing
-from ...core.errors import WeightsError
+from ...core.errors import InputError, WeightsError
 from ..families.base import Opened
 from ..rename import exported
 from .folder import CONFIG
@@ -20,19 +20,34 @@ SHARD = 5 << 30  # bytes of a file, at most, unless one tensor is larger
 
 
 def write(
-    opened: Opened, folder: Path, shard: int = SHARD, beside: Callable[[Path], None] = lambda folder: None
+    opened: Opened, folder: Path | str, shard: int = SHARD, beside: Callable[[Path], None] = lambda folder: None
 ) -> None:
     """A new folder that the reference library loads, in the precision it came in: all of it appears, or nothing.
 
     `beside` writes what belongs into that folder besides config and weights.
     """
-    if folder.exists():
-        raise WeightsError(f"{folder} is already there; name a folder that is not")
-    with appearing(folder) as fresh:
+    if not isinstance(opened, Opened):
+        raise InputError(
+            f"what is written is a checkpoint, as heed.weights.load gives it, not {type(opened).__name__}; a pipeline "
+            "is written by m.save(folder)"
+        )
+    with appearing(new_folder(folder)) as fresh:
         (fresh / CONFIG).write_text(json.dumps(opened.config, indent=2) + "\n", encoding="utf-8")
         names = [_save(fresh, number, tensors) for number, tensors in enumerate(_shards(opened, shard))]
         _finish(fresh, names)
         beside(fresh)
+
+
+def new_folder(given: Path | str) -> Path:
+    """The path of a folder to be made: nothing may be there, or an empty folder."""
+    if not isinstance(given, str | Path):
+        raise InputError(f"a folder is named by a text or a Path, not by {type(given).__name__}")
+    folder = Path(given).expanduser()
+    if folder.is_file():
+        raise WeightsError(f"{folder} is a file; name a folder that is not there yet")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise WeightsError(f"{folder} is already there and not empty; name another folder, or remove that one first")
+    return folder
 
 
 def _shards(opened: Opened, size: int) -> Iterator[dict[str, Tensor]]:

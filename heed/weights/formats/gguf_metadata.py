@@ -223,6 +223,10 @@ def llama(keys: Keys) -> Data:
     }
 
 
+def arcee(keys: Keys) -> Data:
+    return decoder(keys) | {"mlp_bias": "blk.0.ffn_up.bias" in keys.shapes, "hidden_act": "relu2"}
+
+
 def mixtral(keys: Keys) -> Data:
     used = keys.size("expert_used_count")
     return decoder(keys) | {"num_local_experts": keys.size("expert_count"), "num_experts_per_tok": used}

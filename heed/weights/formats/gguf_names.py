@@ -239,6 +239,15 @@ LLAMA = Layout(
     config=said.llama,
     changes={"blk.#.attn_q": _query, "blk.#.attn_k": _key},
 )
+ARCEE = replace(
+    LLAMA,
+    kind="arcee",
+    model="ArceeForCausalLM",
+    names=_table(
+        ENDS, "model.layers", ATTENTION | {f"ffn_{part}": f"mlp.{part}_proj" for part in ("up", "down")} | NORMS
+    ),
+    config=said.arcee,
+)
 MIXTRAL = replace(
     LLAMA,
     kind="mixtral",
@@ -264,6 +273,7 @@ T5 = Layout(
 T5_GATED = replace(T5, names=_both({"ffn_gate": "wi_0", "ffn_up": "wi_1", "ffn_down": "wo"}))
 LAYOUTS: dict[str, Layout] = {
     "llama": LLAMA,
+    "arcee": ARCEE,
     "qwen2": Layout(
         kind="qwen2",
         model="Qwen2ForCausalLM",

@@ -51,6 +51,7 @@ class Largest(TorchDispatchMode):
         return made
 
 
+@pytest.mark.skipif(torch.__version__.startswith("2.6."), reason="torch 2.6 has no fused form for its masks")
 def test_four_thousand_tokens_are_learnt_from_without_a_table_of_pairs() -> None:
     tokens, width = 4000, 16
     model = TransformerDecoder(width=width, heads=2).sized(50).build()

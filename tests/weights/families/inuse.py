@@ -26,7 +26,7 @@ def fills(model: Any, folder: Path, said: Callable[[Any, dict[str, Tensor]], dic
     """Words for a mask in a long text. The model lies in this folder already, its vocabulary are `WORDS`."""
     worded(folder)
     text = LONG.replace("it slept and", "it [MASK] and")
-    (guesses,) = heed.load(folder).fill(text, best=len(WORDS))
+    (guesses,) = heed.load(folder).fill(text, top_k=len(WORDS))
     ids = framed(text)
     place = int((ids[0] == WORDS.index("[MASK]")).nonzero())
     p = said(model, {"input_ids": ids})["logits"][0, place].softmax(-1)

@@ -329,3 +329,12 @@ def test_deepseek_v3(data: st.DataObject) -> None:
         if name.endswith("e_score_correction_bias"):
             torch.nn.init.normal_(buffer, std=0.3)
     agrees(model)
+
+
+@few
+@given(st.data())
+def test_arcee(data: st.DataObject) -> None:
+    config = reference.ArceeConfig(
+        **sizes(data, free=False), attention_bias=data.draw(flags), mlp_bias=data.draw(flags)
+    )
+    agrees(reference.ArceeForCausalLM(config))

@@ -138,7 +138,7 @@ def test_the_package_is_needed_for_tensors_only(tmp_path: Path, monkeypatch: pyt
     path = tiny(tmp_path / "a.gguf", {"token_embd.weight": torch.ones(4, 48)})
     monkeypatch.setitem(sys.modules, "gguf", None)
     assert ours.metadata(path)["llama.embedding_length"] == 48
-    with pytest.raises(MissingExtra, match=r"heed\[weights\]"):
+    with pytest.raises(MissingExtra, match=r"heed-attention\[weights\]"):
         ours.read(path)
 
 

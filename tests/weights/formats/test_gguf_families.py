@@ -129,6 +129,7 @@ CASES = {
         interleaved,
         judged=False,
     ),
+    "arcee": Case("arcee", a("arcee", **LLAMA), LLAMA_KEYS | {"rope.dimension_count": 8}, interleaved, judged=False),
     "qwen2": Case("qwen2", a("qwen2", **LLAMA), LLAMA_KEYS),
     "qwen3": Case(
         "qwen3",
