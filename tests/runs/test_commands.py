@@ -19,6 +19,7 @@ from heed.cli.options import GenerationOptions, named_files
 from heed.core.config import override
 from heed.core.errors import HeedError, InputError, RunError, WeightsError
 from heed.decode import Beam, Greedy, Sample
+from heed.kernels import described
 from heed.pipelines import GenerationConfig, TextGeneration
 from heed.runs import evaluate, load
 from heed.runs.recipe import data_settings
