@@ -48,7 +48,7 @@ class Play:
         if block.kind == "sh":
             return self._shell(block)
         printed = io.StringIO()
-        with contextlib.redirect_stdout(printed), contextlib.chdir(self.folder):
+        with contextlib.redirect_stdout(printed), contextlib.chdir(self.folder), importing(self.folder):
             exec(compile("\n" * block.line + block.code, self.name, "exec", dont_inherit=True), self.space)
         return printed.getvalue()
 
@@ -73,10 +73,24 @@ class Play:
             assert same, f"{self.name}, line {block.line}: it says\n{block.wanted}\nand prints\n{printed}"
 
 
+@contextlib.contextmanager
+def importing(folder: Path) -> Iterator[None]:
+    """Modules of this folder can be imported, as where Python is started there; they are forgotten afterwards."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        for name, module in list(sys.modules.items()):
+            if str(getattr(module, "__file__", None)).startswith(str(folder)):
+                del sys.modules[name]
+
+
 def environment(folder: Path) -> dict[str, str]:
     """Of a shell: this checkout's heed first, a home of its own, narrow and without colours."""
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     own = {"PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+    own["OMP_NUM_THREADS"] = "1"  # tests run side by side, and threads that wait for a core spin
     return {**os.environ, **own, "HF_HUB_OFFLINE": "1", "XDG_STATE_HOME": str(folder)}
 
 
