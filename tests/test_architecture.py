@@ -44,6 +44,7 @@ MAY_IMPORT = {
         "serve": "core text models engine weights decode pipelines tasks runs",
         "check": "core",
         "testing": "check",
+        "installed": "",
         "compare": f"{BELOW} train serve check",
         "verify": f"{BELOW} train serve check compare",
         "studio": "core show check compare serve",
@@ -51,7 +52,7 @@ MAY_IMPORT = {
         "demo": f"{BELOW} train verify",
         "bench": f"{BELOW} train",
         "cli": "__init__ core show kernels models engine weights decode pipelines tasks runs train serve check compare "
-        "verify studio catalogue demo bench",
+        "verify studio catalogue demo bench installed",
     }.items()
 }
 FREE = frozenset({"__init__", "__main__"})  # heed/__init__.py and heed/__main__.py may import anything
