@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 from latex2mathml.converter import convert
 
+from heed.catalogue import entries
 from tools import tour
 
 MARKS = {"en": ("Not yet in heed:", "Partly in heed:"), "zh": ("heed 尚未提供：", "heed 部分提供：")}  # what is missing
@@ -295,7 +296,7 @@ def test_the_index_names_every_section_and_all_that_is_missing(language: str) ->
         assert f"({name})" in index
         for section in sections(folder / name):
             assert any(f"({name}#{anchor})" in index for anchor in section.anchors), (name, section.heading)
-    told = set(re.findall(r"^- (\S.*?)\[.*\]\((.+?)\)$", index, re.MULTILINE))
+    told = set(re.findall(r"^- (\S.*?)\[[^\]]+\]\(([^)]+)\)", index, re.MULTILINE))
     marked = {
         (label, f"{name}#{section.anchors[0]}")
         for name in tour.chapters()
@@ -304,6 +305,14 @@ def test_the_index_names_every_section_and_all_that_is_missing(language: str) ->
         if mark in section.text
     }
     assert told == marked
+
+
+@pytest.mark.parametrize("language", tour.LANGUAGES)
+def test_what_heed_list_is_asked_for_is_in_the_catalogue(language: str) -> None:
+    known = {entry.name for entry in entries()}
+    for page in tour.LANGUAGES[language].glob("*.md"):
+        asked = re.findall(r"`heed list ([\w-]+)`", page.read_text(encoding="utf-8"))
+        assert set(asked) <= known, f"{page.name}: {set(asked) - known}"
 
 
 @pytest.mark.parametrize("language", tour.LANGUAGES)

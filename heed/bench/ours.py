@@ -65,7 +65,7 @@ class Twin(Heed):
 
 
 def _told(ready: Prepared) -> Prepared:
-    """Says so if the kernels could not be built: then these are the figures of their written-out forms."""
+    """Says so if the kernels could not be built: then these are the figures of what torch computes in their place."""
     from ..kernels import library
 
     if library() is not None:

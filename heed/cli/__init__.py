@@ -17,7 +17,7 @@ warn_of_namesake()  # nothing new, unless the `__init__.py` of another heed took
 WRONG, STOPPED = 2, 130  # exit codes: what was asked for cannot be done; Ctrl-C
 USAGE: type[Exception] = typer.BadParameter.__mro__[1]  # UsageError, which typer has of click or beside it
 OTHERS = {  # what other programs call it
-    "chat": "heed run PATH --chat",
+    "chat": "heed run MODEL --chat",
     "evaluate": "heed eval",
     "export": "heed convert",
     "generate": "heed run",

@@ -40,6 +40,10 @@ def list_(
         print_json([entry.plain() for entry in found])
     else:
         _tabulate(found)
+    if not (wanted or search or as_json):
+        from ..kernels import described
+
+        print(f"kernels: {described()}")
 
 
 def _says(entry: Entry, words: str) -> bool:
@@ -51,8 +55,6 @@ def _tabulate(found: list[Entry]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from ..kernels import described
-
     for name in dict.fromkeys(entry.table for entry in found):
         rows = [entry for entry in found if entry.table == name]
         noted = any(entry.note for entry in rows)
@@ -62,7 +64,6 @@ def _tabulate(found: list[Entry]) -> None:
         for entry in rows:
             table.add_row(f"[bold]{entry.name}[/]", escape(entry.summary), *([entry.note] if noted else []))
         Console().print(table, "")
-    print(f"kernels: {described()}")
 
 
 def _tell(found: list[Entry], *, as_json: bool) -> None:

@@ -44,7 +44,7 @@ def _facts(told: Info) -> Iterator[tuple[str, str]]:
     yield "context", "" if told.context is None else counted(told.context, "token")
     yield "state", "none: it does not stream" if told.memory is None else _memory(told.memory, told.context)
     yield "tokenizer", told.tokenizer or "none"
-    yield "chat", "has a template: heed run PATH --chat" if told.chat_template else ""
+    yield "chat", "has a template: heed run MODEL --chat" if told.chat_template else ""
     yield "can", ", ".join(told.can)
     yield "edits", "; ".join(told.edits)
     yield from _training(told.training or {})

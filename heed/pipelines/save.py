@@ -55,8 +55,8 @@ def at_rest(pipeline: Pipeline) -> Opened:
         return laid_out(opened) if any(map(is_quantised, pipeline.model.modules())) else opened
     if pipeline.trained is None or not isinstance(pipeline, GenerationPipeline):
         raise InputError(
-            "this pipeline was made of a model by hand, so heed does not know how to write it; pipelines of heed.load "
-            "know, and weights alone are written by heed.weights.write"
+            "there is no Hugging Face layout to write this in: it was loaded from its authors' own layout, or the "
+            "pipeline was made by hand; what heed.load gives of runs, GGUF files and Hugging Face folders can be saved"
         )
     return at_home(pipeline.model, pipeline.trained, length=_length(pipeline), tokens=_tokens(pipeline))
 

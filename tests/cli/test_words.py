@@ -20,7 +20,7 @@ from tests.cli.support import Shell
     ("words", "message"),
     [
         (("verfy",), "heed: there is no command 'verfy'; did you mean verify?"),
-        (("chat",), "heed: there is no command 'chat'; did you mean heed run PATH --chat?"),
+        (("chat",), "heed: there is no command 'chat'; did you mean heed run MODEL --chat?"),
         (("run",), "heed: missing argument 'MODEL'; heed run --help tells more"),
         (("run", "x", "--temprature", "1"), "--temperature"),
         (("run", "x", "--top-k", "y"), "heed: invalid value for '--top-k'"),

@@ -17,6 +17,7 @@ from heed.core.errors import InputError, WeightsError
 from heed.pipelines import TextGeneration
 from heed.text import Char, Chat, Declared, Tokenizer
 from heed.weights.edits.quantised import is_quantised
+from tests.weights.support import GOLDEN
 
 transformers.utils.logging.disable_progress_bar()
 HF: Any = transformers
@@ -139,8 +140,9 @@ def test_images_go_with_how_they_are_prepared(tmp_path: Path) -> None:
         assert torch.equal(one(pixels).logits, two(pixels).logits)
 
 
-def test_a_pipeline_made_by_hand(llama: Path, tmp_path: Path) -> None:
+def test_what_has_no_way_back(llama: Path, tmp_path: Path) -> None:
     loaded = heed.load(llama)
     assert isinstance(loaded, TextGeneration)
-    with pytest.raises(InputError, match="was made of a model by hand"):
-        TextGeneration(loaded.model, loaded.tokenizer).save(tmp_path / "out")
+    for pipeline in (TextGeneration(loaded.model, loaded.tokenizer), heed.load(GOLDEN / "retnet" / "lm_three_forms")):
+        with pytest.raises(InputError, match="from its authors' own layout, or the pipeline was made by hand"):
+            pipeline.save(tmp_path / "out")

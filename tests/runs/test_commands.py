@@ -19,6 +19,7 @@ from heed.cli.options import GenerationOptions, named_files
 from heed.core.config import override
 from heed.core.errors import HeedError, InputError, RunError, WeightsError
 from heed.decode import Beam, Greedy, Sample
+from heed.kernels import described
 from heed.pipelines import GenerationConfig, TextGeneration
 from heed.runs import evaluate, load
 from heed.runs.recipe import data_settings
@@ -114,6 +115,7 @@ def test_verbose_tells_what_runs_compiled_and_why_not(heed: Heed, run: Path, mon
     assert (code, told) == plain[:2]
     assert "encoder.stack (Stack): compiled" in said
     assert "model (steps): compiled" in said
+    assert f"kernels: {described()}" in said
     assert "model (steps): compiled" in heed("eval", run, "--first", "1", "--limit", "5", "--verbose")[2]
     monkeypatch.setattr("heed.engine.report.library", lambda: None)
     said = heed("run", run, "3 mai 2024", "--limit", "5", "--verbose")[2]
