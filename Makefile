@@ -93,7 +93,7 @@ $(READY): pyproject.toml constraints.txt
 .venv-lowest/.ready: pyproject.toml constraints-lowest.txt
 	$(call environment,.venv-lowest)
 	$(LOWEST)/python $(PIP) $(TORCH) $(shell grep '^torch==' constraints-lowest.txt)
-	$(LOWEST)/python $(PIP) -c constraints-lowest.txt -e ".[all]" pytest pytest-xdist hypothesis sentencepiece protobuf
+	$(LOWEST)/python $(PIP) -c constraints-lowest.txt -e ".[all]" pytest pytest-xdist hypothesis sentencepiece protobuf scikit-learn
 	@touch $@
 
 # An environment in the folder $(1), unless a working one is there.
