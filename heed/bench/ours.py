@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from .. import __version__
 from .base import Contestant, Done, Prepared, Round
 from .rounds import first_token
 from .shapes import built, paired, retnet
@@ -35,7 +36,12 @@ class Heed(Contestant):
 
     name: ClassVar[str] = "heed"
     package: ClassVar[str] = "heed"
-    distribution: ClassVar[str] = "heed"
+    distribution: ClassVar[str] = "heed-attention"
+
+    @property
+    def version(self) -> str:
+        """Of the heed that is imported, which need not be the one that is installed."""
+        return __version__
 
     def precision(self, work: Work) -> str | None:
         if work.subject in {"train", "attention"}:

@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import __version__
 from .contest import Outcome, Told
 from .figures import Figure, faster
 
@@ -130,7 +131,7 @@ def machine(threads: int) -> dict[str, str]:
         "load": f"{os.getloadavg()[0]:.1f}",
         "python": platform.python_version(),
         "torch": metadata.version("torch"),
-        "heed": metadata.version("heed"),
+        "heed": __version__,
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
     }
 

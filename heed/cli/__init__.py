@@ -10,8 +10,10 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from .. import HeedError
+from ..installed import warn_of_namesake
 from . import bench, catalogue, check, convert, demo, info, run, settings, training
 
+warn_of_namesake()  # nothing new, unless the `__init__.py` of another heed took the place of ours
 WRONG, STOPPED = 2, 130  # exit codes: what was asked for cannot be done; Ctrl-C
 USAGE: type[Exception] = typer.BadParameter.__mro__[1]  # UsageError, which typer has of click or beside it
 OTHERS = {  # what other programs call it

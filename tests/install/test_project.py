@@ -128,8 +128,10 @@ def test_whatever_is_missing_is_brought_by_the_extra_that_is_named() -> None:
 
 
 def test_no_text_tells_people_to_install_another_project() -> None:
-    wrong = re.compile(r"pip install ['\"]?heed(?!-attention)\b|['\"]heed\[")
-    own = {"docs/install.md": 1, "heed/core/installed.py": 1}  # where it is told what happens then
+    wrong = re.compile(
+        r"pip install ['\"]?heed(?!-attention)\b|['\"]heed\[|\b(?:version|distribution)\(['\"]heed['\"]\)"
+    )
+    own = {"docs/install.md": 1, "heed/installed.py": 1}  # where it is told what happens then
     for name in tracked():
         if name.endswith((".py", ".md", ".toml", ".txt", ".yml", ".yaml", "Makefile")) and "tests/install" not in name:
             found = wrong.findall(read(name))

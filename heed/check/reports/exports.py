@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from ... import __version__
 from ...core.atomic import replacing
 from ..bugs import BUGS
 from ..outcome import Status
@@ -62,7 +62,7 @@ def sarif(report: Report) -> str:
         if any(one.bug is bug for one in report.likely)
     ]
     run = {
-        "tool": {"driver": {"name": "heed check", "version": version("heed"), "rules": rules}},
+        "tool": {"driver": {"name": "heed check", "version": __version__, "rules": rules}},
         "results": [_result(report, one.bug.slug, one.fails, one.evidence) for one in report.likely],
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"

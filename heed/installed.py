@@ -8,9 +8,10 @@ the other. pip says nothing about it, so heed does, when it is imported.
 from __future__ import annotations
 
 import os
+from functools import cache
 from warnings import warn
 
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # no pathlib: `import heed` takes milliseconds
+PACKAGE = os.path.dirname(os.path.abspath(__file__))  # no pathlib: `import heed` takes milliseconds
 OURS = "heed/core/contract.py"  # whoever installed this file is an earlier heed of ours
 
 SHARED = """the package `heed` from PyPI is another project; it is installed in the same folder as heed-attention,
@@ -19,8 +20,9 @@ SHARED = """the package `heed` from PyPI is another project; it is installed in 
   pip install --force-reinstall --no-deps heed-attention"""
 
 
+@cache
 def warn_of_namesake(package: str = PACKAGE) -> None:
-    """Say what to do if another project's `heed` shares our folder; stop if its `__init__.py` took our place."""
+    """Say once what to do if another project's `heed` shares our folder; stop if its `__init__.py` took our place."""
     beside, name = os.path.split(package)
     for folder in _installed_as(name, beside):
         files = _files(os.path.join(beside, folder))
@@ -29,7 +31,7 @@ def warn_of_namesake(package: str = PACKAGE) -> None:
         message = SHARED.format(folder=package)
         if _digest(os.path.join(package, "__init__.py")) == files[f"{name}/__init__.py"]:
             raise ImportError(message)
-        warn(message, stacklevel=4)  # the line that imports heed
+        warn(message, stacklevel=3)  # the line that imports heed
 
 
 def _installed_as(name: str, beside: str) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import heed
-from heed.core.installed import warn_of_namesake
+from heed.installed import warn_of_namesake
 
 THEIRS = "from heed.client import Client\n"
 OURS = "from .core.tables import gc_paused\n"
