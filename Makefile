@@ -39,7 +39,7 @@ test-lowest: .venv-lowest/.ready ## run the core tests with the lowest versions 
 	OMP_NUM_THREADS=1 $(LOWEST)/python -m pytest -p tests.lowest $(PYTEST_ARGS) $(LOWEST_TESTS)
 
 journey: $(READY) ## build the wheel, install it elsewhere and use it as a newcomer would
-	$(BIN)/python -m benchmarks.journey
+	$(BIN)/python -m tools.journey
 
 check: $(READY) ## check format, lint and types
 	$(BIN)/ruff format --check .
@@ -65,7 +65,7 @@ site: $(READY) ## build the documentation as a site with search: build/docs/site
 
 dist: $(READY) ## build the sdist and, from it, the wheel: dist/
 	rm -rf dist
-	$(BIN)/python -m benchmarks.wheel dist
+	$(BIN)/python -m tools.dist dist
 
 wheel-linux: $(READY) ## make the wheel for Linux on x86-64 that brings compiled kernels (needs g++)
 	$(BIN)/python -m tools.wheel

@@ -21,6 +21,7 @@ import zipfile
 from pathlib import Path
 
 from heed.kernels import build, prebuilt
+from tools import dist
 
 ROOT = Path(__file__).parents[1]
 GLIBC = (2, 28)
@@ -43,9 +44,7 @@ def main() -> None:
 
 def plain_wheel(folder: Path) -> Path:
     """The wheel that any machine makes, of sources only."""
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
-    subprocess.run(command, check=True)
-    (made,) = folder.glob("*.whl")
+    _, made = dist.build(folder / "plain")
     return made
 
 

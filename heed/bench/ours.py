@@ -131,11 +131,11 @@ def _encoding(work: Work) -> Prepared:
     from ..runs import load
     from ..text import Framed
 
-    texts = [Framed(row, [0] * len(row)) for row in work.rows()]
+    rows = [Framed(row, [0] * len(row)) for row in work.rows()]
 
     def way(bits: Bits | None) -> Round:
         ready = load(work.folder, quantise=bits)
-        return lambda: Done(len(cast("EncoderPipeline", ready).embed(cast("list[str]", texts))))
+        return lambda: Done(len(cast("EncoderPipeline", ready).embed_framed(rows)))
 
     return Prepared({name: way(bits) for name, bits in _channels(work).items()})
 

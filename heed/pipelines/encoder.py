@@ -72,10 +72,15 @@ class EncoderPipeline(Pipeline):
         if rule not in get_args(Pool):
             raise InputError(f"pool must be one of {', '.join(get_args(Pool))}, not {rule!r}")
         one, given = one_or_many(texts, "text")
-        vectors = self._each(given, lambda seen, _: list(pooled(rule, seen.parts[0], seen)), truncate=True)
-        found = torch.stack(vectors) if vectors else torch.zeros(0, 0)
-        found = torch.nn.functional.normalize(found, dim=-1) if self._is_unit(unit) else found
+        found = self.embed_framed([self._framed(text, truncate=True) for text in given], rule, unit)
         return found[0] if one else found
+
+    def embed_framed(self, rows: Sequence[Framed], pool: Pool | None = None, unit: bool | None = None) -> Tensor:
+        """One embedding per row of ids, which stand in their frame already: [rows, channels]."""
+        rule = self.pooling.pool if pool is None else pool
+        vectors = self._each(rows, lambda seen, _: list(pooled(rule, seen.parts[0], seen)))
+        found = torch.stack(vectors) if vectors else torch.zeros(0, 0)
+        return torch.nn.functional.normalize(found, dim=-1) if self._is_unit(unit) else found
 
     @renamed_arguments(best="top_k")
     def fill(self, text: str | Many[str], top_k: int = 5) -> Any:  # overloads of `Verbs` tell what

@@ -1,4 +1,4 @@
-"""A newcomer's journey, from the wheel and outside the project: benchmarks/journey.py, step by step."""
+"""A newcomer's journey, from the wheel and outside the project: tools/journey.py, step by step."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.journey import STEPS, Journey, begin
-from benchmarks.wheel import StepFailed, run
+from tools.dist import StepFailed, run
+from tools.journey import STEPS, Journey, begin
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import yaml
 from packaging.requirements import Requirement
 
 import heed
-from benchmarks.wheel import ROOT, tracked
+from tools.dist import ROOT, tracked
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 OURS = {"test", "docs", "peers", "dev"}  # extras for those who work on heed

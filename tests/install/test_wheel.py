@@ -12,7 +12,7 @@ import pytest
 
 import heed
 from benchmarks import wheel as bundle
-from benchmarks.wheel import ROOT, build_wheel, tracked, unpacked
+from tools.dist import ROOT, build_wheel, tracked, unpacked
 
 
 def contents(wheel: Path) -> dict[str, bytes]:

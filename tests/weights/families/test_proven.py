@@ -55,7 +55,8 @@ def test_words() -> None:
     assert proven("phi3") == "live"
 
 
-def test_the_readme_counts_right() -> None:
-    text = " ".join((HERE.parents[2] / "README.md").read_text().split())
+def test_documents_count_right() -> None:
+    assert f"checkpoints of {len(TYPES)} kinds" in (HERE.parents[2] / "README.md").read_text(encoding="utf-8")
+    text = " ".join((HERE.parents[2] / "docs" / "checkpoints.md").read_text(encoding="utf-8").split())
     assert f"checkpoints of {len(TYPES)} model types" in text
     assert f"{len(RECORDED)} of them also compute recorded runs again" in text

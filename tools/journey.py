@@ -1,4 +1,4 @@
-"""The newcomer's journey, replayed: `python -m benchmarks.journey [--keep FOLDER]`, or `make journey`.
+"""The newcomer's journey, replayed: `python -m tools.journey [--keep FOLDER]`, or `make journey`.
 
 heed is built, installed from its wheel into a new environment outside the project, and used as its README says, on
 files that a newcomer would have: a csv with a header, an attention module with a bug, a checkpoint from a hub. Each
@@ -20,7 +20,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.wheel import Environment, StepFailed, build, run
+from tools.dist import Environment, StepFailed, build, run
 
 PAIRS = 60  # rows of the csv of pairs, the header not counted
 SMALL = ("width=32", "depth=1", "heads=2", "hidden=32")  # of the model that learns to translate

@@ -114,7 +114,7 @@ class Environment:
 
 
 def main() -> None:
-    """`python -m benchmarks.wheel FOLDER`: the sdist, and the wheel built from it."""
+    """`python -m tools.dist FOLDER`: the sdist, and the wheel built from it."""
     out = Path(sys.argv[1])
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
