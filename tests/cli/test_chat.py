@@ -9,6 +9,7 @@ import select
 import stat
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -83,6 +84,11 @@ class Terminal:
 def terminal(words: list[str], **environment: str) -> Iterator[Terminal]:
     """A process with a terminal of its own, whose keys reach it."""
     screen, ours = os.openpty()
+    settings = termios.tcgetattr(ours)
+    settings[3] |= (
+        termios.NOFLSH
+    )  # otherwise Ctrl-C also discards what is shown and not yet read, now and then the prompt
+    termios.tcsetattr(ours, termios.TCSANOW, settings)
     child = subprocess.Popen(
         [sys.executable, "-c", OWNED, sys.executable, *words],
         stdin=ours,
