@@ -1,8 +1,9 @@
 """Quantised tokens times quantised weights where no kernel serves: without a compiler, on a GPU, in half precision.
 
 Some rows of weights at a time become float32 in scratch memory that a cache holds, and torch multiplies; nothing is
-kept. So a model takes the bytes of its codes and some 10 MiB, and a product about as long as one of float32 weights,
-which are four times the bytes to be read; with four bits a quarter longer for one token, an eighth for many.
+kept. So a model takes the bytes of its codes and some 10 MiB. On one core a product takes about as long as one of
+float32 weights, which are four times the bytes to be read; with four bits a third longer for one token, an eighth for
+many. Threads gain less than with float32: they meet after every pass (docs/speed.md has figures).
 
 Tokens of 8 bits times weights of 8 bits, or ternary ones, are summed exactly: in float32 up to 2²⁴, which 1,024 such
 products cannot exceed, or 65,536, and such sums as integers. That is the same in any order, for a token alone as among
