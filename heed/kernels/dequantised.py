@@ -3,7 +3,7 @@
 Some rows of weights at a time become float32 in scratch memory that a cache holds, and torch multiplies; nothing is
 kept. So a model takes the bytes of its codes and some 10 MiB. On one core a product takes about as long as one of
 float32 weights, which are four times the bytes to be read; with four bits a third longer for one token, an eighth for
-many. Threads gain less than with float32: they meet after every pass (docs/speed.md has figures).
+many. Threads gain less than with float32 (docs/speed.md has figures).
 
 Tokens of 8 bits times weights of 8 bits, or ternary ones, are summed exactly: in float32 up to 2²⁴, which 1,024 such
 products cannot exceed, or 65,536, and such sums as integers. That is the same in any order, for a token alone as among
@@ -80,7 +80,7 @@ def by_fields(tokens: Tensor, codes: Tensor, rows: int) -> Tensor:
     flat = _flat(tokens)
     masks = torch.tensor(MASKS, dtype=codes.dtype, device=codes.device)[:, None, None]
     some = max(1, _some(flat, len(MASKS) * len(codes)) // len(MASKS))
-    sums = torch.cat([_by_field(flat, part, masks) for part in codes.split(some)], 2)
+    sums = torch.cat([_by_field(flat, part, masks) for part in torch.split(codes, some)], 2)
     sums.div_(masks[:, 0] // 3, rounding_mode=None if sums.is_floating_point() else "floor")
     sums = sums.flatten(1)[:, :rows] - flat.sum(1, keepdim=True).to(sums)
     return sums.view(*tokens.shape[:-1], rows)
