@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow  # type: ignore[import-untyped]
 import pytest
+from pyarrow import parquet
 
 from heed.data.files import Files
 from tests.data.support import PAIR, TEXT, Write, refused, rows_of
@@ -86,9 +88,6 @@ def test_an_endless_line_is_not_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("trick", ["dictionary", "compressed", "repeated"])
 def test_a_parquet_bomb_is_not_unpacked(tmp_path: Path, trick: str) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
     path = tmp_path / "a.parquet"
     if trick == "dictionary":  # 4,000 rows name one text of a million letters
         indices = pyarrow.array([0] * 4000, pyarrow.int32())
@@ -107,9 +106,6 @@ def test_a_parquet_bomb_is_not_unpacked(tmp_path: Path, trick: str) -> None:
 
 
 def test_rows_of_parquet_are_counted_before_they_are_read(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
     path = tmp_path / "a.parquet"
     texts = ["a", "b", "a", None, "ü" * 7]
     parquet.write_table(pyarrow.table({"text": texts}), path, row_group_size=2)
@@ -119,9 +115,6 @@ def test_rows_of_parquet_are_counted_before_they_are_read(tmp_path: Path) -> Non
 
 
 def test_text_of_parquet_that_is_no_text(tmp_path: Path) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
     path = tmp_path / "a.parquet"
     raw = pyarrow.array([b"good", b"bad \xff", b"fine"], pyarrow.binary())
     column = pyarrow.StringArray.from_buffers(3, *raw.buffers()[1:])
