@@ -21,9 +21,10 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator
 
-from ..core.config import Count, Flag, Share, Text
+from ..core.config import Count, Flag, Share, Size, Text
 from ..core.errors import InputError, counted
 from .base import Example, Examples, Name, Source
+from .bounds import Bounds, Budget
 from .columns import Layout
 from .paths import expanded, format_of, names
 from .rows import Notes, Table, read
@@ -65,6 +66,11 @@ class Files(Source):
     lines: Flag = False  # text: every line is an example
     bad_rows: Literal["stop", "skip"] = "stop"  # what is done about rows that cannot be read
     held_out: Share = 0.05  # of train, for valid if there is no file for it: the end of a text, rows from everywhere
+    # A split is held in memory, and what a few bytes unpack to is not known before.
+    max_text: Size = 1 << 32  # bytes of text that a split may have, unpacked
+    max_ratio: Size = 100  # times its size that a compressed file may unpack to; 256 MiB in any case
+    max_line: Size = 1 << 27  # bytes of a line, or of a row over several lines
+    max_rows: Size = 1 << 26  # rows or lines of a split, blank and bad ones included
 
     def splits(self) -> tuple[Name, ...]:
         there: dict[Name, bool] = {
@@ -97,10 +103,14 @@ class Files(Source):
 
     def _read(self, files: str | tuple[str, ...], columns: tuple[str, ...]) -> _Read:
         # All that decides what is read is in the key, because a changed copy of a configuration brings its memory.
-        key = (files, columns, self.format, self.columns, self.header, self.lines, self.bad_rows)
+        key = (files, columns, self.format, self.columns, self.header, self.lines, self.bad_rows, self._bounds)
         if key not in self.read_before:
             self.read_before[key] = self._read_anew([files] if isinstance(files, str) else files, columns)
         return self.read_before[key]
+
+    @property
+    def _bounds(self) -> Bounds:
+        return Bounds(self.max_line, self.max_rows, self.max_text, self.max_ratio)
 
     def _read_anew(self, files: Sequence[str], columns: tuple[str, ...]) -> _Read:
         meant = [expanded(text, self.format) for text in files]
@@ -109,7 +119,7 @@ class Files(Source):
         whole = {layout.format == "text" and not self.lines for layout in layouts}
         if len(whole) > 1:
             raise InputError(f"{names(paths)}: whole texts and rows cannot be mixed; set data.lines=true to take lines")
-        table, notes = Table(len(columns)), Notes()
+        table, notes = Table(len(columns)), Notes(Budget(self._bounds))
         if passed := sum(found.passed for found in meant):
             notes.said[f"{counted(passed, 'file')} of another format passed over"] = None
         for path, layout in zip(paths, layouts, strict=True):

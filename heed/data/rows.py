@@ -13,15 +13,18 @@ import json
 import sys
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core.errors import InputError, MissingExtra, counted
 from .base import Example, near
+from .bounds import Budget
 from .columns import SAMPLE, Columns, Format, Layout, chosen_of, columns_of
 
+AT_ONCE = 1 << 26  # bytes of parquet that are unpacked together
+MOST_AT_ONCE = 4096  # rows of it
 SHOWN = 5  # problems that are listed; all are counted
 BOM = b"\xef\xbb\xbf"  # some editors begin UTF-8 with it
 OTHER = (  # how files begin that are something else
@@ -36,7 +39,8 @@ OTHER = (  # how files begin that are something else
 class Notes:
     """What was left out, and why."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
         self.blank = 0
         self.bad = 0
         self.first: list[str] = []
@@ -91,13 +95,18 @@ def read(path: Path, layout: Layout, table: Table, notes: Notes) -> None:
 # --- lines ---
 
 
-def _raw_lines(path: Path) -> Iterator[bytes]:
+def _raw_lines(path: Path, budget: Budget) -> Iterator[bytes]:
+    packed = path.suffix.lower() == ".gz"
     try:
         with path.open("rb") as plain:
-            if path.suffix.lower() == ".gz":
-                yield from io.BufferedReader(gzip.GzipFile(fileobj=plain))
-            else:
-                yield from plain
+            file = io.BufferedReader(gzip.GzipFile(fileobj=plain)) if packed else plain
+            budget.opened(path, packed=packed)
+            number = 0
+            while line := file.readline(min(budget.bounds.line, budget.left) + 1):
+                number += 1
+                budget.take(len(line))
+                budget.line(len(line), number)
+                yield line
     except EOFError:
         raise InputError(f"{path} is cut off in the middle of its compressed data; copy or download it again") from None
     except (gzip.BadGzipFile, zlib.error) as error:
@@ -108,7 +117,7 @@ def _raw_lines(path: Path) -> Iterator[bytes]:
 
 def _lines(path: Path, notes: Notes) -> Iterator[tuple[int, str | None]]:
     """Every line with its number, ended by "\\n" if it was ended; None in the place of a line that is no text."""
-    for number, raw in enumerate(_raw_lines(path), 1):
+    for number, raw in enumerate(_raw_lines(path, notes.budget), 1):
         line = _beginning(path, raw) if number == 1 else raw
         try:
             text = line.decode()
@@ -135,9 +144,11 @@ def _text(path: Path, layout: Layout, notes: Notes) -> Iterator[Example]:
     """The whole text, or each of its lines."""
     good = (line for _, line in _lines(path, notes) if line is not None)
     if not layout.lines:
-        text = "".join(good)
-        if text.strip():
-            yield (text,)
+        text = bytearray()  # short lines are ten times as large as objects
+        for line in good:
+            text += line.encode()
+        if text.strip() and (whole := text.decode()).strip():
+            yield (whole,)
         return
     for line in good:
         if line.strip():
@@ -165,10 +176,16 @@ def _csv(path: Path, layout: Layout, notes: Notes) -> Iterator[Example]:
 class _Followed:
     """Lines for the csv reader. It may take several for a record; this tells which, and whether all were text."""
 
-    def __init__(self, lines: Iterable[tuple[int, str | None]]) -> None:
+    def __init__(self, lines: Iterable[tuple[int, str | None]], budget: Budget) -> None:
         self._lines = iter(lines)
-        self.number = 0
+        self._budget = budget
+        self._held = 0  # characters of the record so far
+        self.first = self.number = 0
         self.broken = False
+
+    def record(self) -> None:
+        """The next line begins another."""
+        self.first, self.broken, self._held = self.number + 1, False, 0
 
     def __iter__(self) -> _Followed:
         return self
@@ -176,24 +193,28 @@ class _Followed:
     def __next__(self) -> str:
         self.number, line = next(self._lines)
         self.broken = self.broken or line is None
+        self._held += len(line or "")
+        self._budget.line(self._held, self.first)  # a quote that is never closed takes all lines that follow
         return line or ""
 
 
 def _records(path: Path, notes: Notes) -> Iterator[tuple[int, list[str]]]:
-    lines = _Followed(_lines(path, notes))
+    lines = _Followed(_lines(path, notes), notes.budget)
     reader = csv.reader(lines, strict=True)
     while True:
-        first, lines.broken = lines.number + 1, False
+        lines.record()
         try:
             record = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            last = f", up to line {lines.number}" if lines.number > first else ""
-            notes.problem(path, first, f'is not valid csv{last}: {error}; a field with " is quoted, and " doubled')
+            last = f", up to line {lines.number}" if lines.number > lines.first else ""
+            notes.problem(
+                path, lines.first, f'is not valid csv{last}: {error}; a field with " is quoted, and " doubled'
+            )
             continue
         if not lines.broken:
-            yield first, record
+            yield lines.first, record
 
 
 def _cells(rows: Iterable[tuple[int, list[str]]], path: Path, layout: Layout, notes: Notes) -> Iterator[Example]:
@@ -283,24 +304,74 @@ def _parquet(path: Path, layout: Layout, notes: Notes) -> Iterator[Example]:
         from pyarrow import parquet
     except ImportError:
         raise MissingExtra.of("pyarrow", "train") from None
-    number = 0
     try:
         with parquet.ParquetFile(path) as file:
-            schema = file.schema_arrow
-            names = [schema.names[index] for index in chosen_of(path, layout, schema.names, len(schema.names))]
-            for name in names:
-                if not _is_text(pyarrow.types, schema.field(name).type):
-                    raise InputError(f"{path}: column {name!r} holds {schema.field(name).type}; needed is text")
-            for batch in file.iter_batches(columns=list(dict.fromkeys(names))):
-                for row in batch.to_pylist():
+            schema, metadata = file.schema_arrow, file.metadata
+        names = [schema.names[index] for index in chosen_of(path, layout, schema.names, len(schema.names))]
+        for name in names:
+            if not _is_text(pyarrow.types, schema.field(name).type):
+                raise InputError(f"{path}: column {name!r} holds {schema.field(name).type}; needed is text")
+        columns = list(dict.fromkeys(names))
+        notes.budget.opened(path, packed=True)
+        plan = _plan(metadata, columns, notes.budget)
+        number = 0
+        with parquet.ParquetFile(path, read_dictionary=plan.coded) as file:
+            for batch in file.iter_batches(plan.rows, columns=columns):
+                for row in _written_out(batch, notes.budget):
                     number += 1
                     try:
-                        yield _values(row, names)
+                        yield _values(_texts(row), names)
                     except BadRow as bad:
                         notes.problem(path, number, str(bad))
     except (pyarrow.ArrowException, OSError) as error:
         why = str(error).partition("\n")[0]
         raise InputError(f"{path} is not parquet, or damaged: {why}") from None
+
+
+class _Plan(NamedTuple):
+    """How a parquet file is unpacked."""
+
+    rows: int  # so many together
+    coded: list[str]  # columns whose dictionaries stay such: a text of 1 MB that 4,000 rows name is 4 GB written out
+
+
+def _plan(metadata: Any, columns: Sequence[str], budget: Budget) -> _Plan:
+    """By what a file claims to hold, if that is not too much."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    every = [group.column(number) for group in groups for number in range(group.num_columns)]
+    chunks = [chunk for chunk in every if chunk.path_in_schema in columns]
+    claimed = sum(max(0, chunk.total_uncompressed_size) for chunk in chunks)
+    budget.expect(claimed, metadata.num_rows)
+    usual = AT_ONCE * max(1, metadata.num_rows) // max(1, claimed)
+    # In this encoding a text may repeat all of the one before, and arrow makes no dictionary of it.
+    repeating = {chunk.path_in_schema for chunk in chunks if "DELTA_BYTE_ARRAY" in chunk.encodings}
+    longest = max((chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in repeating), default=0)
+    rows = min(usual, AT_ONCE // max(1, longest), MOST_AT_ONCE)
+    return _Plan(max(1, rows), [name for name in columns if name not in repeating])
+
+
+def _written_out(batch: Any, budget: Budget) -> Iterator[dict[str, bytes | None]]:
+    """The rows of a batch, once it is known how long they are."""
+    from pyarrow import compute, large_binary, types
+
+    size, columns = 0, []
+    for column in batch.columns:
+        coded = types.is_dictionary(column.type)
+        values = (column.dictionary if coded else column).cast(large_binary())
+        lengths = compute.binary_length(values)
+        size += compute.sum(lengths.take(column.indices) if coded else lengths).as_py() or 0
+        columns.append((values, column.indices if coded else None))
+    budget.take(size, batch.num_rows)
+    written = [(values if indices is None else values.take(indices)).to_pylist() for values, indices in columns]
+    return (dict(zip(batch.schema.names, row, strict=True)) for row in zip(*written, strict=True))
+
+
+def _texts(row: dict[str, bytes | None]) -> dict[str, str | None]:
+    """As text, which parquet says that it is, and arrow believes."""
+    try:
+        return {name: None if value is None else value.decode() for name, value in row.items()}
+    except UnicodeDecodeError as error:
+        raise BadRow(f"byte {error.start + 1}, 0x{error.object[error.start]:02x}, is not UTF-8") from None
 
 
 def _is_text(types: Any, kind: Any) -> bool:

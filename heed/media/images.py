@@ -4,7 +4,7 @@
     images = how.batch(["cat.jpg", "dog.png"])        # [2, 3, 224, 224]
 
 A file is not trusted: only plain raster formats are decoded, the first picture of several, and nothing with more pixels
-than `PIXELS`, however small the file is.
+than `PIXELS`, or more than its bytes can hold.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ RESAMPLES: tuple[Resample, ...] = ("nearest", "lanczos", "bilinear", "bicubic", 
 PIXELS = 1 << 26  # of an image, at most: 8192 x 8192
 SIDE = 4096  # pixels of one side of what a model is shown
 BYTES = 1 << 28  # of a file
+SMALL = 1 << 20  # pixels that any file may claim
+DENSE = 1 << 12  # pixels that a byte may stand for; a blank GIF has 1,300 of them
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 CHANNELS = (1, 3, 4)  # grey, colours, colours and how opaque they are
 FILES = ("preprocessor_config.json", "processor_config.json")
@@ -167,6 +169,7 @@ def _decoded(source: Path | str | bytes) -> Image.Image:
             warnings.simplefilter("ignore")  # of sizes that are checked here, and of data that is of no interest
             with Image.open(BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
                 _must_fit(image.width, image.height, name)  # known from the header, before anything is decoded
+                _must_hold(image.width * image.height, length, name)
                 image.load()
                 turned = ImageOps.exif_transpose(image)
     except InputError:
@@ -202,6 +205,14 @@ def _given(source: NDArray[np.uint8] | Tensor | Image.Image) -> Image.Image:
 def _must_fit(width: int, height: int, name: str) -> None:
     if width * height > PIXELS:
         raise InputError(f"{name}: {width}x{height} pixels; heed opens at most {PIXELS}; make it smaller first")
+
+
+def _must_hold(pixels: int, length: int, name: str) -> None:
+    """A header may claim any size; the bytes for it must be there."""
+    if pixels > max(SMALL, DENSE * length):
+        raise InputError(
+            f"{name}: {pixels:,} pixels are claimed by {length:,} bytes, which cannot hold them; is it whole?"
+        )
 
 
 def _middle(pixels: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:

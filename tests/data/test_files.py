@@ -16,6 +16,7 @@ import pytest
 from heed.core.config import read_data
 from heed.core.errors import ConfigError, InputError, MissingExtra
 from heed.data import rows as rows_module
+from heed.data.bounds import Budget
 from heed.data.files import Files, spread
 from tests.data.support import PAIR, TEXT, Write, refused, rows_of
 
@@ -214,9 +215,9 @@ def test_a_file_is_read_once(write: Write, monkeypatch: pytest.MonkeyPatch) -> N
     opened: list[Path] = []
     real = rows_module._raw_lines
 
-    def counted(path: Path) -> Iterator[bytes]:
+    def counted(path: Path, budget: Budget) -> Iterator[bytes]:
         opened.append(path)
-        return real(path)
+        return real(path, budget)
 
     monkeypatch.setattr(rows_module, "_raw_lines", counted)
     source = Files(train=write("a.tsv", TSV))

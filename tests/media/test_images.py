@@ -15,7 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageFile
 from torch import Tensor
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.deit.image_processing_pil_deit import DeiTImageProcessorPil
@@ -280,3 +280,18 @@ def test_without_pillow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(MissingExtra, match=r'Pillow is not installed; run: pip install "heed-attention\[images\]"'):
         upright(b"")
+
+
+def test_pixels_claimed_without_bytes_for_them_are_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(_: object) -> None:
+        raise AssertionError("it was decoded")
+
+    monkeypatch.setattr(ImageFile.ImageFile, "load", never)
+    with pytest.raises(InputError, match=r"64,000,000 pixels are claimed by 17 bytes, which cannot hold them"):
+        upright(b"P6 8000 8000 255\n")
+
+
+def test_a_blank_image_may_be_small() -> None:
+    file = BytesIO()
+    Image.new("L", (3000, 3000)).save(file, "GIF")
+    assert upright(file.getvalue()).size == (3000, 3000)
