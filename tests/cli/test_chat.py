@@ -85,9 +85,7 @@ def terminal(words: list[str], **environment: str) -> Iterator[Terminal]:
     """A process with a terminal of its own, whose keys reach it."""
     screen, ours = os.openpty()
     settings = termios.tcgetattr(ours)
-    settings[3] |= (
-        termios.NOFLSH
-    )  # otherwise Ctrl-C also discards what is shown and not yet read, now and then the prompt
+    settings[3] |= termios.NOFLSH  # else Ctrl-C also discards what is shown and not yet read: now and then a prompt
     termios.tcsetattr(ours, termios.TCSANOW, settings)
     child = subprocess.Popen(
         [sys.executable, "-c", OWNED, sys.executable, *words],

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import heed
-from benchmarks import wheel as bundle
+from tools import dist as bundle
 from tools.dist import ROOT, build_wheel, tracked, unpacked
 
 
