@@ -111,13 +111,13 @@ class Checkpoint:
     @classmethod
     def load(cls, run: Run, tell: Callable[[str], None] = lambda text: None) -> Checkpoint | None:
         """The newest one that is whole; None if the run was stopped before its first. Damaged ones are told."""
-        places = found(run)
+        places, last = found(run), ""
         for place in reversed(places):
             try:
                 checkpoint = _load(place)
             except DAMAGE as error:
                 tell(f"the checkpoint {place} is damaged ({error}); the one before it is tried")
-                last = error
+                last = str(error)
                 continue
             if not (place / digests.SUMS).exists():
                 tell(f"the checkpoint {place} has no {digests.SUMS}: damage of its files may go unseen")

@@ -20,6 +20,7 @@ from heed.runs.digests import SUMS, recorded
 from heed.runs.lock import LOCK, locked
 from heed.show.progress import Silent
 from heed.train import checkpoint, resume
+from heed.verify import proofs
 from tests.train.support import resumed, same_run, trained
 
 links = pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
@@ -117,6 +118,16 @@ def test_every_flipped_bit_is_noticed(made: Path, tmp_path: Path) -> None:
         file.write_bytes(whole)
     assert not Run.open(run).damage()
     load(run)
+
+
+def test_verify_tells_damage(run: Path) -> None:
+    statement = "every file is as it was written"
+    first = next(iter(proofs([str(run)])))
+    assert (first().statement, first().fails) == (statement, False)
+    file = run / "state" / "00000003" / "rng.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"\x7f")
+    assert first().fails
+    assert "rng.safetensors is damaged" in first().worst
 
 
 def noticed(run: Path, file: Path) -> bool:
