@@ -7,7 +7,8 @@ metrics.jsonl       one line per report of the training
 scores.json         metrics of `heed eval`, by the name of the data
 README.md           a model card
 base/               of a fine-tuned run: config and tokenizer of the checkpoint that it began as, names of its tensors
-state/STEP/         what is needed to go on, of the newest checkpoint
+state/STEP/         what is needed to go on, of the newest checkpoint and of the one before
+SHA256SUMS          digests of config, tokenizer, weights and base/; state/STEP has one of its own
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from typing import Any, TypeVar
 from safetensors import SafetensorError
 from torch import nn
 
-from ..core.atomic import replacing
 from ..core.config import Data, read_data
 from ..core.contract import Mixer
 from ..core.errors import ConfigError, InputError, RunError, WeightsError
@@ -32,14 +32,19 @@ from ..pipelines import Pipeline
 from ..text import Tokenizer, holds
 from ..weights.formats import native as own
 from ..weights.formats.checkpoint import Checkpoint
-from ..weights.formats.sidecars import bring
+from ..weights.formats.sidecars import NAMES, bring
 from ..weights.home.derived import Promised
 from ..weights.home.fit import Trained
+from . import digests
+from .lock import LOCK
 from .recipe import Recipe
+from .records import scores_of
 
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
 METRICS, SCORES, CARD, STATE = "metrics.jsonl", "scores.json", "README.md", "state"
 BASE, TENSORS = "base", "tensors.json"
+AFFORDABLE = 1 << 25  # bytes of weights that are compared with their digest whenever they are loaded: some 20 ms
+LARGEST = 1 << 53  # sizes of a tensor
 
 T = TypeVar("T")
 
@@ -53,7 +58,7 @@ class Run:
     @classmethod
     def must_be_new(cls, path: Path) -> None:
         """What is already there is never overwritten."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and (not path.is_dir() or any(held.name != LOCK for held in path.iterdir())):
             raise RunError(
                 f"{path} already exists and is not empty; name another folder with --out, "
                 f"or go on with what is there: heed train --resume {path}"
@@ -66,8 +71,9 @@ class Run:
         cls.must_be_new(run.path)
         with writing(run.path):
             run.path.mkdir(parents=True, exist_ok=True)
-            tokenizer.save(run.path / TOKENIZER)
-            recipe.write(run.path / CONFIG)  # last: a folder with a config.json is whole
+            with digests.recorded(run.path, TOKENIZER) as fresh:
+                tokenizer.save(fresh)
+            run.configure(recipe)  # last: a folder with a config.json is whole
         return run
 
     @classmethod
@@ -81,6 +87,11 @@ class Run:
                 f"{path} holds no {CONFIG}, so it is not a run folder (`heed train` makes them) nor a checkpoint"
             )
         return run
+
+    def configure(self, recipe: Recipe) -> None:
+        """Write config.json, all of it or nothing."""
+        with writing(self.path / CONFIG), digests.recorded(self.path, CONFIG) as fresh:
+            recipe.write(fresh)
 
     @cached_property
     def data(self) -> Data:
@@ -114,7 +125,10 @@ class Run:
                 f"{self.path / WEIGHTS} is missing: the training was stopped before its first evaluation, or the copy "
                 f"is not whole; heed train --resume {self.path} goes on"
             )
-        return own.read(self.build, self.path)
+        if (self.path / WEIGHTS).stat().st_size <= AFFORDABLE:
+            self._must_be_whole(WEIGHTS)
+        size = self.tokenizer.size  # before the model is built, so that what is wrong with it is said as such
+        return own.read(lambda: self.recipe.build(size), self.path)
 
     def pipeline(self) -> Pipeline:
         """The model in use."""
@@ -130,6 +144,9 @@ class Run:
         if not (place / TENSORS).is_file():
             return None
         shapes = self._read(read_data, f"{BASE}/{TENSORS}")
+        for name, shape in shapes.items():
+            if not isinstance(shape, list) or not all(type(size) is int and 0 <= size < LARGEST for size in shape):
+                raise RunError(f"{place / TENSORS}: {name} is {str(shape)[:80]}; needed is a shape, such as [2, 3]")
         tensors = Promised({name: tuple(shape) for name, shape in shapes.items()})
         return Checkpoint(place, self._read(read_data, f"{BASE}/{CONFIG}"), tensors)
 
@@ -143,26 +160,61 @@ class Run:
             shapes = {name: list(checkpoint.tensors.like(name).shape) for name in checkpoint.tensors}
             for name, data in {TENSORS: shapes, CONFIG: checkpoint.config}.items():
                 (place / name).write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+            files = sorted(path for path in place.rglob("*") if path.is_file())
+            digests.record(self.path, [path.relative_to(self.path).as_posix() for path in files])
 
     @property
     def evaluated(self) -> Data:
         """Metrics that `heed eval` found so far, by the name of the data."""
-        return self._read(read_data, SCORES) if (self.path / SCORES).exists() else {}
+        return self._read(_scores, SCORES) if (self.path / SCORES).exists() else {}
 
     def keep(self, model: nn.Module) -> None:
         """Write the weights to use, all of them or none."""
-        with writing(self.path / WEIGHTS), replacing(self.path / WEIGHTS) as fresh:
+        with writing(self.path / WEIGHTS), digests.recorded(self.path, WEIGHTS) as fresh:
             own.write(model, fresh)
         (self.path / SCORES).unlink(missing_ok=True)  # they were of other weights
+
+    def damage(self) -> list[str]:
+        """What is not as it was written, of the files that have digests; all of each is read.
+
+        Weights may be missing: a training that is killed before its first evaluation has none yet.
+        """
+        listed = self._digests or {}
+        names = [name for name in listed if name != WEIGHTS or (self.path / name).exists()]
+        return [found for name in names if (found := digests.problem(self.path, name, listed)) is not None]
+
+    @property
+    def has_digests(self) -> bool:
+        """Runs of the last release have none."""
+        return self._digests is not None
+
+    @property
+    def _digests(self) -> digests.Digests | None:
+        found = digests.listed(self.path)
+        own = {CONFIG, TOKENIZER, WEIGHTS, f"{BASE}/{TENSORS}", *(f"{BASE}/{name}" for name in NAMES)}
+        strange = sorted((found or {}).keys() - own)
+        if strange:
+            raise RunError(f"{self.path / digests.SUMS} is damaged: it lists {strange[0]}, which is no file of a run")
+        return found
+
+    def _must_be_whole(self, name: str) -> None:
+        found = digests.problem(self.path, name, self._digests or {})
+        if found is not None:
+            raise RunError(found)
 
     def _read(self, read: Callable[[Path], T], name: str) -> T:
         path = self.path / name
         if not path.is_file():
             raise RunError(f"{path} is missing; the run folder is not whole, copy it again")
+        self._must_be_whole(name)
         try:
             return read(path)
         except (ConfigError, InputError, WeightsError, OSError) as error:
             raise RunError(f"{path} cannot be used: {error}") from None
+
+
+def _scores(path: Path) -> Data:
+    return scores_of(read_data(path), path)
 
 
 @contextmanager

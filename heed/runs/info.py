@@ -5,7 +5,6 @@ The model is built without memory, from its config and the headers of its files,
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -38,6 +37,7 @@ from ..weights.formats.safetensors import Held, Stored, Tensors
 from ..weights.rename import outlined
 from . import resolve
 from .folder import METRICS, WEIGHTS, Run
+from .records import history
 
 if TYPE_CHECKING:
     from ..models import Shape
@@ -231,13 +231,12 @@ class _Run(Source):
         )
 
     def _training(self) -> Mapping[str, Any]:
-        recipe, lines = self.run.recipe, self.path / METRICS
-        told = lines.read_text(encoding="utf-8").splitlines() if lines.is_file() else []
+        recipe, told = self.run.recipe, history(self.path / METRICS)
         return {
             "data": recipe.data.dump(),
             **({} if recipe.base is None else {"base": recipe.base}),
             "steps": recipe.training.steps,
-            "last": json.loads(told[-1]) if told else {},
+            "last": told[-1] if told else {},
             "metrics": self.run.evaluated,
         }
 

@@ -1,29 +1,41 @@
 """Checkpoints: all that is needed to go on bit for bit, written whole or not at all.
 
-state/00001200/  model, optimizer, average and rng as safetensors, progress.json with the rest and every file's size
+state/00001200/  model, optimizer, average and rng as safetensors, progress.json with the rest and every file's size,
+                 SHA256SUMS with every file's digest
+
+A checkpoint that is not to the last bit what was written is passed over for the one before it.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
+from annotated_types import Ge, Lt
+from pydantic import Strict
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ..core.atomic import appearing
+from ..core.atomic import appearing, aside, is_file, is_folder, remove, unfinished
+from ..core.config import Config, read_data
 from ..core.errors import RunError
+from ..runs import digests
 from ..runs.folder import STATE, Run, writing
+from ..runs.records import FURTHEST
 from ..weights.formats.native import current
 
 PROGRESS = "progress.json"
 PARTS = ("model", "optimizer", "average", "rng")
-KEPT = 2  # the newest, and the one before it in case a disk damages the newest
+FILES = (*(f"{part}.safetensors" for part in PARTS), PROGRESS, digests.SUMS)
+STEP = re.compile("[0-9]{8,15}")
+DAMAGE = (OSError, ValueError, LookupError, TypeError, SafetensorError)
+Counted = Annotated[int, Strict(), Ge(0), Lt(FURTHEST)]
+Measured = Annotated[float, Strict(), Ge(0), Lt(float("inf"))]
 
 
 @dataclass(frozen=True)
@@ -43,6 +55,26 @@ class Progress:
     seconds: float = 0.0  # of training so far
 
 
+class Written(Config):
+    """progress.json, typed: whoever wrote it, its numbers are numbers."""
+
+    step: Counted
+    round: Counted
+    batch: Counted
+    tokens: Measured
+    nats: Annotated[float, Strict()]
+    averaged: Counted
+    best: Annotated[float, Strict()] | None
+    best_step: Counted
+    waited: Counted
+    processes: Annotated[int, Strict(), Ge(1), Lt(FURTHEST)]
+    seconds: Measured
+    sizes: dict[str, Counted]
+
+    def progress(self) -> Progress:
+        return Progress(**self.model_dump(exclude={"sizes"}))
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """How far a training is, and the tensors that belong to it."""
@@ -52,7 +84,7 @@ class Checkpoint:
 
     def save(self, run: Run) -> None:
         """Into the run's folder, then remove what is older than the one before."""
-        place = run.path / STATE / f"{self.progress.step:08d}"
+        place = _state(run) / f"{self.progress.step:08d}"
         with writing(place), appearing(place) as fresh:
             for part in PARTS:
                 save_file(
@@ -61,41 +93,83 @@ class Checkpoint:
             sizes = {file.name: file.stat().st_size for file in fresh.iterdir()}
             text = json.dumps({**asdict(self.progress), "sizes": sizes}, indent=1)
             (fresh / PROGRESS).write_text(text, encoding="utf-8")
-        for old in (*found(run)[:-KEPT], *place.parent.glob(".*.new")):  # also what a killed process left
-            shutil.rmtree(old, ignore_errors=True)
+            digests.record(fresh, [*sizes, PROGRESS])
+            if is_folder(place):  # of this very step, damaged: it was gone on from the one before
+                aside(place)
+        self._tidy(run)
+
+    def _tidy(self, run: Run) -> None:
+        """Keep this one, the one before in case a disk damages this one, and all that heed did not write."""
+        earlier = [place for place in found(run) if int(place.name) < self.progress.step]
+        for old in earlier[:-1]:
+            if all(path.name in FILES and is_file(path) for path in old.iterdir()):
+                remove(old)
+        for left in unfinished(_state(run)):  # by a process that was killed: the run is locked, nobody else writes
+            if is_folder(left):
+                remove(left)
 
     @classmethod
-    def load(cls, run: Run) -> Checkpoint | None:
-        """The newest one, which must be whole; None if the run was stopped before its first."""
-        places = found(run)
-        if not places:
-            return None
-        try:
-            return _load(places[-1])
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
-            earlier = f"remove it to go on from {places[-2]}" if places[1:] else "there is no earlier one"
-            raise RunError(f"the checkpoint {places[-1]} is damaged ({error}); {earlier}") from None
+    def load(cls, run: Run, tell: Callable[[str], None] = lambda text: None) -> Checkpoint | None:
+        """The newest one that is whole; None if the run was stopped before its first. Damaged ones are told."""
+        places, last = found(run), ""
+        for place in reversed(places):
+            try:
+                checkpoint = _load(place)
+            except DAMAGE as error:
+                tell(f"the checkpoint {place} is damaged ({error}); the one before it is tried")
+                last = str(error)
+                continue
+            if not (place / digests.SUMS).exists():
+                tell(f"the checkpoint {place} has no {digests.SUMS}: damage of its files may go unseen")
+            return checkpoint
+        if places:
+            raise RunError(f"the checkpoint {places[0]} is damaged ({last}); there is no earlier one") from None
+        return None
 
 
 def found(run: Run) -> list[Path]:
     """The checkpoints of a run, oldest first."""
-    folder = run.path / STATE
-    names = (path for path in folder.iterdir() if path.name.isdecimal()) if folder.is_dir() else ()
-    return sorted(names, key=lambda path: int(path.name))
+    folder = _state(run)
+    names = (path for path in folder.iterdir() if STEP.fullmatch(path.name)) if folder.is_dir() else ()
+    return sorted(filter(is_folder, names), key=lambda path: int(path.name))
+
+
+def damage(place: Path) -> list[str]:
+    """What is not as it was written in a checkpoint's folder."""
+    listed = digests.listed(place)
+    if listed is None:
+        return []
+    unknown = sorted({*FILES[:-1]} ^ listed.keys())
+    if unknown:
+        return [f"{place / digests.SUMS} is damaged: it must list {', '.join(FILES[:-1])}"]
+    return [found for name in listed if (found := digests.problem(place, name, listed)) is not None]
 
 
 def _load(place: Path) -> Checkpoint:
-    data: dict[str, Any] = json.loads((place / PROGRESS).read_text(encoding="utf-8"))
-    for name, size in data.pop("sizes").items():
+    for problem in damage(place):
+        raise ValueError(problem)
+    written = Written.load(read_data(place / PROGRESS))
+    if written.step != int(place.name):
+        raise ValueError(f"{PROGRESS} is of step {written.step}")
+    if written.sizes.keys() != {*FILES[: len(PARTS)]}:
+        raise ValueError(f"{PROGRESS} must have the sizes of {', '.join(FILES[: len(PARTS)])}")
+    for name, size in written.sizes.items():
         held = (place / name).stat().st_size
         if held != size:
             raise ValueError(f"{name} has {held} bytes, it was written with {size}")
-    known = {field.name for field in fields(Progress)}
-    if data.keys() != known:
-        raise ValueError(f"{PROGRESS} has {sorted(data)}, needed are {sorted(known)}")
     tensors = {part: load_file(_file(place, part)) for part in PARTS}
     now = {part: {current(name): tensor for name, tensor in held.items()} for part, held in tensors.items()}
-    return Checkpoint(Progress(**data), now)  # a run of the last release may have other names
+    if written.step and not now["optimizer"]:
+        raise ValueError(f"optimizer.safetensors is empty after {written.step} steps")
+    return Checkpoint(written.progress(), now)  # a run of the last release may have other names
+
+
+def _state(run: Run) -> Path:
+    """Where the checkpoints are; a link would lead heed to write and delete elsewhere."""
+    folder = run.path / STATE
+    if folder.is_symlink():
+        raise RunError(f"{folder} is a link; checkpoints are written and deleted in the run folder only. Remove it")
+    return folder
 
 
 def _file(place: Path, part: str) -> Path:

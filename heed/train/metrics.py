@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from ..core.atomic import replacing
-from ..core.errors import MissingExtra
+from ..core.atomic import NO_LINKS, replacing
+from ..core.errors import MissingExtra, RunError
 from ..runs.folder import METRICS, Run, writing
+from ..runs.records import entry_of, text_of
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
@@ -26,7 +28,7 @@ class MetricsLog:
     def write(self, step: int, numbers: Mapping[str, float]) -> None:
         """Add a line."""
         line = json.dumps({"step": step, **{name: _short(value) for name, value in numbers.items()}})
-        with writing(self._path), self._path.open("a", encoding="utf-8") as file:
+        with writing(self._path), open(self._path, "a", encoding="utf-8", opener=_without_links) as file:
             file.write(line + "\n")
         if self._board is not None:
             for name, value in numbers.items():
@@ -34,22 +36,23 @@ class MetricsLog:
             self._board.flush()
 
     def _forget_after(self, step: int) -> None:
-        """Drop what a stopped run told beyond its last checkpoint, and a line that was cut off."""
-        if not self._path.exists():
-            return
-        lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-        kept = [line for line in lines if _step(line) <= step]
-        if kept != lines:
-            with writing(self._path), replacing(self._path) as fresh:
-                fresh.write_text("".join(kept), encoding="utf-8")
+        """Drop what a stopped run told beyond its last checkpoint, and lines that are cut off or not a training's.
+
+        The file is written anew: it may have been a link, or another name of a file elsewhere.
+        """
+        lines = text_of(self._path).splitlines(keepends=True)
+        kept = [line for line in lines if line.endswith("\n") and _before(line, step)]
+        with writing(self._path), replacing(self._path) as fresh:
+            fresh.write_text("".join(kept), encoding="utf-8")
 
 
-def _step(line: str) -> float:
-    """The step a line is about; endless if it is not whole."""
-    try:
-        return float(json.loads(line)["step"]) if line.endswith("\n") else float("inf")
-    except (ValueError, KeyError, TypeError):
-        return float("inf")
+def _before(line: str, step: int) -> bool:
+    entry = entry_of(line)
+    return entry is not None and bool(entry["step"] <= step)
+
+
+def _without_links(path: str, flags: int) -> int:
+    return os.open(path, flags | NO_LINKS, 0o666)
 
 
 def _short(value: float) -> float:
@@ -60,6 +63,8 @@ def _board(run: Run, step: int) -> SummaryWriter:
     must_be_there()
     from torch.utils.tensorboard.writer import SummaryWriter
 
+    if (run.path / "tensorboard").is_symlink():
+        raise RunError(f"{run.path / 'tensorboard'} is a link; heed writes into the run folder only. Remove it")
     return SummaryWriter(str(run.path / "tensorboard"), purge_step=step + 1)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain, count, islice
@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from ..core.config import override
-from ..core.errors import ConfigError, counted
+from ..core.errors import ConfigError, RunError, counted
 from ..data import Examples, Name
 from ..runs import load
 from ..runs.base import Base, begun
 from ..runs.card import laws, write_card
-from ..runs.folder import CONFIG, METRICS, Run, writing
+from ..runs.digests import SUMS
+from ..runs.folder import METRICS, WEIGHTS, Run, writing
+from ..runs.lock import locked
 from ..runs.recipe import Recipe, Settings
+from ..runs.records import history
 from ..show.progress import Reporter, Silent, clock
 from ..tasks import Corpus
 from ..text import Tokenizer
@@ -61,8 +64,7 @@ class Outcome:
     @cached_property
     def history(self) -> list[dict[str, Any]]:
         """What was measured on the way: a table of numbers for every line of metrics.jsonl."""
-        path = self.run.path / METRICS
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+        return history(self.run.path / METRICS)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -98,10 +100,10 @@ LOSSES = {"loss": "training loss", "valid_loss": "best validation loss"}
 
 def train(recipe: Recipe, out: Path | str, reporter: Reporter | None = None, *, numbered: bool = False) -> Outcome:
     """A new run in the folder `out`; with `numbered`, in the first of out, out-2, out-3 ... that is not there yet."""
-    with group(recipe.training.device) as processes:
+    with group(recipe.training.device) as processes, ExitStack() as held:
         path = Path(processes.agree(str(free(Path(out)) if numbered else out)))
         progress = _reporter(processes, reporter)
-        corpora = _founded(recipe, path, progress) if processes.leads else None
+        corpora = _founded(recipe, path, progress, held) if processes.leads else None
         processes.wait()
         run = Run.open(path)
         return _go(run, corpora or _corpora(run.recipe, run.tokenizer, progress), processes, progress)
@@ -114,13 +116,15 @@ def resume(path: Path | str, changes: Settings = (), reporter: Reporter | None =
     """
     run = Run.open(path)
     recipe = _changed(run, changes)
-    with group(recipe.training.device) as processes:
+    with group(recipe.training.device) as processes, ExitStack() as held:
         progress = _reporter(processes, reporter)
+        if processes.leads:
+            left = held.enter_context(locked(run.path))
+            _look_over(run, left, progress)
         corpora = _corpora(recipe, run.tokenizer, progress)
-        checkpoint = Checkpoint.load(run)
+        checkpoint = Checkpoint.load(run, progress.say)
         if processes.leads and changes:  # only now that nothing was wrong with them
-            with writing(run.path / CONFIG):
-                recipe.write(run.path / CONFIG)
+            run.configure(recipe)
         processes.wait()
         return _go(Run.open(path), corpora, processes, progress, checkpoint)
 
@@ -131,7 +135,19 @@ def free(path: Path) -> Path:
     return next(name for name in chain([path], names) if not name.exists())
 
 
-def _founded(recipe: Recipe, path: Path, reporter: Reporter) -> Corpora:
+def _look_over(run: Run, left: str | None, reporter: Reporter) -> None:
+    """Whether a run that goes on is as it was left."""
+    if left is not None:
+        reporter.say(f"the training by {left} was killed; its lock is taken over")
+    damage = run.damage()
+    if damage:
+        more = f". Or remove {WEIGHTS}: the next evaluation writes it anew" if WEIGHTS in damage[0] else ""
+        raise RunError(damage[0] + more)
+    if not run.has_digests:
+        reporter.say(f"{run.path} has no {SUMS}, so damage of its files may go unseen; what is written from now on has")
+
+
+def _founded(recipe: Recipe, path: Path, reporter: Reporter, held: ExitStack) -> Corpora:
     """Read the data and make the tokenizer; only when all of it fits together there is a folder."""
     Run.must_be_new(path)
     base = None if recipe.base is None else Base.open(recipe.base)
@@ -145,6 +161,9 @@ def _founded(recipe: Recipe, path: Path, reporter: Reporter) -> Corpora:
     with torch.device("meta"):
         whole.task.must_fit(whole.build(tokenizer.size))
     corpora = _corpora(whole, tokenizer, reporter)
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+    held.enter_context(locked(path))
     run = Run.create(path, whole, tokenizer)
     if base is not None:
         base.keep(run)

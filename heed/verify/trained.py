@@ -22,8 +22,10 @@ from ..decode import stream
 from ..models import AnyModel, Embedded, Seq2seq, familiar
 from ..pipelines import GenerationConfig, GenerationPipeline
 from ..runs import Run
+from ..runs.digests import SUMS
 from ..runs.folder import WEIGHTS
 from ..text import Bpe, Byte, Char
+from ..train.checkpoint import damage, found
 from ..weights.formats import native as own
 from .base import Check, compared
 from .statements import looking, over_ids
@@ -204,7 +206,15 @@ def _round_trip(trained: Trained) -> list[Finding]:
     return found
 
 
+def _whole(trained: Trained) -> list[Finding]:
+    """Every file that has a digest, those of the checkpoints included, is compared with it."""
+    wrong = [*trained.run.damage(), *(problem for place in found(trained.run) for problem in damage(place))]
+    told = wrong or ([] if trained.run.has_digests else [f"there is no {SUMS} to compare with"])
+    return [Finding("files", float(len(wrong)), 0.0, "; ".join(told))]
+
+
 STATEMENTS: dict[str, Callable[[Trained], list[Finding]]] = {
+    "every file is as it was written": _whole,
     **{law.__name__: _obeys(law) for law in LAWS},
     "looking changes nothing": _looking,
     "whole = cut = padded, over token ids": _over_ids,

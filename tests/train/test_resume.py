@@ -79,7 +79,7 @@ def test_killed_while_saving(tmp_path: Path) -> None:
     trained(tmp_path / "whole")
     process = subprocess.run([sys.executable, "-c", KILLED, tmp_path / "cut"], check=False, env=one_thread())
     assert process.returncode == -signal.SIGKILL
-    assert (tmp_path / "cut" / "state" / ".00000006.new").is_dir()  # what was being written; nobody takes it for whole
+    assert list((tmp_path / "cut" / "state").glob(".00000006.*.new"))  # being written; nobody takes it for whole
     resumed(tmp_path / "cut")
     assert same_run(tmp_path / "whole", tmp_path / "cut")
     assert not list((tmp_path / "cut" / "state").glob(".*"))
@@ -148,14 +148,7 @@ def test_what_cannot_go_on_says_why(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="training.average cannot be changed"):
         resumed(run, "training.average.kind=ema")
     newest = checkpoint.found(Run(run))[-1]
-    whole = (newest / "optimizer.safetensors").read_bytes()
-    (newest / "optimizer.safetensors").write_bytes(whole[:-10])
-    with pytest.raises(RunError, match=r"00000006 is damaged.*optimizer.safetensors has .* remove it to go on from"):
-        resumed(run)
-    (newest / "optimizer.safetensors").unlink()
-    with pytest.raises(RunError, match="00000006 is damaged"):
-        resumed(run)
-    (newest / "optimizer.safetensors").write_bytes(whole)
+    (newest / "SHA256SUMS").unlink()
     (newest / "progress.json").write_text(
         (newest / "progress.json").read_text().replace('"processes": 1', '"processes": 2')
     )
