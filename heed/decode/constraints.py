@@ -66,7 +66,7 @@ class Never:
 
 
 def _mask(tokens: Collection[int], vocabulary: int) -> Tensor:
-    mask = torch.ones(vocabulary, dtype=torch.bool)
+    mask = torch.ones(vocabulary, dtype=torch.bool, device="cpu")
     mask[[token for token in tokens if 0 <= token < vocabulary]] = False
     return mask
 

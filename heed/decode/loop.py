@@ -172,7 +172,7 @@ class Loop:
         self._lines = [Line(row, rules) for row in range(len(prompts))]
         self._live = set(range(len(prompts)))  # prompts, not rows of the batch
         self._left = rules.limit  # tokens that may still be written
-        self._ends = torch.tensor(sorted(rules.ends), dtype=torch.long)
+        self._ends = torch.tensor(sorted(rules.ends), dtype=torch.int64, device="cpu")
 
     def run(self) -> Iterator[Token]:
         """Tokens step by step, within a step in the order of the prompts."""
@@ -219,7 +219,7 @@ class Loop:
         """Several steps at once, sampled by the kernel; not where a constraint is asked about each."""
         if self._rules.constraint is not None or most < 2 or not self._rows.runner.prepare():
             return None
-        live = torch.tensor([row in self._live for row in self._rows.owner])
+        live = torch.tensor([row in self._live for row in self._rows.owner], dtype=torch.bool, device="cpu")
         sampling = SamplingSettings(live, enough=int(CROWDED * len(live)) + 1, ends=self._ends)
         made = self._rows.burst(tokens, most, self._repetition.settings(self._choose.settings(sampling, most)))
         if made is None:
@@ -232,9 +232,13 @@ class Loop:
         """A token per row and its log p; -inf or NaN if there was none to choose."""
         lines = ((row, self._lines[row].tokens) if row in self._live else None for row in self._rows.owner)
         allowed = self._rules.allowed(logits, lines)
-        tokens = self._choose(self._repetition(allowed))
+        rated = self._repetition(allowed)
+        tokens = self._choose(rated)
         self._repetition.add(tokens)
-        return Made(tokens[None], (allowed.gather(1, tokens[:, None])[:, 0] - logits.logsumexp(1))[None], logits)
+        logprobs = allowed.gather(1, tokens[:, None])[:, 0] - logits.logsumexp(1)
+        if rated is not allowed:  # what the penalty has made infinite is no choice
+            logprobs = logprobs.masked_fill(~(rated < torch.inf).all(1), torch.nan)
+        return Made(tokens[None], logprobs[None], logits)
 
     def _check(self, made: Made, place: int, logprobs: Sequence[float], before: int) -> None:
         """Raise if there was no token to choose after those written before, and say why."""

@@ -40,11 +40,13 @@ class Rows:
         """Logits of the token after each prompt. [R, V]"""
         lengths = [len(prompt) for prompt in self._prompts]
         longest = max(lengths)
-        tokens = torch.tensor([[*prompt, *[0] * (longest - len(prompt))] for prompt in self._prompts])
+        tokens = torch.tensor(
+            [[*prompt, *[0] * (longest - len(prompt))] for prompt in self._prompts], device=self._device
+        )
         same = min(lengths) == longest
         where = Where.run(len(self), longest, device=self._device) if same else Where.ragged(self._lengths)
         self.runner.start(len(self), self._given)
-        return self.runner.prefill(tokens.to(self._device), where).clone()  # the next step writes over them
+        return self.runner.prefill(tokens, where).clone()  # the next step writes over them
 
     def step(self, tokens: Tensor) -> Tensor:
         """One more token in every row; logits of the token after it, which hold until the next call. [R] -> [R, V]"""

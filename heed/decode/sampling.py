@@ -10,13 +10,19 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import torch
+from annotated_types import Ge, Gt, Le
+from pydantic import Strict
 from torch import Tensor
 
-from ..core.config import Config, Fraction, Positive, Seed, Size
+from ..core.config import Config, Fraction, Seed, Size
 from ..engine import SamplingSettings
+
+# Bounded, so that no logit a model gives becomes infinite, nor NaN, by being divided or multiplied.
+Penalty = Annotated[float, Strict(), Ge(1e-3), Le(1e9)]
+Temperature = Annotated[float, Strict(), Gt(0), Le(1e6)]
 
 
 class Sampler(ABC):
@@ -42,7 +48,7 @@ class Sampler(ABC):
 class SamplingConfig(Config):
     """How the next token is chosen."""
 
-    repetition: Positive = 1.0  # logits of tokens seen in prompt or answer: divided if positive, else multiplied
+    repetition: Penalty = 1.0  # logits of tokens seen in prompt or answer: divided if positive, else multiplied
 
     @abstractmethod
     def start(self, rows: int) -> Sampler:
@@ -75,7 +81,7 @@ class Sample(SamplingConfig):
     """
 
     kind: Literal["sample"] = "sample"
-    temperature: Positive = 1.0  # logits are divided by it: below 1 surer, above 1 wilder
+    temperature: Temperature = 1.0  # logits are divided by it: below 1 surer, above 1 wilder
     top_k: Size | None = None  # only the k most probable tokens
     top_p: Fraction | None = None  # only the most probable tokens that make up p (nucleus sampling)
     min_p: Fraction | None = None  # only tokens at least p times as probable as the best
@@ -158,8 +164,12 @@ class RandomSampler(Sampler):
 
     def __init__(self, strategy: Sample, seeds: Iterable[int]) -> None:
         self._strategy = strategy
-        self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]  # on the CPU, whatever the model's
-        self._drawn = torch.empty(len(self._generators), 0, dtype=torch.float64)  # device: the same draws everywhere
+        self._generators = [
+            torch.Generator("cpu").manual_seed(seed) for seed in seeds
+        ]  # on the CPU, whatever the model's
+        self._drawn = torch.empty(
+            len(self._generators), 0, dtype=torch.float64, device="cpu"
+        )  # device: the same draws everywhere
         self._used = 0
 
     def __call__(self, logits: Tensor) -> Tensor:
@@ -190,7 +200,9 @@ class RandomSampler(Sampler):
     def _ahead(self, count: int) -> Tensor:
         """The next numbers of every row. They count as used when they are. [R, count]"""
         while self._drawn.shape[1] < self._used + count:
-            blocks = [torch.rand(self.BLOCK, dtype=torch.float64, generator=own) for own in self._generators]
+            blocks = [
+                torch.rand(self.BLOCK, dtype=torch.float64, device="cpu", generator=own) for own in self._generators
+            ]
             self._drawn, self._used = torch.cat((self._drawn[:, self._used :], torch.stack(blocks)), 1), 0
         return self._drawn[:, self._used : self._used + count]
 

@@ -172,7 +172,7 @@ class CompiledRunner(Runner):
         if not reading.prefill(lengths, order, position, known):
             self._program.embedding.embed(tokens, where)  # which complains
         self.caches.prefilled(where.span, longest)
-        last = torch.tensor(lengths).cumsum(0) - 1
+        last = torch.tensor(lengths, dtype=torch.int64, device="cpu").cumsum(0) - 1
         self._execution.take(reading.cells)
         self._execution.value(stream).copy_(reading.value(stream)[last])
         self._execution.finish(len(body.code))
@@ -217,7 +217,8 @@ class CompiledRunner(Runner):
         if self._program.places:
             return
         wanted = max(FIRST, 2 * needed)
-        places = torch.arange(wanted if code.longest is None else min(wanted, code.longest))
+        most = wanted if code.longest is None else min(wanted, code.longest)
+        places = torch.arange(most, dtype=torch.int64, device="cpu")
         self._codes = code.code(places).float().contiguous()
         self._point(self._execution)
 

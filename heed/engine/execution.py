@@ -15,10 +15,13 @@ from ..core.errors import InputError
 from ..core.log import LogStorage
 from ..kernels.abi import Choice, Operation, Register, Rounded, Step
 from ..kernels.build import library
+from ..kernels.dispatch import address
 from ..kernels.hugepages import huge_pages
 from ..kernels.kv_slots import KvCaches
 from ..kernels.linear import padded
 from .program import Program, ProgramBuilder
+
+SIZES = 2  # what a kernel gives that refuses the sizes it was told
 
 
 @dataclass(frozen=True)
@@ -36,9 +39,14 @@ class SamplingSettings:
     penalty: float = 1.0  # of tokens that were seen: logits are divided if positive, else multiplied
     seen: Tensor | None = None  # bool [R, V] which were; written to
 
-    def packed(self, cap: float) -> Choice:
-        """For the kernel; the tensors must live as long as it works."""
-        four = (None if t is None else t.data_ptr() for t in (self.draws, self.seen, self.ends, self.live))
+    def packed(self, rows: int, vocabulary: int, count: int, cap: float) -> Choice:
+        """For the kernel, `count` tokens in each of these rows; the tensors must live as long as it works."""
+        four = (
+            None if self.draws is None else address("draws", self.draws, torch.float64, count * rows),
+            None if self.seen is None else address("seen tokens", self.seen, torch.bool, rows * vocabulary),
+            address("end tokens", self.ends, torch.int64, 0),
+            address("live rows", self.live, torch.bool, rows),
+        )
         share, least = 1.0 if self.top_p is None else self.top_p, self.min_p or 0.0
         settings = self.temperature, share, least, self.top_k or 0
         return Choice(*settings, *four, len(self.ends), self.enough, self.penalty, cap)
@@ -53,11 +61,11 @@ class Execution:
         self.cells = [cell.clone(memory_format=torch.contiguous_format) for cell in cells]  # written to by every step
         self.caches, self._program = caches, program
         self._rows = self._most = rows  # there is room for the most
-        self._arena = torch.empty(rows * program.begins[-1])
+        self._arena = _room(torch.float32, rows * program.begins[-1])
         huge_pages((self._arena,), now=False)
-        shorts = torch.empty(rows, padded(program.inputs), dtype=torch.int16)
-        steps, sums = torch.empty(rows), torch.empty(rows, dtype=torch.int32)
-        scratch = torch.empty(rows, program.widest)
+        shorts = _room(torch.int16, rows, padded(program.inputs))
+        steps, sums = _room(torch.float32, rows), _room(torch.int32, rows)
+        scratch = _room(torch.float32, rows, program.widest)
         self._kept = (shorts, steps, sums, scratch)
         self._instructions = instructions = type(program.code).from_buffer_copy(program.code)
         at = self._arena.data_ptr()
@@ -92,10 +100,10 @@ class Execution:
         tokens, order = tokens.contiguous(), where.order.contiguous()
         position = order if where.position is where.order else where.position.contiguous()
         step = self._step
-        step.tokens, step.order, step.position = tokens.data_ptr(), order.data_ptr(), position.data_ptr()
+        step.tokens = self._stamps("tokens", tokens)
+        step.order, step.position = self._stamps("order", order), self._stamps("position", position)
         step.threads = torch.get_num_threads()
-        if compiled.heed_step(ctypes.byref(step)):
-            raise InputError(f"a token from {int(tokens.min())} to {int(tokens.max())} is not in the vocabulary")
+        _must_be_done(compiled.heed_step(ctypes.byref(step)), tokens)
         self.caches.stepped(where.span, 1)
 
     def prefill(self, lengths: Sequence[int], order: Tensor, position: Tensor, tokens: Tensor | None = None) -> bool:
@@ -103,12 +111,15 @@ class Execution:
         compiled = library()
         assert compiled is not None
         self.caches.fit(max(lengths))
-        begins = torch.tensor([0, *accumulate(lengths)])
+        begins = torch.tensor([0, *accumulate(lengths)], dtype=torch.int64, device="cpu")
         order, position, step = order.contiguous(), position.contiguous(), self._step
-        step.order, step.position, step.begins = order.data_ptr(), position.data_ptr(), begins.data_ptr()
-        step.tokens = None if tokens is None else tokens.data_ptr()
+        step.order, step.position = self._stamps("order", order), self._stamps("position", position)
+        step.tokens, step.begins = None if tokens is None else self._stamps("tokens", tokens), begins.data_ptr()
         step.sequences, step.threads = len(lengths), torch.get_num_threads()
-        return not compiled.heed_step(ctypes.byref(step))
+        refused = compiled.heed_step(ctypes.byref(step))
+        if refused == SIZES:
+            _must_be_done(refused)
+        return not refused
 
     def finish(self, first: int) -> None:
         """From this instruction on, which touches no KV cache, with what registers hold."""
@@ -117,7 +128,7 @@ class Execution:
         rest, code = Step.from_buffer_copy(self._step), self._instructions
         rest.program = ctypes.pointer(code[first])
         rest.instructions, rest.cache_count, rest.threads = len(code) - first, 0, torch.get_num_threads()
-        compiled.heed_step(ctypes.byref(rest))
+        _must_be_done(compiled.heed_step(ctypes.byref(rest)))
 
     def burst(
         self, tokens: Tensor, where: Where, count: int, sampling: SamplingSettings, *, logits: int, cap: float
@@ -129,12 +140,12 @@ class Execution:
         assert compiled is not None
         self.caches.fit(count)
         three = [t.clone(memory_format=torch.contiguous_format) for t in (tokens, where.order, where.position)]
-        chosen, logp = torch.empty(count, self._rows, dtype=torch.long), torch.empty(count, self._rows)
+        chosen, logp = _room(torch.int64, count, self._rows), _room(torch.float32, count, self._rows)
         self._step.threads = torch.get_num_threads()
-        at, told = [t.data_ptr() for t in (*three, chosen, logp)], sampling.packed(cap)
+        told = sampling.packed(self._rows, self._program.widths[logits], count, cap)
+        at = [*map(self._stamps, ("tokens", "order", "position"), three), chosen.data_ptr(), logp.data_ptr()]
         made = compiled.heed_write(ctypes.byref(self._step), count, logits, ctypes.byref(told), *at)
-        if made < 0:
-            raise InputError(f"a token from {int(tokens.min())} to {int(tokens.max())} is not in the vocabulary")
+        _must_be_done(max(0, -made), tokens)
         self.caches.stepped(where.span, made)
         return chosen[:made], logp[:made]
 
@@ -142,10 +153,14 @@ class Execution:
         """Of the logits in a register: log p of the largest, the largest first, and their tokens. [R, count] each"""
         compiled, made = library(), self.value(register)
         assert compiled is not None
-        tokens, logp = torch.empty(self._rows, count, dtype=torch.long), torch.empty(self._rows, count)
+        tokens, logp = _room(torch.int64, self._rows, count), _room(torch.float32, self._rows, count)
         at = tokens.data_ptr(), logp.data_ptr()
-        compiled.heed_topk_logprobs(made.data_ptr(), *made.shape, count, *at, torch.get_num_threads())
+        if compiled.heed_topk_logprobs(made.data_ptr(), *made.shape, count, *at, torch.get_num_threads()):
+            raise InputError(f"the {count} largest of {made.shape[1]} logits are asked for; needed is 1 to as many")
         return logp, tokens
+
+    def _stamps(self, what: str, numbers: Tensor) -> int:
+        return address(what, numbers, torch.int64, self._rows)
 
     def take(self, cells: Sequence[Tensor]) -> None:
         """Go on with these cells, which nothing else writes to."""
@@ -164,9 +179,10 @@ class Execution:
     def point(self, operation: Operation, table: Tensor) -> None:
         """The instructions of this kind read another table from now on."""
         self._tables[operation] = table
+        place = address("a table", table, torch.float32, 0)
         for instruction in self._instructions:
             if instruction.operation == operation:
-                instruction.table[0] = table.data_ptr()
+                instruction.table[0] = place
 
     def returned(self) -> list[LogStorage]:
         """The KV caches as they are by now; nothing more may be written."""
@@ -176,7 +192,7 @@ class Execution:
 def sample(logits: Tensor, sampling: SamplingSettings) -> tuple[Tensor, Tensor]:
     """A token per row and its log p, by a program that does nothing but sample. [R, V] -> [R] twice"""
     execution, register = _holding(logits)
-    start = torch.zeros(len(logits), dtype=torch.long), Where.run(len(logits), 1)
+    start = torch.zeros(len(logits), dtype=torch.int64, device="cpu"), Where.run(len(logits), 1, device="cpu")
     tokens, logp = execution.burst(*start, 1, sampling, logits=register, cap=0.0)
     return tokens[0], logp[0]
 
@@ -193,6 +209,19 @@ def _holding(logits: Tensor) -> tuple[Execution, int]:
     execution = Execution(Program.of(builder), len(logits), KvCaches([], []))
     execution.value(register).copy_(logits)
     return execution, register
+
+
+def _room(dtype: torch.dtype, *shape: int) -> Tensor:
+    """Memory whose address a kernel is told: of this dtype, on the CPU, whatever torch's defaults are."""
+    return torch.empty(*shape, dtype=dtype, device="cpu")
+
+
+def _must_be_done(refused: int, tokens: Tensor | None = None) -> None:
+    """Raise if the kernel refused, which says why by a number."""
+    if refused and refused != SIZES and tokens is not None:
+        raise InputError(f"a token from {int(tokens.min())} to {int(tokens.max())} is not in the vocabulary")
+    if refused:
+        raise InputError("the kernel was given rows or KV caches of sizes that do not fit together; nothing was done")
 
 
 def _pointers(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:

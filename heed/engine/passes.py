@@ -170,7 +170,7 @@ class PassEmitter(Emitter):
     def float32(self, layer: nn.Linear) -> Matrix:
         """As it is stored, row by row or column by column: for many tokens it is laid out anew in either case."""
         weight = layer.weight
-        if weight.is_contiguous() or weight.stride(0) != 1 or weight.stride(1) < len(weight) or not weight.is_cpu:
+        if weight.is_contiguous() or weight.stride(0) != 1 or weight.stride(1) < len(weight) or not _float32(layer):
             return super().float32(layer)
         self.builder.keep(layer.bias)
         self.builder.kept.append(weight)
@@ -186,6 +186,11 @@ class PassEmitter(Emitter):
             self.entries.append((int(part.kv_heads), int(part.head_size)))
         if self._keeps and key >= 0:
             self.kept += [(register, int(part.kv_heads)) for register in (key, value)]
+
+
+def _float32(layer: nn.Linear) -> bool:
+    numbers = (layer.weight,) if layer.bias is None else (layer.weight, layer.bias)
+    return all(tensor.is_cpu and tensor.dtype == torch.float32 for tensor in numbers)
 
 
 class BlocksProgram:

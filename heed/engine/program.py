@@ -87,6 +87,11 @@ class ProgramBuilder:
         self.kept.append(plain)
         return plain.data_ptr()
 
+    def _table(self, told: Operands, tensor: Tensor | None) -> int | None:
+        wide = torch.float64 if isinstance(told, operands.Waves) else torch.float32
+        must(tensor is None or tensor.dtype == wide, "a tensor", f"not {wide}")
+        return self.keep(tensor)
+
     def add(
         self,
         told: Operands,
@@ -104,7 +109,7 @@ class ProgramBuilder:
         for place, real in enumerate(told.values("float")):
             made.real[place] = real
         for place, tensor in enumerate(told.values("Tensor")):
-            made.table[place] = self.keep(tensor)  # type: ignore[arg-type]
+            made.table[place] = self._table(told, tensor)  # type: ignore[arg-type]
         if matrix is not None:
             made.matrix, self.inputs = matrix, max(self.inputs, matrix.columns)
         self.instructions.append(made)
@@ -114,7 +119,7 @@ class ProgramBuilder:
         told = (tuple(frequency), amplitude)
         if told not in self._waves:
             to = self._waves[told] = self.register(f"waves {len(self._waves)}", 2 * len(frequency))
-            table = torch.tensor(frequency, dtype=torch.float64)
+            table = torch.tensor(frequency, dtype=torch.float64, device="cpu")
             self.add(operands.Waves(len(frequency), amplitude, table), to)
             self.instructions.insert(0, self.instructions.pop())
         return self._waves[told]

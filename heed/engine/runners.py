@@ -114,8 +114,9 @@ class PlainRunner(Runner):
     @torch.no_grad()
     def prefill(self, tokens: Tensor, where: Where) -> Tensor:
         rows, columns = where.shape
-        last = where.real.sum(1) - 1 if where.span.padded else torch.full((rows,), columns - 1, device=tokens.device)
-        row, where = torch.arange(rows, device=tokens.device), self._told(where)
+        row = torch.arange(rows, device=tokens.device)
+        last = where.real.sum(1) - 1 if where.span.padded else row.new_full((rows,), columns - 1)
+        where = self._told(where)
         with resting(self._training):
             model: Any = compile(self._model)
             if _headed(model):

@@ -168,13 +168,13 @@ def declare(library: CDLL) -> CDLL:
     library.heed_linear.restype = None
     pointers = (c_void_p, c_void_p, c_int64, c_int64, c_float, c_void_p, c_void_p, c_int32)
     library.heed_entropy.argtypes = pointers
-    library.heed_entropy.restype = None
+    library.heed_entropy.restype = c_int32
     library.heed_step.argtypes = (POINTER(Step),)
     library.heed_step.restype = c_int32
     library.heed_write.argtypes = (POINTER(Step), c_int64, c_int32, POINTER(Choice), *(c_void_p,) * 5)
     library.heed_write.restype = c_int64
     library.heed_topk_logprobs.argtypes = (c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p, c_int32)
-    library.heed_topk_logprobs.restype = None
+    library.heed_topk_logprobs.restype = c_int32
     library.heed_instructions.restype = c_char_p
     library.heed_threads.argtypes = (POINTER(OpenMp),)
     library.heed_threads.restype = None

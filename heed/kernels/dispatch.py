@@ -31,6 +31,17 @@ def must_have(name: str, *given: tuple[Tensor, Sequence[int]]) -> None:
             raise InputError(f"heed::{name} was given a tensor of shape {list(tensor.shape)} in place of {list(shape)}")
 
 
+def address(what: str, tensor: Tensor, dtype: torch.dtype, count: int) -> int:
+    """Where a kernel finds these numbers; raises unless they are so many, of this dtype, in one piece on the CPU."""
+    if tensor.dtype != dtype or not tensor.is_cpu or not tensor.is_contiguous() or tensor.numel() < count:
+        piece = "in one piece" if tensor.is_contiguous() else "in several pieces"
+        raise InputError(
+            f"the kernel was given {what} as {tensor.numel()} numbers of {tensor.dtype} on {tensor.device}, {piece}; "
+            f"needed are {count} of {dtype} on cpu, in one piece"
+        )
+    return tensor.data_ptr()
+
+
 def once(name: str, library: torch.library.Library) -> None:
     """An operator that is a gradient has none of its own: it refuses, instead of giving none."""
 

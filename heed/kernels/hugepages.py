@@ -39,7 +39,7 @@ def gathered(tensors: Sequence[Tensor]) -> list[Tensor]:
     together = len({tensor.untyped_storage().data_ptr() for tensor in tensors}) <= 1
     if together or sum(sizes) <= SMALL or not all(t.is_cpu and t.is_contiguous() for t in tensors):
         return list(tensors)
-    arena = torch.empty(sum(sizes), dtype=torch.uint8)
+    arena = torch.empty(sum(sizes), dtype=torch.uint8, device="cpu")
     huge_pages((arena,), now=False)
     moved = {}
     for (place, tensor), room in zip(single.items(), torch.split(arena, sizes), strict=True):

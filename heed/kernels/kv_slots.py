@@ -54,7 +54,7 @@ class SlotTable:
         if self.table is not None and room != before:
             owner = _own(len(self.table), room) // room
             owner[:, :before] = self.table // before
-            self.table = owner * room + torch.arange(room, dtype=torch.int32)
+            self.table = owner * room + torch.arange(room, dtype=torch.int32, device="cpu")
 
     def _settle(self) -> None:
         """All that is read for every token lies on huge pages."""
@@ -65,7 +65,7 @@ class SlotTable:
     def straighten(self) -> None:
         """Every row in its own storage."""
         if self.table is not None:
-            self._copy(torch.arange(len(self.table)))
+            self._copy(torch.arange(len(self.table), device="cpu"))
 
     def _copy(self, rows: Tensor) -> None:
         for log in self.logs:
@@ -185,4 +185,4 @@ class KvCaches:
 
 
 def _own(rows: int, room: int) -> Tensor:
-    return torch.arange(rows * room, dtype=torch.int32).view(rows, room)
+    return torch.arange(rows * room, dtype=torch.int32, device="cpu").view(rows, room)

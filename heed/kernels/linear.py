@@ -198,8 +198,8 @@ def product(
     count, inputs = tokens.shape
     y = tokens.new_empty(count, rows) if out is None else out
     if count and rows:
-        shorts = torch.empty(count, padded(inputs), dtype=torch.int16)
-        steps, sums = tokens.new_empty(count), torch.empty(count, dtype=torch.int32)
+        shorts = tokens.new_empty(count, padded(inputs), dtype=torch.int16)
+        steps, sums = tokens.new_empty(count), tokens.new_empty(count, dtype=torch.int32)
         pointer = shorts.data_ptr()
         scratch = Rounded(pointer, pointer, steps.data_ptr(), sums.data_ptr())
         made = matrix(kind, weights, scales, bias, rows, inputs)

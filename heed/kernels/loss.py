@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..core.errors import InputError
 from .build import library
+from .dispatch import address
 
 
 def entropy_(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -16,10 +18,12 @@ def entropy_(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> tuple[Te
     compiled = library() if logits.dtype == torch.float32 and logits.is_contiguous() and logits.is_cpu else None
     if compiled is None:
         return entropy_written_out(logits, labels, smoothing)
-    rows, count = logits.shape
-    both = torch.empty(2, rows, dtype=torch.float64)
-    given = (logits.data_ptr(), labels.data_ptr(), rows, count, smoothing)
-    compiled.heed_entropy(*given, both[0].data_ptr(), both[1].data_ptr(), torch.get_num_threads())
+    (rows, count), labels = logits.shape, labels.contiguous()
+    both = logits.new_empty(2, rows, dtype=torch.float64)
+    given = (logits.data_ptr(), address("labels", labels, torch.int64, rows), rows, count, smoothing)
+    if compiled.heed_entropy(*given, both[0].data_ptr(), both[1].data_ptr(), torch.get_num_threads()):
+        found = f"{int(labels.min())} to {int(labels.max())}"
+        raise InputError(f"labels are {found}; the classes are 0 to {count - 1}")
     nats, spread = both.sum(1)
     return nats, spread
 

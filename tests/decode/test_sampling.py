@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from heed.core.errors import ConfigError
 from heed.decode import Greedy, Sample, generate
 from heed.decode.sampling import RandomSampler, Repetition
 from tests.decode.support import Script, favour
@@ -172,3 +173,9 @@ def test_repetition_remembers_the_whole_row_while_others_leave() -> None:
     model = Script(lambda *_: [4.0, 9.0, 8.0, 7.0, 6.0, 5.0])
     answers = generate(model, [[2], [1, 3], [5, 4, 3]], strategy=Greedy(repetition=1e9), max_new_tokens=3, end=5)
     assert [w.tokens for (w,) in answers] == [(1, 3, 4), (2, 4), (1, 2, 0)]
+
+
+@pytest.mark.parametrize("given", [{"repetition": 1e-45}, {"repetition": 1e39}, {"temperature": float("inf")}])
+def test_settings_that_make_logits_infinite_are_refused(given: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(given))):
+        Sample(**given)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from heed.core.errors import InputError
 from heed.kernels.loss import entropy_, entropy_written_out
 
 pytestmark = pytest.mark.usefixtures("compiler")
@@ -32,3 +33,12 @@ def test_other_precisions_take_the_written_out_form() -> None:
     labels = torch.tensor([0, 4, 2])
     nats, _ = entropy_(scores.clone(), labels)
     torch.testing.assert_close(nats, torch.nn.functional.cross_entropy(scores, labels, reduction="sum"))
+
+
+@pytest.mark.parametrize("label", [-100, -1, 5, 2**40])
+def test_a_label_that_is_no_class_is_refused(label: int) -> None:
+    logits = torch.randn(3, 5)
+    before = logits.clone()
+    with pytest.raises(InputError, match="the classes are 0 to 4"):
+        entropy_(logits, torch.tensor([0, label, 1]))
+    assert torch.equal(logits, before)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
+from heed.core.errors import InputError
 from heed.decode import Greedy, Sample, SamplingConfig
 from heed.decode.sampling import RandomSampler, Repetition
 from heed.engine import execution
@@ -116,3 +118,34 @@ def test_the_topk_logprobs(vocabulary: int, count: int) -> None:
     scores[2, 0] = torch.nan
     logp, _ = topk_logprobs(scores, count)
     assert logp.isnan().any(1).tolist() == [False, False, True, False, False, False]
+
+
+@pytest.mark.parametrize("penalty", [1e-45, 1e-30, 0.0, -1.0, 1e38, torch.inf, torch.nan])
+@pytest.mark.parametrize("draw", [0.0, 0.999, -5.0, 7.0, torch.nan, None])
+@pytest.mark.parametrize("size", [1.0, 3e38])
+def test_hostile_settings_leave_memory_alone(penalty: float, draw: float | None, size: float) -> None:
+    """Past every check of Python: whatever they make of the logits, a token is one of the vocabulary."""
+    scores = size * torch.linspace(-1, 1, 200).repeat(3, 1)
+    scores[1] = -torch.inf
+    scores[1, 7] = 1.0
+    for temperature, top_p in ((1.0, 0.9), (torch.nan, 0.9), (-1.0, 0.5), (torch.inf, 0.9), (0.0, torch.nan)):
+        seen = torch.zeros(3, 200, dtype=torch.bool)
+        seen[:, ::2] = True
+        draws = None if draw is None else torch.full((1, 3), draw, dtype=torch.float64)
+        told = replace(_choice(3), draws=draws, temperature=temperature, top_p=top_p, penalty=penalty, seen=seen)
+        tokens, _ = sample(scores, told)
+        assert bool(((tokens >= 0) & (tokens < 200)).all())
+
+
+def test_what_a_penalty_makes_infinite_is_no_choice() -> None:
+    scores = torch.tensor([[3e38, 1.0, 2.0], [2.0, 1.0, 0.0]])
+    told = replace(_choice(2), penalty=1e-3, seen=torch.ones(2, 3, dtype=torch.bool))
+    _, logp = sample(scores, told)
+    assert logp.isnan().tolist() == [True, False]
+
+
+@pytest.mark.parametrize("count", [0, -1, 31])
+def test_more_than_there_is_is_refused(count: int) -> None:
+    scores = torch.randn(2, 30)
+    with pytest.raises((InputError, RuntimeError), match=r"largest of 30 logits|negative dimension"):
+        topk_logprobs(scores, count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
+import torch
 from torch import Tensor, nn
 
 from ...kernels.abi import Matrix, Mode, Weights
@@ -111,6 +112,8 @@ class Emitter:
 
     def float32(self, layer: nn.Linear) -> Matrix:
         """A matrix of float32. One that is stored the other way round is, from now on, as it is read."""
+        for tensor in (layer.weight, layer.bias):
+            must(tensor is None or tensor.dtype == torch.float32, layer, "not float32")
         if not layer.weight.is_contiguous():
             layer.weight.data = layer.weight.data.contiguous()
         self.builder.keep(layer.weight), self.builder.keep(layer.bias)

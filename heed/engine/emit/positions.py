@@ -35,7 +35,7 @@ def rope(e: Emitter, code: Rope, size: int, registers: Iterable[tuple[int, int]]
 def alibi(e: Emitter, code: Alibi, size: int, registers: Iterable[tuple[int, int]]) -> Tensor | None:
     """Scores fall with the distance, by these slopes."""
     must(not code.rounded, code, "rounded as in bfloat16")
-    return torch.tensor(code.slope) * code.scale
+    return torch.tensor(code.slope, dtype=torch.float32, device="cpu") * code.scale
 
 
 def learned(e: Emitter, code: Learned, stream: int) -> int:

@@ -3,8 +3,11 @@
 #include "vector.h"
 
 // Row by row: nats = -log p(label), spread = -mean log p (0 without smoothing); logits become p - (1-ε) · onehot(label) - ε / V.
-extern "C" void heed_entropy(float* logits, const int64_t* labels, int64_t rows, int64_t count, float smoothing,
-                             double* nats, double* spreads, int32_t threads) {
+// Gives 1, having done nothing, if a label is none of the classes; else 0.
+extern "C" int32_t heed_entropy(float* logits, const int64_t* labels, int64_t rows, int64_t count, float smoothing,
+                                double* nats, double* spreads, int32_t threads) {
+  for (int64_t row = 0; row < rows; ++row)
+    if (labels[row] < 0 || labels[row] >= count) return 1;
   together(threads, [&](Team team) {
     const Share mine = team.of(rows);
     for (int64_t row = mine.begin; row < mine.end; ++row) {
@@ -44,4 +47,5 @@ extern "C" void heed_entropy(float* logits, const int64_t* labels, int64_t rows,
       spreads[row] = smoothing != 0.0f ? level - plain / (double)count : 0.0;
     }
   });
+  return 0;
 }

@@ -104,7 +104,8 @@ static double least_of(const std::vector<double>& weights, double wanted, std::v
   const auto class_of = [](double weight) {
     uint64_t bits;
     std::memcpy(&bits, &weight, sizeof bits);
-    return std::min<int64_t>(CLASSES - 1, (int64_t)(0x3ff0000000000000u >> SHIFT) - (int64_t)(bits >> SHIFT));
+    const int64_t found = (int64_t)(0x3ff0000000000000u >> SHIFT) - (int64_t)(bits >> SHIFT);
+    return std::min(CLASSES - 1, std::max<int64_t>(0, found));  // NaN, or more than 1, has no class of its own
   };
   for (double weight : weights) sums[class_of(weight)] += weight;
   double before = 0.0;
@@ -162,6 +163,9 @@ void choose(const Choice& how, float* scores, int64_t count, uint8_t* seen, cons
       penalised[k] = !seen[k] ? score : score > 0.0f ? score / how.penalty : score * how.penalty;
     }
     rated = penalised.data();
+    int wrong = 0;  // a penalty can make of a number what is none, or infinity: then there is nothing to choose from
+    for (int64_t k = 0; k < count; ++k) wrong |= !(rated[k] < INFINITY);
+    if (wrong) return;
   }
   if (draw) {
     token = drawn(how, rated, count, *draw);
@@ -175,9 +179,10 @@ void choose(const Choice& how, float* scores, int64_t count, uint8_t* seen, cons
 }
 
 // The k largest scores of every row as log p, the largest first, of equal ones the first token first. NaN throughout a row
-// that holds something else than numbers.
-extern "C" void heed_topk_logprobs(const float* scores, int64_t rows, int64_t count, int64_t k, int64_t* tokens, float* logp,
-                               int32_t threads) {
+// that holds something else than numbers. Gives 2, having done nothing, for sizes that cannot be.
+extern "C" int32_t heed_topk_logprobs(const float* scores, int64_t rows, int64_t count, int64_t k, int64_t* tokens,
+                                      float* logp, int32_t threads) {
+  if (rows < 0 || k < 1 || k > count) return 2;
   together(threads, [&](Team team) {
     Front front;
     std::vector<int64_t> order;
@@ -202,4 +207,5 @@ extern "C" void heed_topk_logprobs(const float* scores, int64_t rows, int64_t co
       }
     }
   });
+  return 0;
 }

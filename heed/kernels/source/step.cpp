@@ -325,8 +325,28 @@ static void begin_to_fetch(const Instruction* next, const Instruction* end, int6
   for (int64_t at = 0; at < std::min(FIRST, (mine.end - mine.begin) * row); at += 64) __builtin_prefetch(weights + at, 0, 2);
 }
 
-// Gives 1, having done nothing, if there is no such token; else 0.
+// Whether rows lie one behind the other, and whatever is written to has room for what comes.
+static bool fits(const Step& s) {
+  if (s.rows < 0 || s.instructions < 0 || s.cache_count < 0 || s.sequences < 0) return false;
+  if (s.begins) {
+    if (s.begins[0] != 0 || s.begins[s.sequences] != s.rows) return false;
+    for (int64_t q = 0; q < s.sequences; ++q)
+      if (s.begins[q] > s.begins[q + 1]) return false;
+  }
+  const int64_t coming = s.begins ? longest_of(s) : 1;
+  for (int64_t i = 0; i < s.cache_count; ++i) {
+    const KvCache& m = s.caches[i];
+    if (m.length < 0 || m.length > m.room) return false;
+    if (!m.source && (m.free >= 0 ? m.free : m.length + coming - 1) >= m.room) return false;
+  }
+  for (int64_t i = 0; i < s.instructions; ++i)
+    if (s.program[i].operation < EMBED || s.program[i].operation > RETAIN) return false;
+  return true;
+}
+
+// Gives 1, having done nothing, if there is no such token, and 2 for sizes that cannot be; else 0.
 extern "C" int32_t heed_step(Step* s) {
+  if (!fits(*s)) return 2;
   for (int64_t i = 0; i < s->instructions; ++i)
     if (s->program[i].operation == EMBED)
       for (int64_t b = 0; b < s->rows; ++b)

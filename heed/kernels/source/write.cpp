@@ -15,14 +15,15 @@ static int64_t living(const Choice& how, const int64_t* chosen, int64_t rows) {
 
 // So many tokens one after the other, or fewer if too few rows are left. The first is given; `tokens`, `order` and
 // `position` of the step are written to. Chosen tokens and their log p go to [count, rows]. Gives the number of steps;
-// -1 if there is no such token.
+// -1 if there is no such token, -2 for sizes that cannot be.
 extern "C" int64_t heed_write(Step* s, int64_t count, int32_t scores, const Choice* how, int64_t* tokens, int64_t* order,
                               int64_t* position, int64_t* chosen, float* logp) {
+  if (count < 0 || scores < 0 || how->end_count < 0) return -2;
   s->tokens = tokens, s->order = order, s->position = position;
   const Register made = s->registers[scores];
   const int64_t rows = s->rows, width = made.width;
   for (int64_t n = 0; n < count; ++n) {
-    if (heed_step(s)) return -1;
+    if (const int32_t refused = heed_step(s)) return -refused;
     together(rows > 1 ? s->threads : 1, [&](Team team) {
       const Share mine = team.of(rows);
       for (int64_t b = mine.begin; b < mine.end; ++b)
