@@ -189,8 +189,8 @@ class PassEmitter(Emitter):
 
 
 def _float32(layer: nn.Linear) -> bool:
-    numbers = (layer.weight,) if layer.bias is None else (layer.weight, layer.bias)
-    return all(tensor.is_cpu and tensor.dtype == torch.float32 for tensor in numbers)
+    numbers: tuple[Tensor | None, ...] = (layer.weight, layer.bias)  # torch does not say that a bias may be None
+    return all(tensor is None or (tensor.is_cpu and tensor.dtype == torch.float32) for tensor in numbers)
 
 
 class BlocksProgram:

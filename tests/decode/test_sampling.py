@@ -178,4 +178,4 @@ def test_repetition_remembers_the_whole_row_while_others_leave() -> None:
 @pytest.mark.parametrize("given", [{"repetition": 1e-45}, {"repetition": 1e39}, {"temperature": float("inf")}])
 def test_settings_that_make_logits_infinite_are_refused(given: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(given))):
-        Sample(**given)
+        Sample.load({"kind": "sample", **given})

@@ -112,8 +112,8 @@ class Emitter:
 
     def float32(self, layer: nn.Linear) -> Matrix:
         """A matrix of float32. One that is stored the other way round is, from now on, as it is read."""
-        for tensor in (layer.weight, layer.bias):
-            must(tensor is None or tensor.dtype == torch.float32, layer, "not float32")
+        numbers: tuple[Tensor | None, ...] = (layer.weight, layer.bias)  # torch does not say that a bias may be None
+        must(all(tensor is None or tensor.dtype == torch.float32 for tensor in numbers), layer, "not float32")
         if not layer.weight.is_contiguous():
             layer.weight.data = layer.weight.data.contiguous()
         self.builder.keep(layer.weight), self.builder.keep(layer.bias)
