@@ -156,7 +156,12 @@ def test_ctrl_c_stops_the_answer_and_not_the_chat(echo: Begin) -> None:
         chat.press("next\n")
         chat.sees("3:'next'")  # what was said by then was said
         chat.sees("> ")
-        chat.press("half a li", CTRL_C)  # clears the line
+        chat.press("half a li")
+        chat.sees("half a li")
+        time.sleep(
+            0.5
+        )  # a signal between a key and waiting for the next is noticed with the next key (CPython's input)
+        chat.press(CTRL_C)  # clears the line
         chat.leave()
         chat.sees("left")
 

@@ -105,8 +105,8 @@ def test_a_statement_that_does_not_hold_is_a_miss(shown: tuple[Report, str]) -> 
     fine = scored(shown[0], valid=100.0, test=100.0)
     bad = replace(fine.proofs[0], error=float("inf"), worst="cut 3+1")
     report = replace(fine, proofs=(bad, *fine.proofs[1:]))
-    assert report.missed == ["split does not hold: cut 3+1"]
-    assert "10 of 11 statements hold" in told(report)
+    assert report.missed == [f"{bad.statement} does not hold: cut 3+1"]
+    assert "11 of 12 statements hold" in told(report)
     assert json.dumps(report.plain(), allow_nan=False)
 
 
