@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tokenizers import Tokenizer as Library
-from tokenizers import models, pre_tokenizers, processors
 from typer.testing import CliRunner
 
 import heed
@@ -20,31 +18,13 @@ from heed.core.errors import InputError, RunError, WeightsError
 from heed.pipelines import GenerationConfig, Text2TextGeneration, TextGeneration
 from heed.pipelines.checkpoint import Bare
 from heed.pipelines.encoder import EncoderPipeline
+from tests.pipelines.small import WORDS, worded
 from tests.weights.support import GOLDEN
 
 HF: Any = transformers
 HF.utils.logging.disable_progress_bar()
 
-WORDS = (
-    *("[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]", "the", "cat", "sat", "on", "a", "mat", "dog", "ran", "home"),
-    *("and", "then", "it", "slept", "user", "assistant", ":"),
-)
-TEMPLATE = "{% for m in messages %}[CLS] {{ m.role }} : {{ m.content }} {% endfor %}[CLS] assistant :"
 RUNNER = CliRunner()
-
-
-def worded(folder: Path, *, framed: bool = True, chat: bool = False) -> None:
-    """A tokenizer of a few words beside the weights."""
-    inner = Library(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="[UNK]"))
-    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    inner.add_special_tokens(list(WORDS[:5]))
-    if framed:
-        inner.post_processor = processors.TemplateProcessing(
-            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
-        )
-    inner.save(str(folder / "tokenizer.json"))
-    named: dict[str, Any] = {"pad_token": "[PAD]", "mask_token": "[MASK]", "eos_token": "[SEP]", "bos_token": "[CLS]"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(named | ({"chat_template": TEMPLATE} if chat else {})))
 
 
 def made(model: Any, folder: Path, **tokenizer: bool) -> Any:

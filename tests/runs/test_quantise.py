@@ -21,7 +21,8 @@ from heed.runs import Recipe, Run
 from heed.runs.quantisation import MOST, Cost, cost, size_of
 from heed.text import Char
 from heed.weights.edits.quantised import BITS, Bits
-from tests.pipelines.test_checkpoint import BERT, WORDS, made
+from tests.pipelines.small import WORDS
+from tests.pipelines.test_checkpoint import BERT, made
 from tests.weights.support import GOLDEN
 
 HF: Any = transformers

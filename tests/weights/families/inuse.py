@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import heed
-from tests.pipelines.test_checkpoint import WORDS, worded
+from tests.pipelines.small import WORDS, worded
 
 LONG = "the cat sat on a mat and then it slept and the dog ran home and then it slept on a mat"
 

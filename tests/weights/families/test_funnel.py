@@ -19,7 +19,7 @@ from heed.core.contract import Where
 from heed.core.errors import WeightsError
 from heed.models import Funnel
 from heed.weights import replay
-from tests.pipelines.test_checkpoint import WORDS
+from tests.pipelines.small import WORDS
 from tests.weights.families.encoders import EXACT, build, record, told
 from tests.weights.families.inuse import classifies, fills
 from tests.weights.live import close, ids, returns, saved

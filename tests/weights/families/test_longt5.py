@@ -25,7 +25,7 @@ from heed.mixers import Attention, TransientGlobal
 from heed.models import Encoder
 from heed.pipelines import GenerationConfig, Text2TextGeneration
 from heed.weights import replay
-from tests.pipelines.test_checkpoint import WORDS, worded
+from tests.pipelines.small import WORDS, worded
 from tests.weights.families.encoders import EXACT, record, told
 from tests.weights.families.inuse import LONG, framed
 from tests.weights.families.twosided import T5_SMALL, agrees, in_full, made

@@ -21,7 +21,7 @@ from heed.core.errors import CannotStream, WeightsError
 from heed.models import Decoder, Encoder
 from heed.pipelines import GenerationConfig, TextGeneration
 from heed.weights import replay
-from tests.pipelines.test_checkpoint import WORDS, worded
+from tests.pipelines.small import WORDS, worded
 from tests.weights.families.encoders import EXACT, ROUNDED, build, record
 from tests.weights.families.inuse import fills
 from tests.weights.live import close, ids, returns, saved

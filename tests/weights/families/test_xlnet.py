@@ -31,7 +31,7 @@ from heed.mixers import TwoStream
 from heed.models import XLNet, XLNetEncoder
 from heed.parts.masks import Causal, Mask, Whole, Window
 from heed.pipelines import GenerationConfig
-from tests.pipelines.test_checkpoint import WORDS, worded
+from tests.pipelines.small import WORDS, worded
 from tests.weights.families.inuse import LONG, framed
 from tests.weights.live import close, ids, returns, saved
 

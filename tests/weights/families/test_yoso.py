@@ -15,7 +15,7 @@ from heed.core.contract import Where
 from heed.core.errors import WeightsError
 from heed.mixers import Yoso
 from heed.models import Encoder
-from tests.pipelines.test_checkpoint import WORDS
+from tests.pipelines.small import WORDS
 from tests.weights.families.encoders import record, told
 from tests.weights.families.inuse import classifies, fills
 from tests.weights.families.unmasked import HEADS, SIZES, agrees, build, inputs_for, masks
