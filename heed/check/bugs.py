@@ -23,6 +23,7 @@ class Bug:
     probes: tuple[str, ...]  # those that find it
     example: str  # wrong code that can be run: it leaves a report
     explains: tuple[str, ...] = ()  # other slugs that follow from it
+    tell: str = ""  # what would show that it is this one, where another looks the same
 
 
 @cache

@@ -6,14 +6,16 @@ was projected is still in order.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from .foreign.words import Role
 from .reference import distance
 from .subject import Subject
-from .trace import Trace, traced
+from .trace import Trace
 
 MANY = 48  # tokens: far enough that tables in half precision show
 SHOWN = 1e3  # scores beyond this are those of a mask
@@ -87,11 +89,10 @@ def called(subject: Subject, times: float = 1.0) -> Equal | None:
     many = max(min(MANY, subject.sizes.longest - 1), subject.sizes.tokens)
     x = times * subject.stream(tokens=1, rows=1).expand(-1, many, -1).contiguous()
     source = x.flip(2).contiguous() if subject.crossed else None
-    with torch.enable_grad(), traced(subject.target) as trace:
-        try:
-            subject.call(x, source)
-        except Exception:  # a text of another length
-            return None
+    try:
+        _, trace = subject.watched(x, source)
+    except Exception:  # a text of another length
+        return None
     return Equal(many, trace, subject.crossed)
 
 
@@ -101,12 +102,50 @@ def places(subject: Subject) -> tuple[bool, bool]:
     if seen is None or subject.crossed:
         return True, True
     met, score = seen.met, seen.scores
-    still = met is not None and all(distance(part, part[..., :1, :].expand_as(part)) <= 1e-12 for part in met)
+    still = met is not None and not any(_moves(part) for part in met)
     turned = met is None or (not still and all(length_kept(part) for part in met))
     if score is None or not seen.flat:
         return turned, True
     spread = _most(score) - _least(score)
     return turned, float(spread.max()) > 1e-9 * max(1.0, float(score.nan_to_num(0.0).abs().max()))
+
+
+def rotates(subject: Subject) -> bool:
+    """Whether there is a rotation in it: sines and cosines, computed, kept or given, or vectors that only turn."""
+    if subject.has(Role.TABLES):
+        return True
+    seen = equal(subject)
+    if seen is not None and seen.trace.waves:
+        return True
+    if any(_waves(table) for table in _tables(subject)):
+        return True
+    met = None if seen is None or subject.crossed else seen.met
+    return met is not None and any(_moves(part) for part in met) and all(length_kept(part) for part in met)
+
+
+def _tables(subject: Subject) -> Iterator[Tensor]:
+    """Tensors that a module keeps and does not learn."""
+    for part in () if subject.module is None else subject.module.modules():
+        for value in (*part._buffers.values(), *vars(part).values()):
+            if isinstance(value, Tensor):
+                yield value
+
+
+def _waves(table: Tensor) -> bool:
+    """Whether a table is one of cosines, of sines, or of both: at place 0 they are 1 and 0, elsewhere between."""
+    if table.is_complex():
+        return True
+    if not table.is_floating_point() or table.dim() < 2 or not table.numel():
+        return False
+    rows = table.reshape(-1, table.shape[-1])
+    still = bool(((rows[0] == 0) | (rows[0] == 1)).all())
+    between = bool(((rows != 0) & (rows.abs() != 1)).any())
+    return still and between and float(rows.abs().max()) <= 1
+
+
+def _moves(x: Tensor) -> bool:
+    """Whether the vectors of equal tokens differ from place to place."""
+    return distance(x, x[..., :1, :].expand_as(x)) > 1e-12
 
 
 def length_kept(x: Tensor) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 
@@ -12,9 +13,10 @@ from torch import Tensor
 
 from .equal import places
 from .foreign.calls import Axes, Face
-from .reference import COARSE, SAME, WRONG, Conventions, Parts, attention, distance
+from .reference import COARSE, SAME, WRONG, Conventions, Parts, attention, distance, scale_of, scales_of
+from .signs import NUDGED, Looks, looked
 from .subject import QUIET, Subject
-from .trace import Projected, Trace, traced
+from .trace import Projected, Trace
 
 ROTATIONS = ("none", "half", "pairs")
 _WORDS = "{0} {1} {1}s w{0} w_{0} to_{0} {0}_proj {0}_linear linear_{0} {0}_lin fc_{0} {1}_proj w_{0}s w{1} {1}_layer"
@@ -33,6 +35,8 @@ class Match:
     error: float
     order: str = "q, k, v"  # which projection served as what
     blind: bool = False  # whether no token sees itself
+    heads: int = 1
+    scale: float = 1.0  # the number that scores are multiplied by
 
 
 @dataclass(frozen=True)
@@ -46,55 +50,49 @@ class Core:
 
 def core(subject: Subject) -> Core | None:
     """The projections of a call without a mask, and what was made of them; None if they cannot be seen."""
-    x, source = subject.stream(), subject.source()
-    if subject.call.face is Face.HEADS:
-        return _function_core(subject, x)
-    if subject.module is None:
+    looks = looked(subject)
+    if looks is None:
         return None
-    plain = unbiased(subject)
-    with torch.enable_grad(), traced(plain.target) as first:
-        y = plain.call(x, source).detach()
-    moved = subject.nudged(x, 1, 0)
-    beside = None if source is None else subject.nudged(source, 1, 0)
-    with traced(plain.target) as second:
-        plain.call(moved, beside)
+    if subject.call.face is Face.HEADS:
+        return _function_core(subject, looks)
+    first, second, x, source = looks.first, looks.second, looks.x, looks.source
     if len(first.projections) != len(second.projections) or not first.projections:
         return None
     early, mixed, swapped = list[tuple[str, Tensor]](), None, False
     for one, two in zip(first.projections, second.projections, strict=True):
         rows = _changed(one, two)
-        laid = [t for t in (_laid(one, rows, x), _laid(one, rows, source)) if t is not None] if len(rows) == 1 else []
-        if len(rows) == 1 and laid:
+        laid = [t for t in (_laid(one, rows, x), _laid(one, rows, source)) if t is not None]
+        if laid:
             early.append((one.name, laid[0]))
             swapped = rows == [len(x)]
         elif len(rows) > 1 and mixed is None and early:
             mixed = one
     if not early:
         return None
-    made = y if mixed is None else _context(mixed, x, swapped)
-    return None if made is None else Core(tuple(_gathered(early, made.shape[-1], subject.sizes.heads)), made, first)
+    made = looks.y if mixed is None else _context(mixed, x, swapped)
+    size = None if looks.flow is None else looks.flow.size
+    return None if made is None else Core(tuple(_gathered(early, size)), made, first)
 
 
-def _gathered(streams: list[tuple[str, Tensor]], width: int, heads: int) -> list[tuple[str, Tensor]]:
+def _gathered(streams: list[tuple[str, Tensor]], size: int | None) -> list[tuple[str, Tensor]]:
     """Heads that are modules of their own, side by side: the projections of one kind, however they are counted."""
     kinds: dict[str, list[Tensor]] = {}
     for name, stream in streams:
         kinds.setdefault(re.sub(r"\d+", "#", name), []).append(stream)
-    whole = {
-        name: torch.cat(parts, -1)
-        for name, parts in kinds.items()
-        if len(parts) == heads > 1 and all(part.shape[-1] * heads == width for part in parts)
-    }
-    return list(whole.items()) if len(whole) >= 3 else streams
+    many = {name: parts for name, parts in kinds.items() if len(parts) > 1}
+    if len(many) == 1 and size is not None and all(p.shape[-1] == 3 * size for parts in many.values() for p in parts):
+        (name, parts), *_ = many.items()
+        three = list(zip(*(part.chunk(3, -1) for part in parts), strict=True))
+        return [(f"{name}.{word}", torch.cat(heads, -1)) for word, heads in zip(NAMED, three, strict=True)]
+    if len(many) >= 3 and len({len(parts) for parts in many.values()}) == 1:
+        return [(name, torch.cat(parts, -1)) for name, parts in many.items()]
+    return streams
 
 
-def _function_core(subject: Subject, x: Tensor) -> Core:
+def _function_core(subject: Subject, looks: Looks) -> Core:
     call = subject.call
-    three = [_joined(call.split(x, place), call.axes) for place in range(3)]
-    with traced(subject.target) as trace, torch.no_grad():
-        y = call(x)
-    streams = tuple(zip(("query", "key", "value"), three, strict=True))
-    return Core(streams, y, trace)
+    three = [_joined(call.split(looks.x, place), call.axes) for place in range(3)]
+    return Core(tuple(zip(NAMED, three, strict=True)), looks.y, looks.first)
 
 
 def _joined(x: Tensor, axes: Axes) -> Tensor:
@@ -105,44 +103,47 @@ def _joined(x: Tensor, axes: Axes) -> Tensor:
     return (x if axes is Axes.TOKENS_FIRST else x.transpose(1, 2)).flatten(2)
 
 
-def unbiased(subject: Subject) -> Subject:
-    """A copy whose biases are zero: then a projection is all there is between a weight and the scores."""
-    plain = subject.copied()
-    assert plain.module is not None
-    with torch.no_grad():
-        for name, weight in plain.module.named_parameters():
-            if weight.dim() == 1 and name.endswith("bias"):
-                weight.zero_()
-    return plain
-
-
 def _changed(one: Projected, two: Projected) -> list[int]:
     """Which rows of a projection's input changed."""
-    if one.given.shape != two.given.shape:
+    if one.given.shape != two.given.shape or one.given.dim() < 2:
         return []
     gap = (one.given - two.given).abs().nan_to_num(1.0).flatten(0, -2).amax(-1)
     return [int(row) for row in (gap > QUIET).nonzero().flatten()]
 
 
 def _laid(projected: Projected, rows: list[int], x: Tensor | None) -> Tensor | None:
-    """A projection as [B, T, width]: which flat row changed tells whether rows or tokens come first."""
-    if x is None:
+    """A projection as [B, T, width]: which flat rows changed tells how rows, tokens and heads are laid out."""
+    if x is None or not rows or not _alike(projected, rows):
         return None
     flat = projected.made.flatten(0, -2) if projected.made.dim() > 1 else projected.made[None]
-    batch, tokens = x.shape[:2]
-    if flat.shape[0] != batch * tokens:
+    batch, tokens, heads = *x.shape[:2], len(rows)  # a stream that is projected once for every head
+    if flat.shape[0] != batch * tokens * heads:
         return None
-    if rows == [1]:
-        return flat.reshape(batch, tokens, -1).detach()
-    return flat.reshape(tokens, batch, -1).transpose(0, 1).detach() if rows == [batch] else None
+    sizes = {"b": batch, "t": tokens, "h": heads}
+    for axes in ("bt", "tb") if heads == 1 else ("bht", "hbt", "bth", "thb", "tbh"):
+        grid = torch.arange(len(flat)).reshape([sizes[axis] for axis in axes])
+        place = [slice(None) if axis == "h" else NUDGED if axis == "t" else 0 for axis in axes]
+        if grid[tuple(place)].flatten().tolist() == rows:
+            laid = flat.reshape(*grid.shape, -1)
+            order = [axes.index(axis) for axis in "bth" if axis in axes]
+            return laid.permute(*order, len(axes)).flatten(2).detach()
+    return None
+
+
+def _alike(projected: Projected, rows: list[int]) -> bool:
+    """Whether what changed is one token, once or for every head."""
+    flat = projected.given.flatten(0, -2)
+    return all(torch.equal(flat[row], flat[rows[0]]) for row in rows)
 
 
 def _context(projected: Projected, x: Tensor, swapped: bool) -> Tensor | None:
-    """What the output projection was given, as [B, T, width]; it may come tokens first."""
+    """What the output projection was given, as [B, T, width]; it may come tokens first, or head by head."""
     flat = projected.given.flatten(0, -2)
     batch, tokens = x.shape[:2]
-    if flat.shape[0] != batch * tokens:
+    if flat.shape[0] % (batch * tokens):
         return None
+    if flat.shape[0] > batch * tokens:
+        return flat.reshape(batch, -1, tokens, flat.shape[-1]).transpose(1, 2).flatten(2).detach()
     if swapped:
         return flat.reshape(tokens, batch, -1).transpose(0, 1).detach()
     return flat.reshape(batch, tokens, -1).detach()
@@ -166,8 +167,7 @@ def triples(inner: Core) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
             yield f"{name} as keys and values side by side", query, key, value
     alike = [s for _, s in inner.streams if s.shape[-1] <= inner.made.shape[-1]][:4]
     for a, b, c in permutations(range(len(alike)), 3):
-        if alike[b].shape == alike[c].shape:
-            yield f"projections {a + 1}, {b + 1}, {c + 1}", alike[a], alike[b], alike[c]
+        yield f"projections {a + 1}, {b + 1}, {c + 1}", alike[a], alike[b], alike[c]
 
 
 def _cut(stream: Tensor, width: int) -> Iterator[tuple[tuple[Tensor, Tensor, Tensor], str]]:
@@ -195,43 +195,78 @@ def _by_head(stream: Tensor, width: int, heads: int) -> tuple[Tensor, Tensor, Te
 
 def matches(subject: Subject, inner: Core) -> Iterator[Match]:
     """Forms that the output equals: the right ones first; if there are none, wrong ones."""
-    sees, bound = (subject.map > QUIET)[None], COARSE if inner.trace.coarse else SAME
-    heads = subject.sizes.heads if inner.made.shape[-1] % subject.sizes.heads == 0 else 1
-    heads = 1 if subject.call.face is Face.HEADS and subject.call.axes in (Axes.NONE, Axes.BARE) else heads
+    bound = COARSE if inner.trace.coarse else SAME
     made, shown = _shown(inner.made)
     turned, placed = places(subject)
+    given, looks = list(_given(subject, inner)), looked(subject)
+    scale = None if looks is None or looks.flow is None or not looks.flow.known else looks.flow.factor
+    for words, parts in given:
+        for how in conventions(parts, _scales(parts, scale), turned=turned, placed=placed):
+            error = distance(attention(parts, how)[:, shown], made)
+            if error <= bound:
+                told, number = f"attention, {words}", scale_of(parts, how)
+                yield Match(None, told, how, error, words, _blind(parts), parts.heads, number)
+                return
+    if given and given[0][0] == "q, k, v":  # their names tell which is which
+        given = [(words, parts) for words, parts in given if words == "q, k, v"]
+    for slug, told, form in WRONG:
+        if looks is not None and _ruled_out(looks, slug, told):
+            continue
+        for words, parts in given:
+            for how in conventions(parts, _few(parts, scale), few=True, turned=turned):
+                error = distance(form(parts, how)[:, shown], made)
+                if error <= bound:
+                    yield Match(slug, told, how, error, words, heads=parts.heads, scale=scale_of(parts, how))
+                    return
+
+
+def _ruled_out(looks: Looks, slug: str, told: str) -> bool:
+    """Whether what was seen inside says that it is not this: tokens stay apart, or weights sum to one."""
+    another_axis = slug == "no-softmax" or (slug == "softmax-axis" and "with the softmax over" in told)
+    return (slug == "head-mixing" and looks.apart is True) or (another_axis and looks.summed is True)
+
+
+def _given(subject: Subject, inner: Core) -> Iterator[tuple[str, Parts]]:
+    """Queries, keys and values in every way in which they may be meant, beside who may see whom."""
+    sights = _sights((subject.map > QUIET)[None], subject.meant_causal)
     options = list(triples(inner))
     options += [
         (f"{name} head by head", *three)
         for name, stream in inner.streams
+        for heads in {subject.sizes.heads, 1}
         if (three := _by_head(stream, inner.made.shape[-1], heads)) is not None
     ]
-    given = [
-        (words, Parts(query, key, value, visible, heads))
-        for words, query, key, value in options
-        if query.shape == inner.made.shape and _fits(query, key, value, heads)
-        for visible in _sights(sees)
-        if visible.shape[1:] == (query.shape[1], key.shape[1])
-    ]
-    right = (
-        Match(None, f"attention, {words}", how, error, words, _blind(parts))
-        for words, parts in given
-        if parts.sees is sees or subject.meant_causal  # what looks both ways is seen to do so
-        for how in conventions(parts, turned=turned, placed=placed)
-        if (error := distance(attention(parts, how)[:, shown], made)) <= bound
-    )
-    if (first := next(right, None)) is not None:
-        yield first
-        return
-    if given and given[0][0] == "q, k, v":  # their names tell which is which
-        given = [(words, parts) for words, parts in given if words == "q, k, v"]
-    for slug, told, form in WRONG:
-        for words, parts in given:
-            for how in conventions(parts, few=True, turned=turned):
-                error = distance(form(parts, how)[:, shown], made)
-                if error <= bound:
-                    yield Match(slug, told, how, error, words)
-                    return
+    for words, query, key, value in options:
+        for heads in _heads(subject, inner, query):
+            if not _fits(query, key, value, heads, inner.made.shape[-1]):
+                continue
+            for visible in sights:
+                if visible.shape[1:] == (query.shape[1], key.shape[1]):
+                    yield words, Parts(query, key, value, visible, heads, subject.sizes.width)
+
+
+def _heads(subject: Subject, inner: Core, query: Tensor) -> list[int]:
+    """How many heads there may be: over as many channels as scores are sums, or as the constructor was told, or one."""
+    sizes = [flow.size for flow in inner.trace.scores if flow.size is not None]
+    if sizes:
+        return [query.shape[-1] // sizes[0]] if query.shape[-1] % sizes[0] == 0 else []
+    if subject.call.face is Face.HEADS and subject.call.axes in (Axes.NONE, Axes.BARE):
+        return [1]
+    return [heads for heads in dict.fromkeys((subject.sizes.heads, 1)) if query.shape[-1] % heads == 0]
+
+
+def _scales(parts: Parts, found: float | None) -> list[Conventions]:
+    """The scale that was followed through the call, or all that have a name."""
+    usual = scales_of(parts.size, parts.heads, parts.key.shape[1], parts.model)
+    if found is None:
+        return [Conventions(scale=name) for name in usual]
+    named = [name for name, number in usual.items() if math.isclose(number, found, rel_tol=1e-6)]
+    return [Conventions(scale=named[0])] if named else [Conventions(scale="other", number=found)]
+
+
+def _few(parts: Parts, found: float | None) -> list[Conventions]:
+    usual = [Conventions(scale="head"), Conventions(scale="none")]
+    return usual if found is None else list(dict.fromkeys((*_scales(parts, found), *usual)))
 
 
 def _shown(made: Tensor) -> tuple[Tensor, Tensor]:
@@ -248,32 +283,38 @@ def _blind(parts: Parts) -> bool:
     return tokens == keys and not bool(parts.sees.diagonal(dim1=1, dim2=2).any())
 
 
-def _fits(query: Tensor, key: Tensor, value: Tensor, heads: int) -> bool:
+def _fits(query: Tensor, key: Tensor, value: Tensor, heads: int, width: int) -> bool:
     size = query.shape[-1] // heads
-    return key.shape == value.shape and key.shape[-1] % size == 0 and heads % (key.shape[-1] // size) == 0
+    if key.shape[:2] != value.shape[:2] or query.shape[-1] % heads or key.shape[-1] % size:
+        return False
+    shared = key.shape[-1] // size
+    return heads % shared == 0 and value.shape[-1] % shared == 0 and value.shape[-1] // shared * heads == width
 
 
-def _sights(sees: Tensor) -> list[Tensor]:
-    """Who may see whom: as measured; all; causal."""
+def _sights(sees: Tensor, causal: bool) -> list[Tensor]:
+    """Who may see whom: as measured; all; those before; and each of them without the token itself."""
     tokens, keys = sees.shape[1:]
     every = torch.ones(1, tokens, keys, dtype=torch.bool)
     found = [sees, every]
     if tokens == keys:
-        triangle = every.tril()
-        found += [triangle, triangle & ~torch.eye(tokens, dtype=torch.bool)]
+        itself = torch.eye(tokens, dtype=torch.bool)
+        found += [every.tril(), every.tril() & ~itself] if causal else [every & ~itself]
     return [s for place, s in enumerate(found) if not any(torch.equal(s, t) for t in found[:place])]
 
 
-def conventions(parts: Parts, *, few: bool = False, turned: bool = True, placed: bool = True) -> Iterator[Conventions]:
+def conventions(
+    parts: Parts, scales: Sequence[Conventions], *, few: bool = False, turned: bool = True, placed: bool = True
+) -> Iterator[Conventions]:
     """Ways to do it that are all right, or that are a matter of scale; rotations and slopes where there can be any."""
     even = parts.size % 2 == 0 and parts.key.shape[1] == parts.query.shape[1]
-    scales = ("head", "none") if few else ("head", "none", "width", "heads", "times", "size", "tokens", "value")
     for rotation in ROTATIONS if even and turned else ("none",):
         for alibi in (False, True) if even and placed and not few else (False,):
             for scale in scales:
-                how = Conventions(rotation, alibi, scale)  # type: ignore[arg-type]
+                how = replace(scale, rotation=rotation, alibi=alibi)  # type: ignore[arg-type]
                 yield how
                 if parts.kv_heads not in (1, parts.heads):
                     yield replace(how, tiled=True)
                 if parts.heads > 1 and not few and parts.kv_heads == parts.heads:
+                    yield replace(how, merged_so=True)
                     yield replace(how, channels_first=True)
+                    yield replace(how, channels_first=True, merged_so=True)

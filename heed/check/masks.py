@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .foreign.calls import Axes, Call, Face
+from .foreign.calls import Axes, Call, Face, Sized
 from .foreign.words import Role
 
 DEAF = 15  # forms of three shapes that are taken without any effect: the rest need not be tried
@@ -31,17 +31,19 @@ class Shape(StrEnum):
     PAIRS = "[T, S]"
     KEYS = "[rows, S]"
     HEAD_KEYS = "[rows, 1, 1, S]"
+    ROW_KEYS = "[rows, 1, S]"
+    ONE_PAIRS = "[1, T, S]"
     LENGTHS = "[rows]"
 
     @property
     def pairs(self) -> bool:
         """Whether it can say who sees whom, and not only who is there."""
-        return self not in (Shape.KEYS, Shape.HEAD_KEYS, Shape.LENGTHS)
+        return self not in (Shape.KEYS, Shape.HEAD_KEYS, Shape.ROW_KEYS, Shape.LENGTHS)
 
     @property
     def by_row(self) -> bool:
         """Whether rows can have masks of their own."""
-        return self is not Shape.PAIRS
+        return self not in (Shape.PAIRS, Shape.ONE_PAIRS)
 
 
 class Numbers(StrEnum):
@@ -50,6 +52,9 @@ class Numbers(StrEnum):
     TRUE = "True and False"
     ONE = "1 and 0"
     ADDED = "0 and -inf, added to the scores"
+
+
+RARE = (Shape.ROW_KEYS, Shape.ONE_PAIRS)
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,8 @@ class Form:
             Shape.PAIRS: lambda: sees[0],
             Shape.KEYS: lambda: sees[:, 0],
             Shape.HEAD_KEYS: lambda: sees[:, None, :1],
+            Shape.ROW_KEYS: lambda: sees[:, :1],
+            Shape.ONE_PAIRS: lambda: sees[:1],
         }[self.shape]().contiguous()
         if self.numbers is Numbers.ADDED:
             least = -1e30 if self.finite else float("-inf")  # as small in float32, too
@@ -103,6 +110,23 @@ class Found:
     felt: tuple[Form, ...] = ()  # those that change the output at all
 
 
+def needing(call: Call) -> Call:
+    """The same call, with masks that must be given written so that they hide nothing: which ones do, a trial tells."""
+    names = [name for name in call.signature.all(Role.MASK, Role.PADDING) if name in call.made]
+    for name in (*names, *names[:-1]):  # of several, the first is understood better once the others hide nothing
+        found = _explored(call, name)
+        if found.forms:
+            call = call.with_(made={**call.made, name: _hiding_nothing(call, found.forms[0])})
+    return call
+
+
+def _hiding_nothing(call: Call, form: Form) -> Sized:
+    def make(rows: int, tokens: int, keys: int) -> Tensor:
+        return form.write(torch.ones(rows, tokens, keys, dtype=torch.bool), call.sizes.heads)
+
+    return Sized(make, call.sizes.rows, call.sizes.source if call.face is Face.CROSS else None)
+
+
 def explore(call: Call) -> dict[str, Found]:
     """Every argument that should be a mask, and what it is."""
     names = call.signature.all(Role.MASK, Role.PADDING, Role.LENGTHS)
@@ -116,7 +140,7 @@ def forms(name: str, role: Role) -> Iterator[Form]:
         return
     keys = (Shape.KEYS, Shape.HEAD_KEYS)
     pairs = (Shape.ONE_HEAD_PAIRS, Shape.HEAD_PAIRS, Shape.ROW_PAIRS, Shape.FLAT_PAIRS, Shape.PAIRS)
-    for shape in keys if role is Role.PADDING else (*pairs, *keys):
+    for shape in (*keys, *RARE[:1]) if role is Role.PADDING else (*pairs, *keys, *RARE):
         for numbers in (Numbers.TRUE, Numbers.ONE):
             yield Form(name, shape, numbers, attend=True)
             yield Form(name, shape, numbers, attend=False)
@@ -128,6 +152,8 @@ def _explored(call: Call, name: str) -> Found:
     good, taken, felt = list[Form](), list[Form](), list[Form]()
     for form in forms(name, call.signature.roles[name]):
         shapes = {one.shape for one in good}
+        if form.shape in RARE and taken:  # only for what takes none of the usual shapes
+            break
         if (len(taken) >= DEAF and not felt) or (len(shapes) >= ENOUGH and form.shape not in shapes):
             break
         with torch.no_grad():

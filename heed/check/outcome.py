@@ -30,6 +30,7 @@ class Clue:
     slug: str
     sure: Sure
     evidence: str  # the smallest input that shows it, and the numbers
+    explains: tuple[str, ...] = ()  # what follows from it in this case, besides what always does
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Outcome:
     error: float = 0.0
     bound: float = 0.0
     clues: tuple[Clue, ...] = ()
+    unasked: bool = False  # whether trouble kept it from being asked: nothing is cleared by it
 
     @classmethod
     def held(cls, probe: str, words: str, error: float = 0.0, bound: float = 0.0, *clues: Clue) -> Outcome:
@@ -54,3 +56,7 @@ class Outcome:
     @classmethod
     def moot(cls, probe: str, why: str, *clues: Clue) -> Outcome:
         return cls(probe, Status.NONE, why, clues=clues)
+
+    @classmethod
+    def troubled(cls, probe: str, why: str) -> Outcome:
+        return cls(probe, Status.NONE, f"could not be asked: {why}", unasked=True)

@@ -28,9 +28,10 @@ class Parts:
 
     query: Tensor  # [B, T, H·d]
     key: Tensor  # [B, S, K·d]
-    value: Tensor  # [B, S, K·d]
+    value: Tensor  # [B, S, K·v]
     sees: Tensor  # [B|1, T, S]
     heads: int
+    model: int = 0  # the width of the stream that they were made of
 
     @property
     def kv_heads(self) -> int:
@@ -48,11 +49,13 @@ class Conventions:
     rotation: Rotation = "none"
     alibi: bool = False
     scale: str = "head"
+    number: float = 1.0  # the scale itself where it is none of those that have a name
     tiled: bool = False  # key heads serve query heads 0, K, 2K ... rather than neighbours
     channels_first: bool = False  # channel c belongs to head c mod H
+    merged_so: bool = False  # the same of the output: einsum lays its operands out as it likes
 
     def words(self) -> Iterator[tuple[str, str]]:
-        yield "scale", SCALES[self.scale]
+        yield "scale", SCALES[self.scale].format(self.number)
         if self.rotation != "none":
             yield "rotary positions", {"half": "halves (as Llama)", "pairs": "neighbours (as GPT-J)"}[self.rotation]
         if self.alibi:
@@ -63,33 +66,38 @@ SCALES = {
     "head": "1/√(size of a head)",
     "none": "none",
     "width": "1/√(width of all heads)",
+    "model": "1/√(d_model)",
     "heads": "1/√(number of heads)",
     "times": "·√(size of a head)",
+    "times width": "·√(width of all heads)",
     "size": "1/(size of a head)",
-    "tokens": "1/√(number of keys)",
+    "tokens": "1/√(number of tokens)",
     "value": "1/√(half a head)",
+    "other": "{:.4g}",
 }
 
 
-def scale_of(parts: Parts, name: str) -> float:
-    """The number that a scale's name stands for."""
-    return scale_number(name, parts.size, parts.heads, parts.key.shape[1])
-
-
-def scale_number(name: str, size: int, heads: int, tokens: int) -> float:
-    """The same from the sizes alone."""
-    powers: dict[str, tuple[float, float]] = {
-        "head": (size, -0.5),
-        "none": (1.0, 1.0),
-        "width": (size * heads, -0.5),
-        "heads": (heads, -0.5),
-        "times": (size, 0.5),
-        "size": (size, -1.0),
-        "tokens": (tokens, -0.5),
-        "value": (size / 2, -0.5),
+def scales_of(size: int, heads: int, tokens: int, model: int) -> dict[str, float]:
+    """The numbers that the names of scales stand for, what is right first."""
+    return {
+        "head": size**-0.5,
+        "none": 1.0,
+        "width": (size * heads) ** -0.5,
+        "model": max(model, 1) ** -0.5,
+        "heads": heads**-0.5,
+        "times": size**0.5,
+        "times width": (size * heads) ** 0.5,
+        "size": 1.0 / size,
+        "tokens": tokens**-0.5,
+        "value": (size / 2) ** -0.5,
     }
-    number, power = powers[name]
-    return float(number**power)
+
+
+def scale_of(parts: Parts, how: Conventions) -> float:
+    """By what scores are multiplied."""
+    if how.scale == "other":
+        return how.number
+    return scales_of(parts.size, parts.heads, parts.key.shape[1], parts.model)[how.scale]
 
 
 def attention(parts: Parts, how: Conventions) -> Tensor:
@@ -106,7 +114,7 @@ def split(x: Tensor, heads: int, how: Conventions) -> Tensor:
 
 
 def _three(parts: Parts, how: Conventions) -> tuple[Tensor, Tensor, Tensor]:
-    return _split_once(parts, replace(how, scale="head", alibi=False))
+    return _split_once(parts, replace(how, scale="head", number=1.0, alibi=False, merged_so=False))
 
 
 @lru_cache(maxsize=16)  # forms that differ in their scores alone are tried one after the other
@@ -141,7 +149,7 @@ def slopes(heads: int) -> Tensor:
 
 
 def _scores(query: Tensor, key: Tensor, parts: Parts, how: Conventions) -> Tensor:
-    score = query @ key.mT * scale_of(parts, how.scale)
+    score = query @ key.mT * scale_of(parts, how)
     if how.alibi:
         gap = torch.arange(score.shape[-1]) - torch.arange(score.shape[-2])[:, None]
         score = score + slopes(parts.heads)[:, None, None] * gap.clamp(max=0)
@@ -153,7 +161,7 @@ def _weights(score: Tensor, parts: Parts) -> Tensor:
 
 
 def _merged(y: Tensor, how: Conventions) -> Tensor:
-    return y.permute(0, 2, 3, 1).flatten(2) if how.channels_first else y.transpose(1, 2).flatten(2)
+    return y.permute(0, 2, 3, 1).flatten(2) if how.merged_so else y.transpose(1, 2).flatten(2)
 
 
 # --- the wrong forms ---
@@ -234,7 +242,7 @@ def _viewed(which: str) -> Wrong:
     def made(parts: Parts, how: Conventions) -> Tensor:
         right = _three(parts, how)
         query, key, value = (
-            _spread(_cut(whole, parts.size), parts.heads, how) if name in which else part
+            _spread(_cut(whole, part.shape[-1]), parts.heads, how) if name in which else part
             for name, whole, part in zip("qkv", (parts.query, parts.key, parts.value), right, strict=True)
         )
         return _merged(_weights(_scores(query, key, parts, how), parts) @ value, how)
@@ -243,17 +251,17 @@ def _viewed(which: str) -> Wrong:
 
 
 def _view_both_ways(parts: Parts, how: Conventions) -> Tensor:
-    rows, heads, size = len(parts.query), parts.heads, parts.size
+    rows, tokens, heads = *parts.query.shape[:2], parts.heads
     if parts.kv_heads != heads:
         return _never(parts)
-    query, key, value = (x.reshape(rows, heads, -1, size) for x in (parts.query, parts.key, parts.value))
-    return (_weights(_scores(query, key, parts, how), parts) @ value).reshape(parts.query.shape)
+    query, key, value = (_cut(x, x.shape[-1] // heads) for x in (parts.query, parts.key, parts.value))
+    return (_weights(_scores(query, key, parts, how), parts) @ value).reshape(rows, tokens, -1)
 
 
 def _merge_by_view(parts: Parts, how: Conventions) -> Tensor:
     """[B, H, T, d] taken for [B, T, H·d] as it lies in memory."""
     query, key, value = _three(parts, how)
-    return (_weights(_scores(query, key, parts, how), parts) @ value).reshape(parts.query.shape)
+    return (_weights(_scores(query, key, parts, how), parts) @ value).reshape(*parts.query.shape[:2], -1)
 
 
 def _over_heads(transposed: bool) -> Wrong:
@@ -264,8 +272,8 @@ def _over_heads(transposed: bool) -> Wrong:
             return _never(parts)
         three = (parts.query, parts.key, parts.value)
         query, key, value = (x.reshape(*x.shape[:-1], parts.heads, -1) for x in three)
-        y = (query @ key.mT * scale_of(parts, how.scale)).softmax(-1) @ value
-        return y.transpose(1, 2).reshape(parts.query.shape) if transposed else y.flatten(2)
+        y = (query @ key.mT * scale_of(parts, how)).softmax(-1) @ value
+        return y.transpose(1, 2).reshape(*parts.query.shape[:2], -1) if transposed else y.flatten(2)
 
     return made
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -15,23 +16,36 @@ import torch
 from torch import nn
 
 from ..core.contract import Mixer
+from ..core.errors import HeedError
 from ..core.interfaces import LanguageModel
 from .diagnose import diagnosed
-from .foreign.adapt import Adapted, Ours, measured
-from .foreign.build import Recipe, copied, lively, recipe, rotations_of
-from .foreign.calls import discover
-from .foreign.target import CannotCheck, locate
-from .foreign.words import TRIALS, Sizes
+from .foreign.adapt import Adapted, Ours
+from .foreign.build import plans, unbuilt
+from .foreign.calls import Axes, Face, OtherLength
+from .foreign.contain.cuda import on_cpu
+from .foreign.contain.process import contained
+from .foreign.frameworks import refuse_others
+from .foreign.layouts import Layout
+from .foreign.reach import reached
+from .foreign.sizes import TRIALS
+from .foreign.target import CannotCheck, explained, locate, wants_gpu
+from .foreign.ways.hints import Tries
 from .kinds import OTHERS, Kind, by_name
 from .kinds.model import opened
 from .kinds.own import Own
-from .outcome import Clue, Outcome, Sure
+from .masks import needing
+from .outcome import Clue, Outcome, Status, Sure
 from .probes import PROBES, Probe
+from .probes.rows import moved_by_one, only_down
 from .reports.report import Report
-from .subject import QUIET, Declared, Subject
+from .source.find import fixes
+from .subject import QUIET, Declared, Subject, made_in
 from .sweep import swept
+from .trouble import Trouble
+from .unchecked import troubled, unchecked
 
 RENAMED = {"slope": "gradient"}  # probes that were called otherwise
+UNMOVED = {"repeat", "gradients", "pure"}  # probes that compare no output with that of another call
 
 
 def check(
@@ -42,52 +56,133 @@ def check(
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
     seed: int = 0,
+    strict: bool = False,
     **declared: Any,
 ) -> Report:
     """Ask a module, a class, a function or `path.py:Name` everything, and say what is wrong with it.
 
     `declared` is what you know about it, by the names of `Declared`: causal, mask_true, layout, scale, window ...
+    With `strict`, what is only unusual counts as wrong.
     """
-    begun = perf_counter()
+    asked = Asked(init, adapter, tuple(only), tuple(skip), seed, Declared(**declared))
     name = str(target) if isinstance(target, str | Path) else _name(target)
-    found = _found(target)
+    with contained() as process:
+        try:
+            found = _found(target)
+            with on_cpu(process.tell) if wants_gpu(found) else nullcontext():
+                report = _mended(found, name, asked)
+        except CannotCheck as error:
+            raise explained(error, process) from error
+        except HeedError:
+            raise
+        except SystemExit as error:  # no verdict: what ends the process would clear itself
+            words = f"{name} leaves the process (exit code {error.code}) when it is built or called"
+            raise CannotCheck(f"{words}; give an --adapter that does not get there") from error
+        except Exception as error:  # what is heed's own fault says nothing about the target
+            words = f"heed ran into trouble of its own with {name}: {Trouble.of(error).words}"
+            raise CannotCheck(f"{words}; try --init or --adapter, and please report it") from error
+    return replace(report, notes=(*report.notes, *process.notes), strict=strict)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of a target, and what is known about it."""
+
+    init: Mapping[str, Any] | None
+    adapter: Callable[..., Any] | None
+    only: tuple[str, ...]
+    skip: tuple[str, ...]
+    seed: int
+    declared: Declared
+
+    def by(self, probes: Sequence[str]) -> Asked:
+        """The same by these probes alone, if they are all of attention and none were chosen."""
+        known = {probe.name for probe in PROBES}
+        return self if self.only or not set(probes) <= known else replace(self, only=tuple(probes))
+
+
+def _mended(found: Any, name: str, asked: Asked) -> Report:
+    """The report, with what would mend the target: tried on copies of it."""
+    refuse_others(found)
     if isinstance(found, Mixer) and isinstance(found, LanguageModel):
         found = Own(found)
-    kind = by_name(found, _name(found)) if adapter is None else Kind.ATTENTION
-    if kind is not Kind.ATTENTION:
-        return _other(found, name, kind, init, seed)
     with quiet():
-        subject = subjected(found, _name(found), init, adapter, Declared(**declared), seed)
-        if subject.sizes.rows == subject.sizes.tokens:
-            return _square(subject, name, perf_counter() - begun)
-        outcomes = [_asked(probe, subject) for probe in chosen(only, skip)]
-        elsewhere, tried = ([], []) if only else swept(subject, outcomes)
-        outcomes += elsewhere
-        likely = diagnosed(outcomes)
+        report, subject = _report(found, name, asked)
+
+        def again(other: Any, probes: Sequence[str]) -> Report:
+            return _report(other, name, asked.by(probes))[0]
+
+        return replace(report, fixes=fixes(found, report.likely, subject, again))
+
+
+def _report(found: Any, name: str, asked: Asked) -> tuple[Report, Subject | None]:
+    """What is found out about the thing itself, and the face in front of it if it is an attention."""
+    kind = by_name(found, _name(found)) if asked.adapter is None else Kind.ATTENTION
+    if kind is not Kind.ATTENTION:
+        return _other(found, name, kind, asked.init, asked.seed), None
+    probes = chosen(asked.only, asked.skip)
+    begun = perf_counter()
+    subject = oriented(subjected(found, _name(found), asked.init, asked.adapter, asked.declared, asked.seed))
+    report = _attended(subject, name, probes, sweeping=not asked.only)
+    return replace(report, seconds=perf_counter() - begun), subject
+
+
+def _attended(subject: Subject, name: str, probes: Sequence[Probe], sweeping: bool) -> Report:
+    """The report on an attention."""
+    if subject.sizes.rows == subject.sizes.tokens:
+        return _square(subject, name)
+    outcomes = [_asked(probe, subject) for probe in probes]
+    elsewhere, tried = swept(subject, outcomes) if sweeping else ([], [])
     return Report(
         target=name,
-        kind=kind,
+        kind=Kind.ATTENTION,
         call=_told(subject),
-        outcomes=outcomes,
-        likely=likely,
-        conventions=_conventions(subject),
-        seconds=perf_counter() - begun,
-        seed=seed,
-        place=_place(found),
-        influence=subject.map.tolist(),
-        expected=_expected(subject),
+        outcomes=[*outcomes, *elsewhere],
+        likely=diagnosed([*outcomes, *elsewhere]),
+        conventions=() if subject.random else _conventions(subject),
+        seed=subject.seed,
+        place=_place(subject.origin),
+        influence=[] if subject.random else subject.map.tolist(),
+        expected=[] if subject.random else _expected(subject),
         swept=tried,
+        notes=[*subject.notes, *_notes(subject)],
+        unchecked=unchecked(subject, outcomes),
     )
 
 
-def _square(subject: Subject, name: str, seconds: float) -> Report:
+def oriented(subject: Subject) -> Subject:
+    """The same, called in the layout in which tokens attend to tokens, where nothing else was declared."""
+    call = subject.call
+    if isinstance(subject.target, Adapted) or subject.sizes.rows == subject.sizes.tokens:
+        return subject
+    if call.face is Face.HEADS and call.axes is Axes.HEADS_FIRST:
+        other = replace(subject, call=call.with_(axes=Axes.TOKENS_FIRST))
+        return other if _apart(subject) and not _apart(other) else subject
+    if call.face is Face.HEADS or subject.declared.layout is not None or not call.rows_first:
+        return subject
+    down = not subject.random and only_down(moved_by_one(subject))
+    return replace(subject, call=call.with_(rows_first=False)) if down else subject
+
+
+def _apart(subject: Subject) -> bool:
+    """Whether no token is influenced by another; a layout that cannot be called has none that could be."""
+    try:
+        moves = subject.map > QUIET
+    except Exception:  # foreign code may raise anything
+        return True
+    return not bool((moves & ~torch.eye(*moves.shape, dtype=torch.bool)).any())
+
+
+def _square(subject: Subject, name: str) -> Report:
     """What can be called only with as many rows as tokens takes the one for the other: nothing else need be asked."""
     words = "it can be called only if there are as many rows as tokens"
     clue = Clue("batch-first-confusion", Sure.LIKELY, f"{words}; if [tokens, rows, width] is meant: --layout sbd")
     outcomes = [Outcome.broken("layout", words, clue)]
     call = f"called with as many rows as tokens ({subject.call.face})"
+    told = ["nothing but the layout was checked: it can be called only if there are as many rows as tokens"]
+    place = _place(subject.origin)
     return Report(
-        name, Kind.ATTENTION, call, outcomes, diagnosed(outcomes), (), seconds, subject.seed, _place(subject.origin)
+        name, Kind.ATTENTION, call, outcomes, diagnosed(outcomes), seed=subject.seed, place=place, unchecked=told
     )
 
 
@@ -95,16 +190,51 @@ def _found(target: Any) -> Any:
     """The thing itself: a folder's model, what a name stands for, or what was given."""
     if isinstance(target, Path) or (isinstance(target, str) and Path(target).is_dir()):
         return opened(Path(target))
-    return locate(target) if isinstance(target, str) else target
+    return locate(target).found if isinstance(target, str) else target
 
 
 def _other(found: Any, name: str, kind: Kind, init: Mapping[str, Any] | None, seed: int) -> Report:
     """What belongs to an attention without being one."""
-    begun = perf_counter()
-    with quiet():
-        built = recipe(found, init).build(seed) if inspect.isclass(found) else found
-        outcomes = OTHERS[kind](built, _name(found))
-    return Report(name, kind, "alone", outcomes, diagnosed(outcomes), (), perf_counter() - begun, seed, _place(found))
+    begun, notes = perf_counter(), list[str]()
+    outcomes = list[Outcome]()
+    for built, guessed in _builds(found, init, seed):
+        outcomes, notes = _asked_alone(kind, built, _name(found)), guessed
+        if any(outcome.status is not Status.NONE for outcome in outcomes):
+            break
+    return Report(
+        target=name,
+        kind=kind,
+        call="alone",
+        outcomes=outcomes,
+        likely=diagnosed(outcomes),
+        seconds=perf_counter() - begun,
+        seed=seed,
+        place=_place(found),
+        notes=notes,
+        unchecked=troubled(outcomes),
+    )
+
+
+def _asked_alone(kind: Kind, built: Any, name: str) -> list[Outcome]:
+    try:
+        return OTHERS[kind](built, name)
+    except HeedError:
+        raise
+    except Exception as error:  # foreign code may raise anything
+        return [Trouble.of(error).outcome(kind)]
+
+
+def _builds(found: Any, init: Mapping[str, Any] | None, seed: int) -> Iterator[tuple[Any, list[str]]]:
+    """The thing itself, or a class built in the most likely ways: with the next one if nothing can be asked of one."""
+    if not inspect.isclass(found):
+        yield found, []
+        return
+    tries = Tries()
+    plan = None
+    for plan in islice(plans(found, init, TRIALS, tries), 6):
+        yield plan.build(seed), [f"built with guessed arguments: {', '.join(plan.guessed)}"] if plan.guessed else []
+    if plan is None:
+        raise unbuilt(found, init or {}, tries)
 
 
 def chosen(only: Sequence[str], skip: Sequence[str]) -> list[Probe]:
@@ -139,57 +269,28 @@ def subjected(
     declared: Declared,
     seed: int,
 ) -> Subject:
-    """The target behind the one face; a class that cannot be called with one set of sizes is built with others."""
-    if not inspect.isclass(found):
-        return _faced(found, name, None, adapter, declared, seed)
-    refused: CannotCheck | None = None
-    for start in range(len(TRIALS)):
-        try:
-            return _faced(found, name, recipe(found, init, TRIALS[start:]), adapter, declared, seed)
-        except CannotCheck as error:
-            refused = refused or error
-    assert refused is not None
-    raise refused
-
-
-def _faced(
-    found: Any,
-    name: str,
-    plan: Recipe | None,
-    adapter: Callable[..., Any] | None,
-    declared: Declared,
-    seed: int,
-) -> Subject:
-    sizes, built = Sizes(), found
-    if plan is not None:
-        sizes, built = plan.sizes, plan.build(seed)
-    elif isinstance(found, nn.Module):  # theirs stays as it is
-        built = lively(copied(found), seed)
-    if isinstance(built, Mixer):
-        declared = declared if declared.causal is not None else declared.model_copy(update={"causal": built.streams})
-        built = Ours(built)
-    if adapter is not None:
-        built = Adapted(built, adapter)
-    trials = measured(found) if plan is None and isinstance(found, nn.Module) else [sizes]
-    call = discover(built, trials, tables=None if plan is None else rotations_of(plan))
+    """The target behind the one face."""
+    within = reached(found, init, adapter, seed)
+    call, ours = within.call, within.call.target
+    if isinstance(ours, Ours) and declared.causal is None:
+        declared = declared.model_copy(update={"causal": ours.mixer.streams})
     if declared.layout == "sbd":
-        call = call.with_(rows_first=False)
-    return Subject(name, call, declared, plan, seed, found)
+        call = call.with_(layout=Layout.TOKENS)
+    return Subject(name, needing(call), declared, within.recipe, seed, found, notes=within.notes)
 
 
 def _asked(probe: Probe, subject: Subject) -> Outcome:
-    """One probe; what the target raises is a finding, with its place."""
+    """One probe; what the target raises where it should not is a finding, what heed raises is none."""
     try:
+        if subject.random and probe.name not in UNMOVED:
+            return Outcome.moot(probe.name, "its output is random, so that nothing can be compared: see repeat")
         return probe.ask(subject)
     except CannotCheck:
         raise
+    except OtherLength as length:
+        return Outcome.moot(probe.name, str(length))
     except Exception as error:  # foreign code may raise anything
-        frames = [
-            f for f in traceback.extract_tb(error.__traceback__) if "heed/check" not in f.filename.replace("\\", "/")
-        ]
-        where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-        words = f"raised {type(error).__name__}: {str(error)[:300]}{where}"
-        return Outcome.broken(probe.name, words, Clue("raises", Sure.LIKELY, f"{probe.name}: {words}"))
+        return Trouble.of(error).outcome(probe.name)
 
 
 @contextmanager
@@ -200,7 +301,7 @@ def quiet() -> Iterator[None]:
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     torch.set_num_threads(1)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), made_in(torch.float64):
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -214,6 +315,13 @@ def _told(subject: Subject) -> str:
     built = f"built with {', '.join(f'{n}={v}' for n, v in plain.items())}; " if plain else ""
     names = subject.call.arguments(subject.stream(), subject.source(), None)
     return f"{built}called with {', '.join(names)} ({subject.call.face})"
+
+
+def _notes(subject: Subject) -> list[str]:
+    """What was handled, and might surprise."""
+    if subject.random or not subject.named_causal or not subject.led_by_masks or subject.pairs is None:
+        return []
+    return [f"by itself it looks both ways, whatever its name says; {subject.pairs.argument} makes it causal"]
 
 
 def _conventions(subject: Subject) -> list[tuple[str, str]]:

@@ -5,8 +5,9 @@ Facts about it are found by experiment when they are first asked for, and kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -14,12 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from ..core.config import Config, Flag, Positive, Size
+from .foreign.adapt import Adapted, Ours
 from .foreign.build import Recipe, copied, forget
 from .foreign.calls import Axes, Call, Face
-from .foreign.words import Role, Sizes, says_causal
+from .foreign.sizes import Sizes, size_word
+from .foreign.words import Role, says_causal
 from .masks import Form, Found, explore
-from .trace import traced
+from .trace import Trace, traced
 
+SOFT = 0.1  # of the usual size: where scores are so large that one key takes all, smaller ones let others through
 QUIET = 1e-9  # relative: an output that moves less than this has not moved (float64)
 ROUGH = (
     1e-5  # the same where a module computes some of it in float32, whatever it is given: some 100 roundings of 2^-24
@@ -48,6 +52,9 @@ class Subject:
     recipe: Recipe | None = None
     seed: int = 0
     origin: Any = None  # the class or function that the user named
+    dtype: torch.dtype = torch.float64
+    weights_kept: bool = True  # of one built anew: whether all its weights are those of the first
+    notes: tuple[str, ...] = ()  # what was guessed to build and call it
 
     @property
     def target(self) -> Any:
@@ -117,16 +124,45 @@ class Subject:
         form: Form | None = None,
     ) -> Tensor:
         """The same with gradients."""
+        beside, extra = self._beside(x, source, sees, form)
+        with made_in(self.dtype):
+            return self.call(x, beside, value, extra)
+
+    def watched(
+        self, x: Tensor, source: Tensor | None = None, *, sees: Tensor | None = None, form: Form | None = None
+    ) -> tuple[Tensor, Trace]:
+        """The output, and what happened inside; projections that heed makes for a function are no part of it."""
+        beside, extra = self._beside(x, source, sees, form)
+        with made_in(self.dtype):
+            given = self.call.arguments(x, beside, None, extra)
+            with traced(self.target) as trace:
+                returned = self.target(**given)
+            return self.call.back(self.call.picked(returned, x), x), trace
+
+    def _beside(
+        self, x: Tensor, source: Tensor | None, sees: Tensor | None, form: Form | None
+    ) -> tuple[Tensor | None, dict[str, Tensor]]:
+        """The source, and the masks, of a call that nothing of earlier calls leads into."""
         if self.module is not None:
             forget(self.module)
         beside = source if source is not None or not self.crossed else self.source(rows=len(x))
-        extra = {}
+        extra = self.needed(x)
         if sees is not None:
             used = form or self.pairs or self.padding
             assert used is not None  # a caller that gives a mask has asked whether there is a form
-            mask = used.write(sees, self.sizes.heads)
-            extra = {used.argument: mask.to(x.dtype) if mask.is_floating_point() else mask}
-        return self.call(x, beside, value, extra)
+            extra[used.argument] = self._written(used, sees, x)
+        return beside, extra
+
+    def needed(self, x: Tensor) -> dict[str, Tensor]:
+        """Masks that must be given: for as many rows as there are, hiding nothing."""
+        names = [name for name in self.call.made if self.call.signature.roles[name] in (Role.MASK, Role.PADDING)]
+        used = [self.masks[name].forms[0] for name in names if self.masks[name].forms]
+        every = torch.ones(len(x), x.shape[1], self.keys(x), dtype=torch.bool)
+        return {form.argument: self._written(form, every, x) for form in used}
+
+    def _written(self, form: Form, sees: Tensor, x: Tensor) -> Tensor:
+        mask = form.write(sees, self.sizes.heads)
+        return mask.to(x.dtype) if mask.is_floating_point() else mask
 
     def keys(self, x: Tensor) -> int:
         """How many tokens there are to look at."""
@@ -135,14 +171,52 @@ class Subject:
     @cached_property
     def coarse(self) -> bool:
         """Whether it computes some of it in less than float64, whatever it is given."""
-        with torch.enable_grad(), traced(self.target) as trace:
-            self.call(self.stream(), self.source())
-        return trace.coarse
+        return self.watched(self.stream(), self.source())[1].coarse
 
     @property
     def bound(self) -> float:
         """How far two ways to the same result may be apart: what rounding explains, ten times over."""
         return ROUGH if self.coarse else QUIET
+
+    # --- what it takes, and whether it gives the same for the same ---
+
+    @cached_property
+    def thrice(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Three calls with the same input, of which the first and the last draw the same random numbers."""
+        x, source, outputs = self.stream(), self.source(), list[Tensor]()
+        for seed in (1, 2, 1):
+            torch.manual_seed(seed)
+            outputs.append(self.run(x, source))
+        return outputs[0], outputs[1], outputs[2]
+
+    @property
+    def random(self) -> bool:
+        """Whether the same input gives something else the next time: then nothing can be compared with anything."""
+        first, second, third = (y.nan_to_num(9.0) for y in self.thrice)
+        return not (torch.equal(first, second) and torch.equal(first, third))
+
+    def takes(self, tokens: int) -> bool:
+        """Whether a text of so many tokens is taken."""
+        kept: dict[int, bool] = self.__dict__.setdefault("_taken", {})
+        if tokens not in kept:
+            try:
+                self.run(self.stream(tokens=tokens))
+                kept[tokens] = True
+            except Exception:  # foreign code may raise anything
+                kept[tokens] = False
+        return kept[tokens]
+
+    @property
+    def any_length(self) -> bool:
+        """Whether most lengths are taken: then one that is not is a fault. Windows want lengths of their own."""
+        near = range(2, self.sizes.tokens + 2)
+        return sum(self.takes(tokens) for tokens in near) > len(near) // 2
+
+    @cached_property
+    def fewest(self) -> int:
+        """The smallest number of rows: one, unless the constructor was told how many there are."""
+        arguments = {} if self.recipe is None else self.recipe.arguments
+        return self.sizes.rows if any(size_word(name) == "rows" for name in arguments) else 1
 
     # --- masks ---
 
@@ -168,18 +242,23 @@ class Subject:
     @cached_property
     def map(self) -> Tensor:
         """How far output i moves when token j is replaced, relative to the output. [T, S]"""
-        return self.influence(self.run)
+        found = self.influence(self.run)
+        if bool((found > QUIET).all()):
+            return found
+        return torch.maximum(found, self.influence(self.run, times=SOFT))
 
-    def influence(self, run: Callable[..., Tensor], tokens: int | None = None) -> Tensor:
-        """The same for another way to run, or another length."""
-        x = self.stream(tokens=tokens, rows=1)
-        source = self.source(rows=1)
+    def influence(self, run: Callable[..., Tensor], tokens: int | None = None, times: float = 1.0) -> Tensor:
+        """The same for another way to run, for another length, or for smaller tokens."""
+        x = times * self.stream(tokens=tokens, rows=self.fewest)
+        source = self.source(rows=self.fewest)
+        source = None if source is None else times * source
         y = run(x, source)
         size = y.nan_to_num(0.0).abs().max().clamp(min=1e-30)
         found = torch.zeros(x.shape[1], self.keys(x), dtype=torch.float64)
         for j in range(found.shape[1]):
             moved_x, moved = x.clone(), None if source is None else source.clone()
-            (moved_x if moved is None else moved)[:, j] = self.stream(tokens=1, seed=50 + j, rows=1)[:, 0] * 2
+            other = self.stream(tokens=1, seed=50 + j, rows=self.fewest)[:, 0]
+            (moved_x if moved is None else moved)[:, j] = 2 * times * other
             after = run(moved_x, moved)
             same = (after == y) | (after.isnan() & y.isnan())  # what is never a number does not move
             change = (after - y).abs().masked_fill(same, 0.0).amax((0, 2)) / size
@@ -198,32 +277,48 @@ class Subject:
             return self.declared.causal
         if self.crossed:
             return False
-        ahead = self.looks_ahead
+        ahead, back = self.looks_ahead, (self.map > QUIET).tril(-1)
         possible = ahead.shape[0] * (ahead.shape[0] - 1) // 2
         if not bool(ahead.any()):
             return True
-        told = self._told_causal() and not self.led_by_masks
-        back = bool((self.map > QUIET).tril(-1).any())
-        few = int(ahead.sum()) <= possible // 2 and back
-        backwards = int(ahead.sum()) == possible and not back  # a triangle, upside down
-        return told or few or backwards
+        few = int(ahead.sum()) <= possible // 2 and int(back.sum()) == possible  # a window is cut off behind, too
+        backwards = int(ahead.sum()) == possible and not bool(back.any())  # a triangle, upside down
+        return few or backwards or self._promised
+
+    @cached_property
+    def _promised(self) -> bool:
+        """Whether a switch says causal, or a name that no mask can make come true: a name alone is a question.
+
+        So is `is_causal`, which torch and transformers have as a hint that a causal mask is given, too.
+        """
+        flags = {} if self.recipe is None else self.recipe.flags
+        said = {name: value for name, value in flags.items() if "causal" in name.lower()}
+        if any(value for name, value in said.items() if name != "is_causal"):
+            return True
+        asked = any(said.values()) or (not said and self.named_causal)
+        return asked and not self.led_by_masks
 
     @property
-    def led_by_masks(self) -> bool:
-        """Whether its library hands it a mask for everything: then a bare call says nothing about who looks ahead."""
-        kind = type(self.target) if self.module is not None else self.target
-        return str(getattr(kind, "__module__", "")).startswith("transformers.")
+    def named_causal(self) -> bool:
+        """Whether its name says that it looks back only."""
+        return says_causal(self.name)
 
-    def _told_causal(self) -> bool:
-        flags = {} if self.recipe is None else self.recipe.flags
-        said = [value for name, value in flags.items() if "causal" in name.lower()]
-        return any(said) or (not said and says_causal(self.name))
+    @cached_property
+    def led_by_masks(self) -> bool:
+        """Whether it looks ahead by itself, and not where a causal mask is given: the caller chooses."""
+        form = self.pairs
+        if self.crossed or form is None or not bool(self.looks_ahead.any()):
+            return False
+        many = self.looks_ahead.shape[0]
+        triangle = torch.ones(self.fewest, many, many, dtype=torch.bool).tril()
+        seen = self.influence(lambda x, _: self.run(x, sees=triangle, form=form))
+        return not bool((seen > QUIET).triu(1).any())
 
     # --- copies ---
 
     def with_target(self, target: Any) -> Subject:
         """The same face in front of another target: a copy, or one built with other settings."""
-        other = Subject(self.name, self.call.with_(target=target), self.declared, self.recipe, self.seed, self.origin)
+        other = replace(self, call=self.call.with_(target=target))
         if "masks" in self.__dict__:
             other.__dict__["masks"] = self.masks
         return other
@@ -237,7 +332,8 @@ class Subject:
         other = self.copied()
         if other.module is not None:
             other.module.float()
-        other.call = other.call.with_(made={name: _in_single(make) for name, make in other.call.made.items()})
+        made = {name: _in_single(make) for name, make in other.call.made.items()}
+        other.call, other.dtype = other.call.with_(made=made), torch.float32
         return other
 
     def rebuilt(self, **changed: Any) -> Subject | None:
@@ -245,20 +341,50 @@ class Subject:
         if self.recipe is None or self.module is None:
             return None
         try:
-            module = self.recipe.build(self.seed, **changed)
-            module.load_state_dict(self.module.state_dict(), strict=False)
-            return self.with_target(module)
+            other = self.with_target(self._behind(self.recipe.build(self.seed, **changed)))
+            assert other.module is not None
+            ours, theirs = self.module.state_dict(), other.module.state_dict()
+            fits = {name: value for name, value in ours.items() if name in theirs and value.shape == theirs[name].shape}
+            other.module.load_state_dict(fits, strict=False)
         except Exception:  # a combination that the constructor refuses
             return None
+        other.weights_kept = _alike(self.module, other.module)
+        return other
+
+    def _behind(self, module: Any) -> Any:
+        """A module of the same making behind what stands in front of this one: the user's adapter, or heed's."""
+        if isinstance(self.target, Adapted):
+            return Adapted(module, self.target.adapter)
+        return Ours(module) if isinstance(self.target, Ours) else module
 
     def has(self, *roles: Role) -> bool:
         """Whether the call has an argument of one of these roles."""
         return bool(self.call.signature.all(*roles))
 
 
-def torchs_own(subject: Subject) -> bool:
-    """Whether torch's own module does it: what is known there, and documented, is not in the user's hands."""
+def hints_at_masks(subject: Subject) -> bool:
+    """Whether torch's own module is inside: its `is_causal` is documented as a hint beside a mask, not as a switch."""
     return subject.module is not None and any(isinstance(m, nn.MultiheadAttention) for m in subject.module.modules())
+
+
+def _alike(one: nn.Module, other: nn.Module) -> bool:
+    """Whether two builds have the same weights: all of them, and equal; and equal tensors where both hold one."""
+    left, right = dict(one.named_parameters()), dict(other.named_parameters())
+    held = dict(other.named_buffers())
+    drawn = [(value, held[name]) for name, value in one.named_buffers() if name in held]  # some are drawn by chance
+    pairs = [*zip(left.values(), right.values(), strict=False), *drawn]
+    return left.keys() == right.keys() and all(a.shape == b.shape and torch.equal(a, b) for a, b in pairs)
+
+
+@contextmanager
+def made_in(dtype: torch.dtype) -> Iterator[None]:
+    """What a call makes anew (a table, a layer that belongs into the constructor) is made in this dtype."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def _in_single(make: Callable[[int], Any]) -> Callable[[int], Any]:

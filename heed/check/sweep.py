@@ -17,12 +17,13 @@ import torch
 
 from .foreign.adapt import Beside, Ours
 from .foreign.build import Recipe
-from .foreign.calls import Face
+from .foreign.calls import Face, OtherLength
 from .foreign.words import Role
 from .outcome import Clue, Outcome, Status, Sure
 from .probes import PROBES
 from .reference import distance
 from .subject import Subject
+from .trouble import Fault, Trouble
 
 HOW = re.compile(
     r"flash|fused|sdpa|fast|efficient|compile|kernel|need_weights|return_attn|checkpoint|drop|implementation"
@@ -52,6 +53,8 @@ class Setting:
 def swept(subject: Subject, base: list[Outcome]) -> tuple[list[Outcome], list[str]]:
     """What fails with other settings and not without them; and which settings were tried."""
     found, tried = list[Outcome](), list[str]()
+    if subject.random:
+        return found, tried
     known = {clue.slug for outcome in base for clue in outcome.clues if clue.sure > Sure.CONVENTION}
     begun = perf_counter()
     for words, beside in _other_faces(subject):
@@ -65,9 +68,11 @@ def swept(subject: Subject, base: list[Outcome]) -> tuple[list[Outcome], list[st
         if other is None or perf_counter() - begun > SECONDS:
             continue
         tried.append(setting.words)
-        if setting.only_how and (outcome := _differs(subject, other, setting)) is not None:
-            found.append(outcome)
-        found += _asked(other, f"with {setting.words}", known, ASKED)
+        fresh = list(_asked(other, f"with {setting.words}", known, ASKED))
+        found += fresh
+        if setting.only_how and other.weights_kept and not fresh:  # what is wrong there explains that it differs
+            outcome = _differs(subject, other, setting)
+            found += [] if outcome is None else [outcome]
     return found, tried
 
 
@@ -141,7 +146,7 @@ def _other_faces(subject: Subject) -> Iterator[tuple[str, Subject]]:
     name = subject.call.signature.named(Role.SOURCE)
     if name is None or subject.led_by_masks or subject.module is None or isinstance(subject.module, Ours):
         return
-    other = Subject(subject.name, subject.call, subject.declared, subject.recipe, subject.seed, subject.origin)
+    other = replace(subject)
     if subject.call.face is Face.SELF and subject.meant_causal:
         return  # looking back at a source cannot be told from looking back at itself
     if subject.call.face is Face.SELF:
@@ -167,7 +172,10 @@ def _of_another_length(other: Subject, told: str) -> Outcome | None:
     try:
         other.run(other.stream(), other.source())
     except Exception as error:  # foreign code may raise anything
-        words = f"{told}, and of another length than the stream, it raises {type(error).__name__}: {str(error)[:160]}"
+        trouble = Trouble.of(error)
+        words = f"{told}, and of another length than the stream, it raises {trouble.words}"
+        if trouble.fault is not Fault.TARGET:
+            return Outcome.moot("source", words)
         named = any(word in told for word in ("context", "memory", "enc"))
         return Outcome.broken("source", words, Clue("shared-self-cross", Sure.LIKELY if named else Sure.HINT, words))
     return None
@@ -175,11 +183,11 @@ def _of_another_length(other: Subject, told: str) -> Outcome | None:
 
 def _asked(other: Subject, told: str, known: set[str], names: Sequence[str]) -> Iterator[Outcome]:
     for probe in PROBES:
-        if probe.name not in names:
-            continue
         try:
+            if probe.name not in names or (other.random and probe.name != "repeat"):
+                continue
             outcome = probe.ask(other)
-        except Exception:  # a setting that this input does not fit
+        except (Exception, OtherLength):  # a setting that this input does not fit
             continue
         fresh = tuple(
             replace(clue, evidence=f"{told}: {clue.evidence}")

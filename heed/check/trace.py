@@ -1,7 +1,7 @@
 """What happens inside a foreign call: its projections, its scores and its softmax, seen where torch executes them.
 
 A projection is a product with a weight of the module, however it was written: as a linear layer, with einsum, as a bare
-matrix. Nothing is guessed from names.
+matrix, as a convolution over one place. Nothing is guessed from names.
 """
 
 from __future__ import annotations
@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .factors import Factors, Flow, scale_given
+
 PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::mv", "aten::convolution"}
-SOFTMAXES = {"aten::_softmax", "aten::_safe_softmax"}
+SOFTMAXES = {"aten::_softmax", "aten::_safe_softmax", "aten::_log_softmax"}
 COARSE = {torch.float32, torch.float16, torch.bfloat16}
 FUSED = "aten::_scaled_dot_product"
+WAVES = {"aten::sin", "aten::cos", "aten::polar", "aten::view_as_complex", "aten::complex"}
+DROPS = {"aten::bernoulli", "aten::native_dropout", "aten::rand", "aten::rand_like", "aten::uniform", "aten::dropout"}
 
 
 @dataclass(frozen=True)
@@ -33,11 +37,12 @@ class Projected:
 
 @dataclass(frozen=True)
 class Softmaxed:
-    """One softmax: what went in, what came out, along which axis."""
+    """One softmax: what went in, what came out, along which axis, and by what its scores were scaled."""
 
     scores: Tensor
     weights: Tensor
     axis: int
+    flow: Flow = field(default_factory=Flow)
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,15 @@ class FusedCall:
     key: Tensor
     value: Tensor
     made: Tensor
+    flow: Flow = field(default_factory=Flow)
+
+
+class Product(NamedTuple):
+    """A product of two activations."""
+
+    one: Tensor
+    other: Tensor
+    made: Tensor
 
 
 @dataclass
@@ -57,8 +71,11 @@ class Trace:
     projections: list[Projected] = field(default_factory=list)
     softmaxes: list[Softmaxed] = field(default_factory=list)
     fused: list[FusedCall] = field(default_factory=list)
-    products: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)  # of two activations
+    products: list[Product] = field(default_factory=list)
+    scores: list[Flow] = field(default_factory=list)  # that a softmax, of torch or by hand, was taken of
     coarse: bool = False  # something was computed in less than float64
+    waves: bool = False  # sines, cosines or complex numbers were computed: what a rotation is made of
+    drops: bool = False  # numbers were drawn as dropout draws them
 
 
 class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -67,6 +84,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, weights: Mapping[int, str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.weights, self.trace = dict(weights), Trace()
+        self._factors = Factors(lambda tensor: tensor.untyped_storage().data_ptr() in self.weights)
         self._kept: list[Tensor] = []  # copies of weights stay alive, so that nothing else gets their address
 
     def __torch_dispatch__(
@@ -75,40 +93,69 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         made = func(*args, **(kwargs or {}))
         name = func.name().split(".")[0]
         self.trace.coarse |= isinstance(made, Tensor) and made.dtype in COARSE and made.dim() > 0
+        self.trace.waves |= name.rstrip("_") in WAVES
+        self.trace.drops |= name.rstrip("_") in DROPS
         if name in PRODUCTS:
-            self._product(args, made)
+            self._product(name, args, kwargs or {}, made)
         elif name in SOFTMAXES:
-            self.trace.softmaxes.append(Softmaxed(args[0].clone(), made.clone(), int(args[1]) % args[0].dim()))
+            self._softmax(name, args, made)
         elif name.startswith(FUSED) and len(args) >= 3:
-            out = made[0] if isinstance(made, tuple) else made
-            self.trace.fused.append(FusedCall(args[0].clone(), args[1].clone(), args[2].clone(), out.clone()))
+            self._fused(args, kwargs or {}, made[0] if isinstance(made, tuple) else made)
+        elif name == "aten::exp" and (flow := self._factors.of(args[0])).size is not None:  # a softmax by hand
+            self.trace.scores.append(flow)
+            self._factors.set(made, Flow())
         else:
+            self._factors.follow(name, args, made)
             self._derived(args, made)
         return made
 
+    def _softmax(self, name: str, args: Sequence[Any], made: Tensor) -> None:
+        weights, flow = made.exp() if "log" in name else made.clone(), self._factors.of(args[0])
+        self.trace.softmaxes.append(Softmaxed(args[0].clone(), weights, int(args[1]) % args[0].dim(), flow))
+        self.trace.scores.append(flow)
+        self._factors.set(made, Flow())
+
+    def _fused(self, args: Sequence[Any], kwargs: Mapping[str, Any], made: Tensor) -> None:
+        query, key, value = args[:3]
+        size = query.shape[-1]
+        flow = Flow(self._factors.of(query).factor * self._factors.of(key).factor * scale_given(kwargs, size), size)
+        self.trace.fused.append(FusedCall(query.clone(), key.clone(), value.clone(), made.clone(), flow))
+        self.trace.scores.append(flow)
+        self._factors.set(made, Flow())
+
     def _derived(self, args: Sequence[Any], made: Any) -> None:
-        """A weight that is only moved, cast or copied is still that weight: einsum does so."""
+        """A weight that is only moved, cast, copied or repeated is still that weight: einsum does so."""
         given = [arg for arg in args if isinstance(arg, Tensor)]
-        if len(given) != 1 or not isinstance(made, Tensor) or made.numel() != given[0].numel():
+        if len(given) != 1 or not isinstance(made, Tensor) or not made.numel() or made.numel() % given[0].numel():
             return
         name = self.weights.get(given[0].untyped_storage().data_ptr())
         if name is not None and made.dim() >= 2:
             self.weights[made.untyped_storage().data_ptr()] = name
             self._kept.append(made)
 
-    def _product(self, args: Sequence[Any], made: Tensor) -> None:
+    def _product(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], made: Tensor) -> None:
         given = [arg for arg in args if isinstance(arg, Tensor)]
         named = [self.weights.get(arg.untyped_storage().data_ptr()) for arg in given]
         wide = [place for place, arg in enumerate(given) if named[place] is not None and arg.dim() >= 2]
+        self._factors.set(made, Flow())
         if not wide:
-            if len(given) == 2:
-                self.trace.products.append((given[0].clone(), given[1].clone(), made.clone()))
+            self._met(given[-2:], kwargs, made)
             return
         weight, bias = wide[-1], next((n for n, arg in zip(named, given, strict=True) if n and arg.dim() == 1), None)
         others = [arg for place, arg in enumerate(given) if named[place] is None]
-        name = named[weight]
-        if others and name is not None:
-            self.trace.projections.append(Projected(name, others[0].clone(), made.clone(), bias))
+        known = named[weight]
+        if others and known is not None:
+            one, out = (t.movedim(1, -1) if name == "aten::convolution" else t for t in (others[0], made))
+            self.trace.projections.append(Projected(known, one.clone(), out.clone(), bias))
+
+    def _met(self, two: Sequence[Tensor], kwargs: Mapping[str, Any], made: Tensor) -> None:
+        """A product of activations: scores, or what the weights make of the values."""
+        if len(two) != 2:
+            return
+        one, other = two
+        factor = self._factors.of(one).factor * self._factors.of(other).factor * float(kwargs.get("alpha", 1.0))
+        self._factors.set(made, Flow(factor, one.shape[-1], len(self.trace.products)))
+        self.trace.products.append(Product(one.clone(), other.clone(), made.clone()))
 
 
 @contextmanager

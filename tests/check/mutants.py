@@ -301,12 +301,12 @@ MUTANTS: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "classic: heads merged by view": (
         changed(Classic, "A15", merge=lambda self, x: x.reshape(x.shape[0], -1, self.h * self.d_k)), "head-mixing", {}),
     "classic: small mask constant": (
-        changed(Classic, "A16", hide=lambda self, s, m: s if m is None else s.masked_fill(m == 0, -1e4)),
+        changed(Classic, "A16", hide=lambda self, s, m: s if m is None else s.masked_fill(m == 0, -1e2)),
         "finite-mask", {}),
     "classic: unsafe softmax": (changed(Classic, "A17", weights=_unsafe), "overflow", {}),
-    "classic: minus infinity everywhere": (
+    "classic: minus infinity everywhere, if that counts": (
         changed(Classic, "A18", hide=lambda self, s, m: s if m is None else s.masked_fill(m == 0, float("-inf"))),
-        "dead-row-nan", {}),
+        "dead-row-nan", {"strict": True}),
     "classic: NaN replaced": (
         changed(Classic, "A19", weights=lambda self, s, m: s.softmax(-1) if m is None else
                 (s + torch.where(m == 0, float("-inf"), 0.0)).softmax(-1).nan_to_num(0.0)), "dead-row-gradient", {}),
@@ -322,8 +322,9 @@ MUTANTS: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "einsum: keys as values": (changed(Einsum, "C1", mix=_keys_twice), "value-is-key", {}),
     "einsum: softmax over queries": (changed(Einsum, "C2", normal=lambda self, s: s.softmax(-2)), "softmax-axis", {}),
     "einsum: sum instead of softmax": (
-        changed(Einsum, "C3", normal=lambda self, s: s / s.sum(-1, keepdim=True)), "no-softmax", {}),
-    "wrapped: tokens first": (type("D1", (Wrapped,), {"batch_first": False}), "batch-first-confusion", {}),
+        changed(Einsum, "C3", normal=lambda self, s: s / s.sum(-1, keepdim=True)), "no-softmax", {"seed": 24}),
+    "wrapped: tokens first, declared rows first": (
+        type("D1", (Wrapped,), {"batch_first": False}), "batch-first-confusion", {"layout": "bsd"}),
     "grouped: top-left triangle": (changed(Grouped, "G1", triangle=_top_left), "cache-mismatch", {}),
     "grouped: positions start anew": (changed(Grouped, "G2", begin=lambda self, past: 0), "cache-offset", {}),
     "grouped: layouts mixed": (changed(Grouped, "G3", angles=_neighbours), "rope-mismatch", {}),

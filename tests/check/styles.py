@@ -267,10 +267,13 @@ class Aside(nn.Module):
     def beside(self, x: Tensor, context: Tensor | None) -> Tensor:
         return x if context is None else context
 
+    def merge(self, y: Tensor) -> Tensor:
+        return joined(y)
+
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         seen = self.beside(x, context)
         q, k, v = cut(self.to_q(x), self.h), cut(self.to_k(seen), self.h), cut(self.to_v(seen), self.h)
-        return self.to_out(joined((q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v))
+        return self.to_out(self.merge((q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v))
 
 
 class Writing(nn.Module):
@@ -375,7 +378,7 @@ MUTANTS: dict[str, tuple[Any, str, dict[str, Any]]] = {
         "gqa-order", {}),
     "both: the switch is forgotten": (changed(Both, "K3", switch=lambda self, told: False), "future-leak", {}),
     "cloned: small mask constant": (
-        changed(Cloned, "K4", hide=lambda self, s, m: s.masked_fill(m == 0, -1e4)), "finite-mask", {}),
+        changed(Cloned, "K4", hide=lambda self, s, m: s.masked_fill(m == 0, -1e2)), "finite-mask", {}),
     "cloned: hidden is all that is seen": (
         changed(Cloned, "K5", hide=lambda self, s, m: s.masked_fill(m == 0, 1e9)), "mask-inverted", {}),
     "cloned: keys for values": (changed(Cloned, "K6", three=lambda self, q, k, v: (q, v, k)), "value-is-key", {}),
@@ -398,6 +401,10 @@ MUTANTS: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "turned: values, too": (changed(Turned, "K17", value=lambda self, v: self.turn(v)), "rope-mismatch", {}),
     "aside: the context is forgotten": (
         changed(Aside, "K18", beside=lambda self, x, context: x), "shared-self-cross", {}),
+    "aside: heads merged by view": (
+        changed(Aside, "K30", merge=lambda self, y: y.reshape(len(y), y.shape[2], -1)), "head-mixing", {}),
+    "aside: a mean over the rows": (
+        changed(Aside, "K31", merge=lambda self, y: joined(y + 0.1 * y.mean(0, keepdim=True))), "batch-mixing", {}),
     "writing: the mask of its own stream is lost": (
         changed(Writing, "K19", mask=lambda self, mask: None), "mask-ignored", {}),
     "writing: values of its own stream": (

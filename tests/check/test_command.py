@@ -43,7 +43,7 @@ def test_what_is_wrong_is_exit_code_1_with_files_for_machines(target: str, tmp_p
     assert result["ruleId"] == "mask-ignored"
     place = result["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"].endswith("mine.py")
-    assert place["region"]["startLine"] == 2
+    assert place["region"]["startLine"] == 5  # where the fix belongs
     page = files["o.html"].read_text()
     assert "mask-ignored" in page
     assert "http" not in page.replace("http-equiv", "")
@@ -82,3 +82,10 @@ def test_the_pytest_plugin(target: str, tmp_path: Path) -> None:
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert "1 failed, 1 passed" in ran.stdout
     assert "mask-ignored" in ran.stdout
+
+
+def test_what_leaves_the_process_is_not_cleared(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("import os\n\n\ndef attend(query, key, value):\n    os._exit(0)\n")
+    done = CliRunner().invoke(app, ["check", f"{path}:attend"])
+    assert done.exit_code == 2, done.output

@@ -67,6 +67,6 @@ def test_an_adapter_calls_what_nothing_else_can(tmp_path: Path) -> None:
     target = "transformers.models.xlnet.modeling_xlnet:XLNetRelativeAttention"
     with pytest.raises(CannotCheck, match="--adapter adapter.py:call"):
         check(target)
-    report = check(target, adapter=locate(f"{tmp_path / 'adapter.py'}:call"))
+    report = check(target, adapter=locate(f"{tmp_path / 'adapter.py'}:call").found)
     assert report.ok, str(report)
     assert any(outcome.probe == "rows" and outcome.status == "pass" for outcome in report.outcomes)

@@ -8,8 +8,8 @@ import pytest
 
 from heed.check import check
 from heed.check.probes import PROBES
+from tests.check.mutant_reports import report_of
 from tests.check.mutants import CORRECT, MUTANTS
-from tests.check.reports import report_of
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -24,11 +24,11 @@ def test_there_are_enough_of_them() -> None:
 
 JUSTIFIED = {  # for each probe a mutant that it finds, and at most two others do
     "layout": "block: tokens first",
-    "rows": "wrapped: tokens first",
+    "rows": "aside: a mean over the rows",
     "prefix": "fused: a mean over blocks",
     "future": "both: the switch is forgotten",
     "gradient": "fused: a mean over blocks",
-    "past": "wrapped: tokens first",
+    "past": "distances: weights without effect",
     "extent": "windowed: one too many",
     "mask": "block: no triangle beside padding",
     "alone": "cloned: scaled by the number of all tokens",
@@ -36,7 +36,7 @@ JUSTIFIED = {  # for each probe a mutant that it finds, and at most two others d
     "dead-row": "classic: NaN replaced",
     "large": "cloned: small mask constant",
     "same": "distances: softmax over queries",
-    "order": "turned: a sign is lost",
+    "order": "aside: heads merged by view",
     "repeat": "fused: dropout in eval",
     "pure": "function: queries scaled in place",
     "gradients": "distances: weights without effect",

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 
 from ...core.cases import arrived
 from ...core.contract import Mixer, Where
 from ...core.state import Seen
-from .words import Sizes, size_word
+from .sizes import Sizes, size_word
 
 
 class Adapted(nn.Module):
@@ -58,13 +59,29 @@ class Beside(nn.Module):
 
 def measured(module: nn.Module) -> list[Sizes]:
     """Sizes that a ready-made module may have: from its attributes, by their names, and from its weights."""
-    real: dict[str, int] = {}
-    for name, value in vars(module).items():
-        word = size_word(name)
-        if word in {"width", "heads", "kv_heads"} and isinstance(value, int) and not isinstance(value, bool):
-            real.setdefault(word, int(value))
-    wide = [p.shape[1] for p in module.parameters() if p.dim() == 2]
+    real = _real(module)
+    wide = [p.shape[1] for p in module.parameters() if not isinstance(p, UninitializedParameter) and p.dim() == 2]
     widths = sorted(set(wide), key=lambda size: -wide.count(size))
     first = [real.pop("width")] if "width" in real else []
     tried = dict.fromkeys([*first, *widths, Sizes().width])
     return [replace(Sizes(), **real, width=width) for width in tried]
+
+
+def sized(target: Any, sizes: Sizes) -> Sizes:
+    """The sizes with which something was built, where it says itself how many heads it has."""
+    if not isinstance(target, nn.Module):
+        return sizes
+    real = _real(target)
+    heads = real.get("heads", sizes.heads)
+    return replace(sizes, heads=heads) if heads > 0 and sizes.width % heads == 0 else sizes
+
+
+def _real(module: nn.Module) -> dict[str, int]:
+    """Sizes that a module, or a part of it, holds under their names."""
+    real: dict[str, int] = {}
+    for part in module.modules():
+        for name, value in vars(part).items():
+            word = size_word(name)
+            if word in {"width", "heads", "kv_heads"} and type(value) is int and (part is module or word == "heads"):
+                real.setdefault(word, value)
+    return real

@@ -1,7 +1,7 @@
 """Building a foreign class: its constructor's arguments are guessed from their names, and tried.
 
-A `config` that the constructor takes is built in the same way if its class can be found (by its annotation, or beside
-the target), and is otherwise an object that answers whatever it is asked by name.
+What fails is read, and the next value tried: other sizes, a pair for a number, a module for a name. A `config` is built
+in the same way if its class can be found, and otherwise answers by name what it is asked (`guess/`).
 """
 
 from __future__ import annotations
@@ -9,19 +9,30 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from time import process_time
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
+from .calls import default_type
+from .guess.arguments import CONFIGS, MISSING, Guesser, options, parameters_of
+from .guess.configs import UNKNOWN, GuessedConfig, Unknown
+from .sizes import TRIALS, Sizes, is_dropout, size_word
 from .target import CannotCheck
-from .words import TRIALS, Sizes, is_dropout, plain_value, size_word
+from .ways.hints import Tries
 
-MISSING = object()
 WILD = 1e4  # weights beyond this, or no numbers, were never set
-CONFIGS = {"config", "cfg", "args", "conf", "hparams", "params", "model_args", "options"}
+FIRST = 4  # sets of arguments that are tried before other sizes are
+TRIED = 40  # sets of arguments at one set of sizes
+ANSWERS = 40  # questions of one constructor to a configuration that are answered by a guess
+SECONDS = 1.5  # of computing, after which no other arguments are tried
+DEEPEST = 1  # parts that are built to build a target have no such parts of their own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,12 +43,24 @@ class Recipe:
     arguments: Mapping[str, Any]
     sizes: Sizes
     declared: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    warm: Callable[[nn.Module], object] | None = None  # a first call, for modules that take their sizes from it
+    single: bool = False  # in float32, for code that cannot do otherwise
+    double: bool = False  # whether what it makes for itself is to be made in float64: tensors that are no parameters
 
     def build(self, seed: int = 0, **changed: Any) -> Any:
-        """A fresh one, in float64, not training."""
+        """A fresh one, in float64 unless it cannot be, not training."""
         torch.manual_seed(seed)
-        made = self.make(**{**self.arguments, **changed})
-        return lively(made, seed) if isinstance(made, nn.Module) else made
+        with default_type(torch.float64 if self.double else torch.float32):
+            made = applied(self.make, {**copied_parts(self.arguments), **changed})
+        if not isinstance(made, nn.Module):
+            return made
+        if any(is_lazy(weight) for weight in made.parameters()):
+            if self.warm is None:
+                return made.eval()
+            with torch.no_grad():
+                self.warm(made.eval())
+        made = lively(made, seed)
+        return made.float() if self.single else made
 
     @property
     def flags(self) -> dict[str, Any]:
@@ -49,6 +72,23 @@ class Recipe:
         """Arguments that are shares of what is dropped."""
         names = [name for name in self.arguments if is_dropout(name)]
         return [name for name in names if isinstance(self.arguments[name], float | int)]
+
+    @property
+    def guessed(self) -> list[str]:
+        """What was guessed, in words."""
+        return [f"{name}={shown(value)}" for name, value in self.arguments.items() if name not in self.declared]
+
+
+def applied(make: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """Call it with these arguments, by their places where it takes them no other way."""
+    placed = [p.name for p in parameters_of(make).values() if p.kind is p.POSITIONAL_ONLY and p.name in arguments]
+    named = {name: value for name, value in arguments.items() if name not in placed}
+    return make(*(arguments[name] for name in placed), **named)
+
+
+def copied_parts(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments, with modules among them copied: what is built twice must not share weights."""
+    return {n: copy.deepcopy(v) if isinstance(v, nn.Module) else v for n, v in arguments.items()}
 
 
 def lively(module: nn.Module, seed: int) -> nn.Module:
@@ -90,48 +130,128 @@ def forget(module: nn.Module) -> None:
 
 
 def recipe(
-    make: Callable[..., Any], given: Mapping[str, Any] | None = None, trials: Sequence[Sizes] = TRIALS
+    make: Callable[..., Any], given: Mapping[str, Any] | None = None, trials: Sequence[Sizes] = TRIALS, depth: int = 0
 ) -> Recipe:
     """Arguments with which the target can be built, the first that work."""
-    given, problems = dict(given or {}), list[str]()
-    for sizes, choice in ((sizes, choice) for sizes in trials for choice in range(3)):
-        for arguments in candidates(make, sizes, given, choice):
-            attempt = Recipe(make, arguments, _told(sizes, arguments), given)
-            try:
-                attempt.build()
-            except CannotCheck:
-                raise
-            except Exception as error:  # foreign code may raise anything
-                problems.append(f"{_words(arguments)}: {type(error).__name__}: {error}")
-            else:
-                return attempt
-    shown = "\n  ".join(dict.fromkeys(problems[:4]))
-    raise CannotCheck(
-        f"{_name(make)} cannot be built. Tried:\n  {shown}\nGive its arguments: --init '{{\"d_model\": 32, ...}}'"
+    tries = Tries()
+    for plan in plans(make, given, trials, tries, depth):
+        return plan
+    raise unbuilt(make, given or {}, tries)
+
+
+def unbuilt(make: Callable[..., Any], given: Mapping[str, Any], tries: Tries) -> CannotCheck:
+    """What to say of a target that cannot be built."""
+    if inspect.isabstract(make):
+        return CannotCheck(f"{called(make)} is abstract: check a class that is derived from it")
+    return CannotCheck(
+        f"{called(make)} cannot be built. Tried:\n  {tries.words()}\nGive its arguments: --init '{_json(make, given)}'"
+    )
+
+
+def plans(
+    make: Callable[..., Any],
+    given: Mapping[str, Any] | None,
+    trials: Sequence[Sizes],
+    tries: Tries,
+    depth: int = 0,
+) -> Iterator[Recipe]:
+    """Every way to build the target that works, the most likely first; what fails goes to `tries`."""
+    given, begun, seen = dict(given or {}), process_time(), list[Mapping[str, Any]]()
+    _must_take(make, given)
+    ordered = [candidates(make, sizes, given, depth) for sizes in trials]
+    rounds = [(sizes, islice(found, FIRST)) for sizes, found in zip(trials, ordered, strict=True)]
+    rounds += [(sizes, islice(found, TRIED)) for sizes, found in zip(trials, ordered, strict=True)]
+    for sizes, found in rounds:  # the most likely at all sizes, before what is less likely at any
+        for arguments in found:
+            if process_time() - begun > SECONDS / 4**depth:
+                return
+            if any(same_arguments(arguments, other) for other in seen):
+                continue
+            seen.append(arguments)
+            plan = Recipe(make, arguments, _told(sizes, arguments), given)
+            if _built(plan, tries):
+                yield plan
+
+
+def _must_take(make: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    parameters = parameters_of(make)
+    unknown = [name for name in given if name not in parameters]
+    anything = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(make).parameters.values()) if unknown else True
+    if unknown and not anything:
+        takes = ", ".join(parameters) or "nothing"
+        raise CannotCheck(f"{called(make)} takes no {', '.join(unknown)}; it takes {takes}")
+
+
+def _built(plan: Recipe, tries: Tries) -> bool:
+    """Whether it can be built; a configuration that is asked what it does not know answers by a guess, and again."""
+    config = next((v for v in plan.arguments.values() if isinstance(v, GuessedConfig)), None)
+    open_: list[tuple[str, list[Any]]] = []  # names that were guessed, each with what is left to be tried
+    for _ in range(ANSWERS):
+        try:
+            plan.build()
+        except CannotCheck:
+            raise
+        except Unknown as error:
+            if config is None or error.name is None:
+                tries.add(_words(plan.arguments), error)
+                return False
+            left = [*UNKNOWN[:1], *options(plan.make, error.name), *UNKNOWN[1:], plan.sizes.width]
+            open_.append((error.name, left))
+            setattr(config, error.name, left.pop(0))
+        except Exception as error:  # foreign code may raise anything
+            tries.add(_words(plan.arguments), error)
+            while open_ and not open_[-1][1]:
+                open_.pop()
+            if config is None or not open_:
+                return False
+            name, left = open_[-1]
+            setattr(config, name, left.pop(0))
+        else:
+            return True
+    return False
+
+
+def same_arguments(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two sets of arguments are one."""
+    plain = (int, float, str, bool, tuple, type(None))
+    return one.keys() == other.keys() and all(
+        value is other[name] or (isinstance(value, plain) and type(value) is type(other[name]) and value == other[name])
+        for name, value in one.items()
     )
 
 
 def candidates(
-    make: Callable[..., Any], sizes: Sizes, given: Mapping[str, Any], choice: int = 0
+    make: Callable[..., Any], sizes: Sizes, given: Mapping[str, Any], depth: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """Sets of arguments to try: all that is understood, then only what must be given."""
-    parameters = _parameters(make)
-    unknown = [name for name in given if name not in parameters]
-    if unknown and not _takes_any(make):
-        raise CannotCheck(f"{_name(make)} takes no {', '.join(unknown)}; it takes {', '.join(parameters) or 'nothing'}")
-    ours = {name: _guess(parameter, sizes, make, choice) for name, parameter in parameters.items() if name not in given}
+    """Sets of arguments to try: all that is understood; then less of it; then one argument otherwise."""
+
+    def part(kind: Any) -> Any:
+        if depth >= DEEPEST:
+            raise CannotCheck(f"{called(kind)} is a part of a part")
+        return recipe(kind, None, [sizes], depth + 1).build()
+
+    guesser = Guesser(make, sizes, part)
+    parameters = guesser.parameters
     needed = {name for name, p in parameters.items() if p.default is inspect.Parameter.empty}
-    lacking = [name for name in needed if name not in given and ours[name] is MISSING]
-    if lacking:
-        raise CannotCheck(
-            f"it is unknown what {_name(make)} wants as {', '.join(lacking)}; give it: "
-            f"--init '{{\"{lacking[0]}\": ...}}'"
-        )
-    known = {name: value for name, value in ours.items() if value is not MISSING}
-    yield {**known, **given}
-    yield {**{name: value for name, value in known.items() if name in needed or size_word(name)}, **given}
-    yield {**{name: value for name, value in known.items() if name in needed}, **given}
-    yield {**{name: _whole(name, value, sizes) for name, value in known.items() if name in needed}, **given}
+    guesses = {name: guesser.guesses(p) for name, p in parameters.items() if name not in given}
+    best = {name: values[0] for name, values in guesses.items() if values}
+    bare = {name: value for name, value in best.items() if name in needed}
+    sized = {name: value for name, value in best.items() if name in needed or size_word(name)}
+    for chosen in (best, sized, bare, {name: _whole(name, value, sizes) for name, value in bare.items()}):
+        yield _passed(chosen, given)
+    for base in (best, bare):
+        for name, values in guesses.items():
+            if name in needed:
+                yield from (_passed({**base, name: value}, given) for value in values[1:])
+    several = [name for name in guesses if name in needed and len(guesses[name]) > 1]
+    for place, one in enumerate(several):
+        for other in several[place + 1 :]:
+            for first in guesses[one][1:3]:
+                yield from (_passed({**best, one: first, other: second}, given) for second in guesses[other][1:3])
+
+
+def _passed(chosen: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    return {**{name: value for name, value in chosen.items() if value is not MISSING}, **given}
 
 
 def _whole(name: str, value: Any, sizes: Sizes) -> Any:
@@ -139,131 +259,42 @@ def _whole(name: str, value: Any, sizes: Sizes) -> Any:
     return sizes.width if size_word(name) == "head" else value
 
 
-def _guess(parameter: inspect.Parameter, sizes: Sizes, make: Callable[..., Any], choice: int) -> Any:
-    name, default = parameter.name, parameter.default
-    if name.lower() in CONFIGS and default in (inspect.Parameter.empty, None):
-        return configured(parameter, sizes, make, choice)
-    word, absent = size_word(name), default is inspect.Parameter.empty
-    grouped = word == "kv_heads" and default is None  # as many as heads, unless it is told
-    if word is not None and (absent or grouped or (isinstance(default, int) and not isinstance(default, bool))):
-        return getattr(sizes, word)
-    usual = plain_value(name)
-    if usual is not None and (absent or (type(default) in (float, int) and is_dropout(name)) or name == "batch_first"):
-        return usual
-    if not absent:
-        return MISSING  # its own default
-    return {bool: False, "bool": False, float: 1.0, "float": 1.0, int: 8, "int": 8, str: "gelu"}.get(
-        parameter.annotation, None if name in {"device", "dtype"} else MISSING
-    )
-
-
-def configured(parameter: inspect.Parameter, sizes: Sizes, make: Callable[..., Any], choice: int) -> Any:
-    """A configuration object: of its own class if that can be found, or one that answers by name."""
-    for kind in _config_classes(parameter, make)[choice:]:
-        try:
-            return _configuration(kind, sizes)
-        except Exception:  # the next one may do
-            continue
-    return GuessedConfig(sizes)
-
-
-class GuessedConfig:
-    """A configuration that knows every size by its usual names."""
-
-    def __init__(self, sizes: Sizes) -> None:
-        self.__dict__["_sizes"] = sizes
-
-    def __getattr__(self, name: str) -> Any:
-        word = size_word(name)
-        if word is not None:
-            return getattr(self._sizes, word)
-        if name.startswith("__") or (plain_value(name) is None and name not in {"device", "dtype"}):
-            raise AttributeError(f"the configuration was asked for {name!r}, which is unknown; give --init")
-        return plain_value(name)
-
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self, name)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        try:
-            return getattr(self, name)
-        except AttributeError:
-            return default
-
-
-def _configuration(kind: type, sizes: Sizes) -> Any:
-    """An instance with the sizes that it knows: of a dataclass, of a class with arguments, of transformers."""
-    names = [n for n in _parameters(kind) if n not in {"self", "kwargs"}]
-    if not names:
-        made = kind()
-        names = [name for name in vars(made) if not name.startswith("_")]
-    known = {name: getattr(sizes, word) for name in names if (word := size_word(name)) is not None}
-    dropped = {name: 0.0 for name in names if is_dropout(name)}
-    lists = {name: value for name, value in (("rope_scaling", None), ("layer_types", None)) if name in names}
-    made = kind(**{**known, **dropped, **lists})
-    _settle(made, known)
-    return made
-
-
-def _settle(made: Any, known: Mapping[str, Any]) -> None:
-    """What configurations of transformers lack until a model is made of them."""
-    for name in ("_attn_implementation", "attn_implementation"):
-        if name == "_attn_implementation" and name in dir(made):
-            made._attn_implementation = "eager"
-
-
-def _config_classes(parameter: inspect.Parameter, make: Callable[..., Any]) -> list[type]:
-    """Classes that may be meant: by the annotation, then those beside the target whose name says so."""
-    module = sys.modules.get(getattr(make, "__module__", ""), None)
-    names = vars(module) if module is not None else {}
-    noted = parameter.annotation
-    noted = names.get(noted.strip("'\"").split("|")[0].strip()) if isinstance(noted, str) else noted
-    beside = [value for name, value in names.items() if inspect.isclass(value) and name.lower().endswith("config")]
-    own = [value for value in beside if value.__name__ != "PreTrainedConfig"]
-    prefix = _name(make)
-    own.sort(key=lambda kind: -_shared(kind.__name__, prefix))
-    return [kind for kind in (noted, *own) if inspect.isclass(kind) and kind not in (dict, inspect.Parameter.empty)]
-
-
-def _shared(one: str, other: str) -> int:
-    """How many letters two names begin with in common."""
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-
-
-def _parameters(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    try:
-        found = inspect.signature(make).parameters
-    except (TypeError, ValueError):
-        return {}
-    fixed = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return {name: parameter for name, parameter in found.items() if parameter.kind not in fixed}
-
-
-def _takes_any(make: Callable[..., Any]) -> bool:
-    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in inspect.signature(make).parameters.values())
-
-
 def _told(sizes: Sizes, arguments: Mapping[str, Any]) -> Sizes:
     """The sizes, corrected by what was really passed."""
     real: dict[str, int] = {}
     for name, value in arguments.items():
         word = size_word(name)
-        if word in {"width", "heads", "kv_heads", "window", "longest"} and isinstance(value, int):
+        if word in {"width", "heads", "kv_heads", "window", "longest"} and type(value) is int:
             real.setdefault(word, value)
     return dataclasses.replace(sizes, **real)
 
 
-def _name(make: Callable[..., Any]) -> str:
-    return getattr(make, "__name__", type(make).__name__)
+def called(make: Any) -> str:
+    """What to call a target."""
+    return str(getattr(make, "__name__", type(make).__name__))
 
 
 def _words(arguments: Mapping[str, Any]) -> str:
-    return "(" + ", ".join(f"{name}={_short(value)}" for name, value in arguments.items()) + ")"
+    return "(" + ", ".join(f"{name}={shown(value)}" for name, value in arguments.items()) + ")"
 
 
-def _short(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value in a few letters."""
     text = repr(value)
-    return text if len(text) < 30 else type(value).__name__ + "(...)"
+    if inspect.isclass(value):
+        return value.__name__
+    limit = 120 if isinstance(value, GuessedConfig) else 30
+    return text if len(text) < limit else type(value).__name__ + "(...)"
+
+
+def _json(make: Callable[..., Any], given: Mapping[str, Any]) -> str:
+    """Its arguments as --init takes them, with what is guessed filled in."""
+    found = next(iter(candidates(make, TRIALS[0], given)), {})
+    plain = {n: v for n, v in found.items() if isinstance(v, int | float | str | bool | list | tuple) or v is None}
+    open_ = [n for n in found if n not in plain]
+    text = json.dumps(plain)
+    rest = ", ".join(f'"{name}": ...' for name in open_)
+    return text if not rest else f"{{{rest}}}" if not plain else f"{text[:-1]}, {rest}}}"
 
 
 def rotations_of(found: Recipe) -> Callable[[int], Any] | None:

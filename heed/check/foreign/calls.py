@@ -1,25 +1,30 @@
-"""Finding out how a foreign module or function is called: from its signature, and by trial.
+"""How a foreign module or function is called: one convention, behind one face.
 
 Whatever the convention, what comes out is a `Call`, which takes a stream [rows, tokens, width] (and, where there is
 one, a source) and gives a stream. A function over heads gets projections of our own, so that it can be asked the same
-things as a module.
+things as a module. Which convention it is, `ways/` finds out.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from .layouts import Layout
+from .sizes import Sizes
 from .target import CannotCheck
-from .words import Role, Sizes, role_of
+from .words import ROLES, Role, role_of
+
+WEIGHTED = "it returns attention weights and no output: nothing that is asked here applies to weights alone"
 
 
 class Face(StrEnum):
@@ -41,29 +46,66 @@ class Axes(StrEnum):
 
 
 @dataclass(frozen=True)
+class Sized:
+    """What is passed beside the stream and depends on how many rows, tokens and keys there are."""
+
+    make: Callable[[int, int, int], Any]
+    rows: int
+    keys: int | None = None  # of a source; of the stream itself otherwise
+
+    def __call__(self, tokens: int, rows: int | None = None) -> Any:
+        return self.make(rows or self.rows, tokens, self.keys or tokens)
+
+
+class OtherLength(BaseException):
+    """A text of a length that the target does not take. No Exception: nothing may take it for one of the target's."""
+
+
+class Bag(dict[str, Any]):
+    """What a call is given, as one dict, or as one object with attributes: asked by any usual name."""
+
+    def __missing__(self, name: str) -> Any:
+        if role_of(name) in (Role.QUERY, Role.KEY, Role.VALUE, Role.INPUT):
+            return self["input"]
+        raise KeyError(name)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+@dataclass(frozen=True)
 class Signature:
     """The arguments of a call and what they are for."""
 
     roles: Mapping[str, Role]
     needed: frozenset[str]
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    placed: tuple[str, ...] = ()  # those that can be passed by their place only
 
     @classmethod
     def of(cls, target: Any) -> Signature:
-        function = target.forward if isinstance(target, nn.Module) else target
         try:
-            parameters = inspect.signature(function).parameters.values()
+            parameters = list(inspect.signature(function_of(target)).parameters.values())
         except (TypeError, ValueError):  # built in: what torch's own attention takes
             names = ("query", "key", "value", "attn_mask")
             return cls({name: role_of(name) for name in names}, frozenset(names[:3]))
         plain = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-        roles = {p.name: role_of(p.name) for p in plain}
+        if not plain and any(p.kind is p.VAR_POSITIONAL for p in parameters):
+            return cls({"q": Role.QUERY, "k": Role.KEY, "v": Role.VALUE}, frozenset("qkv"), placed=("q", "k", "v"))
+        roles = _paired({p.name: role_of(p.name) for p in plain})
         needed = frozenset(p.name for p in plain if p.default is p.empty)
+        tensors = {Role.INPUT, Role.QUERY, Role.KEY, Role.VALUE}
+        if tensors & {roles[name] for name in needed}:  # what may be left out is one of these only if it says just so
+            roles |= {n: Role.OTHER for n in roles if n not in needed and roles[n] in tensors and n not in ROLES}
         if not {Role.INPUT, Role.QUERY, Role.IDS} & set(roles.values()):
             first = next((name for name in roles if name in needed or len(roles) == 1), next(iter(roles), None))
             if first is not None:
                 roles[first] = Role.INPUT
-        return cls(roles, needed, {p.name: p.default for p in plain if p.default is not p.empty})
+        placed = tuple(p.name for p in plain if p.kind is p.POSITIONAL_ONLY)
+        return cls(roles, needed, {p.name: p.default for p in plain if p.default is not p.empty}, placed)
 
     def named(self, role: Role) -> str | None:
         """The first argument of this role."""
@@ -72,6 +114,33 @@ class Signature:
     def all(self, *roles: Role) -> list[str]:
         """The arguments of these roles, in order."""
         return [name for name, found in self.roles.items() if found in roles]
+
+    def read(self, **changed: Role) -> Signature:
+        """The same with some arguments understood otherwise."""
+        return replace(self, roles={**self.roles, **changed})
+
+
+def function_of(target: Any) -> Any:
+    """What is really called: the forward of a module, or of a class that has no __call__; or what that hands on to."""
+    if not isinstance(target, nn.Module) and (callable(target) or not callable(getattr(target, "forward", None))):
+        return target
+    inner = getattr(target, "call", None)
+    return inner if callable(inner) and _hands_on(target.forward) else target.forward
+
+
+def _hands_on(function: Any) -> bool:
+    """Whether it takes anything, and names nothing."""
+    parameters = inspect.signature(function).parameters.values()
+    return bool(parameters) and all(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters)
+
+
+def _paired(roles: dict[str, Role]) -> dict[str, Role]:
+    """`h` and `w` behind a stream are height and breadth."""
+    names = list(roles)
+    for high, wide in (("h", "w"), ("height", "width"), ("h", "W"), ("nh", "nw"), ("Hp", "Wp")):
+        if high in names[1:] and wide in names[1:]:
+            roles |= {high: Role.HEIGHT, wide: Role.BREADTH}
+    return roles
 
 
 @dataclass(frozen=True)
@@ -83,9 +152,20 @@ class Call:
     sizes: Sizes
     face: Face
     axes: Axes = Axes.NONE
-    rows_first: bool = True  # [rows, tokens, width] rather than [tokens, rows, width]
+    layout: Layout = Layout.ROWS
     fixed: Mapping[str, Any] = field(default_factory=dict)  # what is passed in every call
     made: Mapping[str, Callable[[int], Any]] = field(default_factory=dict)  # what depends on the number of tokens
+    bagged: bool = False  # whether all is passed in one dict
+    single: bool = False  # whether it takes float32 only
+    only: int | None = None  # the one number of tokens that it takes
+    query: Literal[2, 3] | None = (
+        None  # axes of a query, where each is asked by itself: [rows, width] or [rows, 1, width]
+    )
+
+    @property
+    def rows_first(self) -> bool:
+        """Whether tokens of one row stand together."""
+        return self.layout is not Layout.TOKENS
 
     def __call__(
         self,
@@ -95,7 +175,22 @@ class Call:
         extra: Mapping[str, Any] | None = None,
     ) -> Tensor:
         """The output for a stream [B, T, D], beside a source [B, S, D], of which the values may be other ones."""
-        return self.back(self.picked(self.raw(x, source, value, extra), x), x)
+        if self.query is not None:
+            return torch.cat([self._one(x[:, t : t + 1], source, value, extra) for t in range(x.shape[1])], 1)
+        if self.layout is Layout.FLAT and len(x) > 1:
+            parts = [tuple(None if t is None else t[r : r + 1] for t in (x, source, value)) for r in range(len(x))]
+            return torch.cat([self(one, beside, values, extra) for one, beside, values in parts if one is not None])
+        return self.back(self.picked(self.raw(x, source, value, extra), x), x).to(x.dtype)
+
+    def _one(self, x: Tensor, source: Tensor | None, value: Tensor | None, extra: Mapping[str, Any] | None) -> Tensor:
+        """The output for one query of each row. [B, 1, D]"""
+        found = [t for t in tensors(self.raw(x, source, value, extra)) if t.is_floating_point()]
+        keys = (x if source is None else source).shape[1]
+        flat = [t[:, 0] if t.dim() == 3 and t.shape[1] == 1 else t for t in found]
+        fits = [t for t in flat if t.dim() == 2 and len(t) == len(x) and t.shape[1] != keys]
+        if not fits:
+            raise NoStream(WEIGHTED if any(t.shape[-1] == keys for t in found) else "it returned no vector for a query")
+        return next((t for t in fits if t.shape[1] == x.shape[2]), fits[0])[:, None].to(x.dtype)
 
     def raw(
         self,
@@ -105,13 +200,32 @@ class Call:
         extra: Mapping[str, Any] | None = None,
     ) -> Any:
         """Whatever the target returns."""
-        return self.target(**self.arguments(x, source, value, extra))
+        if self.only is not None and x.shape[1] != self.only:
+            raise OtherLength(f"it takes {self.only} tokens only")
+        return self.hand(self.arguments(x, source, value, extra))
+
+    def hand(self, given: Mapping[str, Any]) -> Any:
+        """Call the target with just these arguments, in the way in which it takes them."""
+        given = {name: in_single(part) if self.single else part for name, part in given.items()}
+        with default_type(next((t.dtype for t in tensors(given) if t.is_floating_point()), torch.float64)):
+            return self._handed(given)
+
+    def _handed(self, given: dict[str, Any]) -> Any:
+        function = self.target if callable(self.target) else self.target.forward
+        if self.bagged:
+            bag = Bag({str(self.signature.roles[name]): part for name, part in given.items()})
+            made = function(bag)
+            fresh = not isinstance(made, Mapping)  # what was only handed through is no output
+            return made if fresh else {n: v for n, v in made.items() if not any(v is g for g in given.values())}
+        placed = [given.pop(name) for name in self.signature.placed if name in given]
+        return function(*placed, **given)
 
     def arguments(
         self, x: Tensor, source: Tensor | None, value: Tensor | None, extra: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         given = self._tensors(x, source, value)
-        given |= {name: make(x.shape[1]) for name, make in self.made.items()}
+        for name, make in self.made.items():
+            given[name] = make(x.shape[1], len(x)) if isinstance(make, Sized) else make(x.shape[1])
         return {**self.fixed, **given, **(extra or {})}
 
     def _tensors(self, x: Tensor, source: Tensor | None, value: Tensor | None) -> dict[str, Any]:
@@ -122,7 +236,8 @@ class Call:
         if self.face is Face.CROSS:
             asks = _must(names.named(Role.INPUT) or names.named(Role.QUERY))
             other = names.named(Role.SOURCE) or names.named(Role.KEY)
-            return {asks: self._laid(x), _must(other): self._laid(beside)}
+            laid = self._laid(x) if self.query is None else x[:, :1] if self.query == 3 else x[:, 0]
+            return {asks: laid, _must(other): self._laid(beside)}
         three = (x, beside, beside if value is None else value)
         if self.face is Face.HEADS:
             three = tuple(self.split(part, place) for place, part in enumerate(three))  # type: ignore[assignment]
@@ -142,38 +257,69 @@ class Call:
         return heads if self.axes is Axes.TOKENS_FIRST else heads.transpose(1, 2)
 
     def _laid(self, x: Tensor) -> Tensor:
-        return (x if self.rows_first else x.transpose(0, 1)).contiguous()
+        laid = self.layout.lay(x)
+        return laid.clone() if laid.requires_grad and laid.is_leaf else laid  # theirs may write into what it is given
 
     def back(self, y: Tensor, x: Tensor) -> Tensor:
         """[rows, tokens, width] again."""
         if self.face is not Face.HEADS:
-            return y if self.rows_first else y.transpose(0, 1)
+            flat = self.layout.back(y, x)
+            assert flat is not None  # `picked` has seen to it
+            return flat
         if self.axes is Axes.BARE:
             return y[None]
-        if self.axes is Axes.NONE:
+        if self.axes is Axes.NONE or y.dim() == 3:
             return y
         return (y if self.axes is Axes.TOKENS_FIRST else y.transpose(1, 2)).flatten(2)
 
     def picked(self, returned: Any, x: Tensor) -> Tensor:
         """The output among all that is returned: a tensor with a vector for every token."""
-        shape = self.split(x, 0).shape if self.face is Face.HEADS else self._laid(x).shape
-        found = list(tensors(returned))
+        found = [tensor for tensor in tensors(returned) if tensor.is_floating_point()]
+        shape = self.split(x, 0).shape if self.face is Face.HEADS else self.layout.lay(x).shape
+        exact = next((tensor for tensor in found if tensor.shape == shape), None)
+        if exact is not None:
+            return exact
         for tensor in found:
-            if tensor.shape == shape and tensor.is_floating_point():
-                return tensor
-        for tensor in found:
-            if tensor.dim() == len(shape) and tensor.shape[:-1] == shape[:-1] and tensor.is_floating_point():
+            if self._fits(tensor, x, shape):
                 return tensor
         shapes = ", ".join(str(list(tensor.shape)) for tensor in found) or type(returned).__name__
         raise NoStream(f"returned {shapes}; a tensor of {list(shape)} was expected")
 
+    def _fits(self, tensor: Tensor, x: Tensor, shape: torch.Size) -> bool:
+        if self.face is not Face.HEADS:
+            return self.layout.back(tensor, x) is not None
+        joined = self.axes in (Axes.HEADS_FIRST, Axes.TOKENS_FIRST) and tensor.shape == x.shape
+        return joined or (tensor.dim() == len(shape) and tensor.shape[:-1] == shape[:-1])
+
     def with_(self, **changed: Any) -> Call:
         """The same with something changed."""
+        if "rows_first" in changed:
+            changed["layout"] = Layout.ROWS if changed.pop("rows_first") else Layout.TOKENS
         return replace(self, **changed)
+
+
+@contextmanager
+def default_type(dtype: torch.dtype) -> Iterator[None]:
+    """What foreign code makes without saying of which type has this one, as in a program that computes in it."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype if dtype in (torch.float32, torch.float64) else before)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 class NoStream(ValueError):
     """A call that gives no vector for every token."""
+
+
+def in_single(value: Any) -> Any:
+    """The same in float32, where it is made of numbers with a point."""
+    if isinstance(value, tuple | list):
+        return type(value)(in_single(part) for part in value)
+    if isinstance(value, Tensor) and value.dtype is torch.float64:
+        return value.float()
+    return value.to(torch.complex64) if isinstance(value, Tensor) and value.is_complex() else value
 
 
 def projection(width: int, place: int) -> Tensor:
@@ -184,7 +330,7 @@ def projection(width: int, place: int) -> Tensor:
 
 
 def tensors(returned: Any) -> Iterator[Tensor]:
-    """Every tensor in what a call returned: tuples, lists, dicts and the outputs of transformers."""
+    """Every tensor in what a call returned: tuples, lists, dicts, dataclasses and the outputs of transformers."""
     if isinstance(returned, Tensor):
         yield returned
     elif isinstance(returned, Mapping):
@@ -193,145 +339,12 @@ def tensors(returned: Any) -> Iterator[Tensor]:
     elif isinstance(returned, tuple | list):
         for value in returned:
             yield from tensors(value)
-
-
-def discover(
-    target: Any,
-    trials: Sequence[Sizes],
-    tables: Callable[[int], Any] | None = None,
-) -> Call:
-    """The first way to call the target that gives a stream; `tables` makes the rotations that belong to it."""
-    signature = Signature.of(target)
-    problems = list[str]()
-    own = dict.fromkeys(signature.all(Role.TABLES)[:1], tables) if tables is not None else {}
-    square = [replace(sizes, rows=sizes.tokens) for sizes in trials[:1]]  # for targets that take rows for tokens
-    for call in (call for sizes in (*trials, *square) for call in _all_ways(target, signature, sizes, own)):
-        try:
-            with torch.no_grad():
-                y = call(*_sample(call))
-        except Exception as error:  # foreign code may raise anything
-            problems.append(f"{call.face}: {type(error).__name__}: {error}")
-        else:
-            if not y.is_floating_point():
-                continue
-            return call
-    shown = "\n  ".join(dict.fromkeys(problems))[:1500] or "nothing: its signature says nothing"
-    raise CannotCheck(
-        f"{_called(target)}({', '.join(signature.roles)}) could not be called. Tried:\n  {shown}\n"
-        "Write in a file, say adapter.py, how it is called, and name that: --adapter adapter.py:call\n"
-        f"  def call(target, x):  # x: [{trials[0].rows}, tokens, {trials[0].width}], as the result should be\n"
-        f"      return target({', '.join(name + '=...' for name in signature.roles if name in signature.needed)})"
-    )
-
-
-def _all_ways(target: Any, signature: Signature, sizes: Sizes, own: Mapping[str, Any]) -> Iterator[Call]:
-    """With the target's own tables, if there are any, then with ours."""
-    if own:
-        for call in ways(target, signature, sizes, dict.fromkeys(own)):
-            yield call.with_(made={**call.made, **own})
-    yield from ways(target, signature, sizes, {})
-
-
-def ways(target: Any, signature: Signature, sizes: Sizes, given: Mapping[str, Any]) -> Iterator[Call]:
-    """Ways to call the target, the most likely first."""
-    for face, axes in _faces(target, signature):
-        for fixed, made in _beside(signature, sizes, face, given):
-            yield Call(target, signature, sizes, face, axes, fixed=fixed, made=made)
-
-
-def _faces(target: Any, signature: Signature) -> Iterator[tuple[Face, Axes]]:
-    three = all(signature.named(role) for role in (Role.QUERY, Role.KEY, Role.VALUE))
-    weights = isinstance(target, nn.Module) and any(True for _ in target.parameters())
-    if three and weights:
-        yield Face.THREE, Axes.NONE
-    if three:
-        for axes in Axes:
-            yield Face.HEADS, axes
-        return
-    source = signature.named(Role.SOURCE) or (signature.named(Role.KEY) if signature.named(Role.QUERY) else None)
-    if source is not None and (source in signature.needed or not signature.named(Role.INPUT)):
-        yield Face.CROSS, Axes.NONE
-    yield Face.SELF, Axes.NONE
-    if source is not None:
-        yield Face.CROSS, Axes.NONE
-
-
-def _beside(
-    signature: Signature, sizes: Sizes, face: Face, given: Mapping[str, Any]
-) -> Iterator[tuple[dict[str, Any], dict[str, Callable[[int], Any]]]]:
-    """What else is passed: nothing where there is a default, otherwise what its name asks for."""
-    taken = {Role.INPUT, Role.QUERY, Role.KEY, Role.VALUE} | ({Role.SOURCE} if face is Face.CROSS else set())
-    open_ = [n for n in signature.roles if n in signature.needed and signature.roles[n] not in taken and n not in given]
-    optional = [n for n in signature.all(Role.TABLES, Role.PLACES) if n not in signature.needed]
-    for names in ([*open_], [*open_, *optional]):
-        choices = [_choices(name, signature.roles[name], sizes) for name in names]
-        for combination in product(*choices):
-            fixed, made = dict(given), dict[str, Callable[[int], Any]]()
-            for name, choice in zip(names, combination, strict=True):
-                (made if callable(choice) else fixed)[name] = choice
-            yield fixed, made
-        if not optional:
-            return
-
-
-def _choices(name: str, role: Role, sizes: Sizes) -> list[Any]:
-    if role in (Role.MASK, Role.PADDING):
-        rows = sizes.rows
-        return [
-            None,
-            lambda n: torch.ones(n, n, dtype=torch.bool),
-            lambda n: torch.zeros(n, n, dtype=torch.float64),
-            lambda n: torch.ones(rows, n, dtype=torch.bool),
-            lambda n: torch.ones(rows, 1, n, n),
-        ]
-    if role is Role.PLACES:
-        return [lambda n: torch.arange(n)[None], torch.arange, None]
-    if role is Role.TABLES:
-        return [
-            lambda n: rotations(n, sizes.head),
-            lambda n: rotations(n, sizes.head)[0 if "cos" in name else 1],
-            lambda n: torch.polar(torch.ones(n, sizes.head // 2).double(), _angles(n, sizes.head)),
-            None,
-        ]
-    plain: dict[Role, list[Any]] = {
-        Role.PLACE: [0, torch.arange],
-        Role.BIAS: [lambda n: torch.zeros(1, 1, n, dtype=torch.float64), None],
-        Role.RESIDUAL: [lambda n: torch.zeros(1, n, sizes.width, dtype=torch.float64), None],
-        Role.CAUSAL: [False, True],
-        Role.WEIGHTS: [False],
-        Role.USE_CACHE: [False],
-        Role.LENGTHS: [None, lambda n: torch.full((sizes.rows,), n)],
-        Role.HEADS: [sizes.heads],
-        Role.WIDTH: [sizes.width],
-        Role.LENGTH: [lambda n: n],
-    }
-    return plain.get(role, [None])
-
-
-def _angles(tokens: int, size: int) -> Tensor:
-    speed = 10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
-    return torch.arange(tokens, dtype=torch.float64)[:, None] * speed
-
-
-def rotations(tokens: int, size: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines as transformers passes them: both halves alike. [1, T, size] each"""
-    angle = _angles(tokens, size).repeat(1, 2)[None]
-    return angle.cos(), angle.sin()
-
-
-def _sample(call: Call) -> tuple[Tensor, Tensor | None]:
-    draw, sizes = torch.Generator().manual_seed(0), call.sizes
-    rows = 1 if call.axes is Axes.BARE and call.face is Face.HEADS else sizes.rows
-    x = torch.randn(rows, sizes.tokens, sizes.width, generator=draw, dtype=torch.float64)
-    source = torch.randn(rows, sizes.source, sizes.width, generator=draw, dtype=torch.float64)
-    return x, source if call.face is Face.CROSS else None
+    elif dataclasses.is_dataclass(returned):
+        for part in dataclasses.fields(returned):
+            yield from tensors(getattr(returned, part.name))
 
 
 def _must(name: str | None) -> str:
     if name is None:
         raise CannotCheck("the call lacks an argument that this way of calling needs")
     return name
-
-
-def _called(target: Any) -> str:
-    return type(target).__name__ if isinstance(target, nn.Module) else getattr(target, "__name__", repr(target))

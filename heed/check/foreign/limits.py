@@ -2,54 +2,97 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from time import monotonic
 from types import FrameType
 
-from .target import CannotCheck
+from .errors import CannotCheck
+
+AGAIN = 1.0  # seconds: code that catches everything is told again
+
+
+@dataclass(eq=False)
+class Deadline:
+    """When something must be done, and whether it was not."""
+
+    end: float
+    over: bool = False
 
 
 class _TimeIsUp(BaseException):
     """Not an Exception: what catches all that foreign code may raise lets it pass."""
 
+    def __init__(self, deadline: Deadline) -> None:
+        super().__init__()
+        self.deadline = deadline
+
+
+_deadlines: list[Deadline] = []  # the innermost last
+
 
 @contextmanager
 def limited(seconds: float | None, gigabytes: float | None) -> Iterator[None]:
     """Stop with `CannotCheck` after so long; let no more memory be taken than this. In the main thread only."""
-    if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
-        yield
-        return
-    with _memory(gigabytes), _time(seconds):
-        yield
+    with _memory(gigabytes):
+        with within(seconds) as deadline:
+            yield
+        if deadline.over:
+            raise CannotCheck(f"the target was not done after {seconds:g} s; give it more time with --timeout")
 
 
 @contextmanager
-def _time(seconds: float | None) -> Iterator[None]:
-    if seconds is None:
-        yield
+def within(seconds: float | None) -> Iterator[Deadline]:
+    """Leave the block after so long, and say so; may be nested. Unlimited where there are no signals."""
+    if seconds is None or not _signals():
+        yield Deadline(math.inf)
         return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise _TimeIsUp
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    deadline, outermost = Deadline(monotonic() + seconds), not _deadlines
+    before = signal.signal(signal.SIGALRM, _stop) if outermost else None
+    rest = signal.getitimer(signal.ITIMER_REAL) if outermost else None
+    _deadlines.append(deadline)
+    _arm()
     try:
-        yield
-    except _TimeIsUp:
-        words = f"the target was not done after {seconds:g} s; give it more time with --timeout"
-        raise CannotCheck(words) from None
+        yield deadline
+    except _TimeIsUp as up:
+        if up.deadline is not deadline:
+            raise
+        deadline.over = True
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        deadline.end = math.inf  # from here on it is too late to be late
+        _deadlines.remove(deadline)
+        if rest is None:
+            _arm()
+        else:
+            signal.setitimer(signal.ITIMER_REAL, *rest)
+            signal.signal(signal.SIGALRM, before)
+
+
+def _signals() -> bool:
+    return threading.current_thread() is threading.main_thread() and sys.platform != "win32"
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    now = monotonic()
+    for deadline in _deadlines:  # the outermost ends all within it
+        if deadline.end <= now:
+            raise _TimeIsUp(deadline)
+    _arm()
+
+
+def _arm() -> None:
+    left = min(deadline.end for deadline in _deadlines) - monotonic()
+    signal.setitimer(signal.ITIMER_REAL, max(left, 1e-3), AGAIN)
 
 
 @contextmanager
 def _memory(gigabytes: float | None) -> Iterator[None]:
-    if gigabytes is None or sys.platform != "linux":
+    if gigabytes is None or sys.platform != "linux" or not _signals():
         yield
         return
     import resource

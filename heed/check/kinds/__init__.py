@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from ..foreign.calls import Signature
+from ..foreign.sizes import size_word
 from ..foreign.words import Role, role_of
 from ..outcome import Outcome
 from . import masking, model, norms, places, rotary
@@ -31,6 +32,10 @@ class Kind(StrEnum):
     MODEL = "a model over token ids"
 
 
+NORMS = {"norm", "layernorm", "rmsnorm"}
+FEEDS = {"feedforward", "ffn", "mlp", "ff", "positionwise"}
+POSITIONS = {"positional", "position", "positions", "pe", "sinusoid", "sinusoidal", "pos"}
+ATTENDS = {"attention", "attn", "block", "layer", "encoder", "decoder", "transformer", "model"}
 Asked = Callable[[Any, str], list[Outcome]]
 
 OTHERS: dict[Kind, Asked] = {
@@ -56,16 +61,30 @@ def by_name(found: Any, name: str) -> Kind:
         return _function(words, roles)
     if Role.IDS in roles and not roles[: roles.index(Role.IDS)]:
         return Kind.MODEL
-    if words & {"norm", "layernorm", "rmsnorm"} or name.lower().endswith("norm"):
+    if (words & NORMS or name.lower().endswith("norm")) and not _wraps(found):
         return Kind.NORM
-    if words & {"rotary", "rope"} and not words & {"attention", "attn", "block", "layer", "model", "self"}:
+    if words & FEEDS or words >= {"feed", "forward"}:
+        return Kind.FEEDFORWARD if not words & (ATTENDS - {"layer", "block"}) else Kind.ATTENTION
+    attends = words & {"attention", "attn", "block", "layer", "model", "self"} or Role.CACHE in roles or _headed(found)
+    if words & {"rotary", "rope"} and not attends:
         return Kind.ROTARY
-    attends = words & {"attention", "attn", "block", "layer", "encoder", "decoder", "transformer", "model"}
-    if words & {"positional", "position", "positions", "pe", "sinusoidal", "pos"} and not attends:
+    if words & POSITIONS and not words & (ATTENDS - {"encoder"}):
         return Kind.PLACES
-    if words & {"feedforward", "ffn", "mlp", "ff", "positionwise", "forward"} and not attends - {"layer"}:
-        return Kind.FEEDFORWARD
     return Kind.ATTENTION
+
+
+def _headed(found: Any) -> bool:
+    """Whether its constructor takes a number of heads: a table of rotations needs the size of one only."""
+    if not inspect.isclass(found):
+        return False
+    return any(size_word(name) == "heads" for name in inspect.signature(found).parameters)
+
+
+def _wraps(found: Any) -> bool:
+    """Whether its constructor takes another module: then it is what stands around that, and no norm by itself."""
+    if not inspect.isclass(found):
+        return isinstance(found, nn.Module) and any(True for _ in found.children())
+    return bool({"fn", "sublayer", "module", "layer", "block", "f", "net"} & set(inspect.signature(found).parameters))
 
 
 def _function(words: set[str], roles: list[Role]) -> Kind:
@@ -76,13 +95,16 @@ def _function(words: set[str], roles: list[Role]) -> Kind:
         return Kind.SHIFT
     if words & {"rotary", "rope", "rotate"} and roles and roles[0] in (Role.QUERY, Role.INPUT, Role.KEY):
         return Kind.TURN
-    if words & {"mask", "masks", "causal", "padding"} and Role.QUERY not in roles:
+    if words & {"mask", "masks", "causal", "padding"}:
         return Kind.MASK
-    if Role.LENGTH in roles and (Role.WIDTH in roles or len(roles) == 2):
+    if words & NORMS:
+        return Kind.NORM
+    if words & FEEDS or words >= {"feed", "forward"}:
+        return Kind.FEEDFORWARD
+    numbers = bool(roles) and roles[0] in (Role.LENGTH, Role.WIDTH, Role.PLACES)
+    if numbers and Role.LENGTH in roles and (Role.WIDTH in roles or len(roles) == 2):
         return Kind.PLACES
-    if words & {"positional", "position", "sinusoid", "sinusoidal", "pe", "encoding"}:
-        return Kind.PLACES
-    return Kind.NORM if words & {"norm", "layernorm", "rmsnorm"} else Kind.ATTENTION
+    return Kind.PLACES if words & (POSITIONS | {"encoding"}) else Kind.ATTENTION
 
 
 def _roles(found: Any) -> list[Role]:

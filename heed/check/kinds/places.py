@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,36 +12,71 @@ from torch import Tensor, nn
 
 from ..foreign.calls import Signature
 from ..foreign.words import Role
-from ..outcome import Clue, Outcome, Sure
+from ..outcome import Clue, Outcome, Status, Sure
 from ..reference import distance
 from ..reference import slopes as right_slopes
 
 TOKENS, WIDTH = 50, 24
 CLOSE = 1e-5  # tables are made in float32
+TOKENS_FIRST = "it takes [tokens, rows, width]: tokens stand first"
+
+
+Way = Callable[[int], Tensor | None]  # a number of tokens -> the code of each place [T, D], if it gives one
 
 
 def asked(target: Any, name: str) -> list[Outcome]:
-    """A table [tokens, width], or a module that adds one: places differ, and sinusoids have their wavelengths."""
-    table = tabled(target)
-    if table is None:
+    """A table [tokens, width], or a module that adds one: places differ, and sinusoids have their wavelengths.
+
+    Which argument is the length and which the width, and whether rows stand first, is no fault: the reading counts in
+    which it is understood best.
+    """
+    readings = [
+        [_differ(table, words), _waves(target, table), _beyond(way)]
+        for words, way in _ways(target)
+        if (table := way(TOKENS)) is not None
+    ]
+    if not readings:
         return [Outcome.moot("table", f"{name} gives no code for each of {TOKENS} places")]
-    return [_differ(table), _waves(target, table), _beyond(target)]
+    return max(readings, key=_understood)
+
+
+def _understood(outcomes: list[Outcome]) -> int:
+    """A right code, then a wrong one that is known for certain, then one of which nothing is known to be wrong."""
+    wrong = any(outcome.status is Status.FAIL for outcome in outcomes)
+    known = any(clue.sure is Sure.CERTAIN for outcome in outcomes for clue in outcome.clues)
+    if wrong:
+        return 2 if known else 0
+    return 3 if all(outcome.status is Status.PASS for outcome in outcomes) else 1
 
 
 def tabled(target: Any, tokens: int = TOKENS) -> Tensor | None:
-    """The code of each place. [T, D]"""
+    """The code of each place, in the first way that gives one. [T, D]"""
+    return next((table for _, way in _ways(target) if (table := way(tokens)) is not None), None)
+
+
+def _ways(target: Any) -> Iterator[tuple[str, Way]]:
     if isinstance(target, nn.Module):
-        x = torch.randn(2, tokens, WIDTH, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        return _added(target, x)
-    for arguments in _tries(target, tokens):
-        try:
-            made = target(**arguments)
-        except Exception:  # not its way
-            continue
-        table = _flat(torch.as_tensor(made, dtype=torch.float64) if made is not None else None, tokens)
-        if table is not None:
-            return table
-    return None
+        yield "", lambda tokens: _added(target, _stream(2, tokens))
+        yield TOKENS_FIRST, lambda tokens: _added(target, _stream(2, tokens).transpose(0, 1))
+        return
+    for place in range(len(list(_tries(target, TOKENS)))):
+        for turned in (False, True):
+            yield "", partial(_made, target, place, turned)
+
+
+def _stream(rows: int, tokens: int) -> Tensor:
+    return torch.randn(rows, tokens, WIDTH, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def _made(function: Any, place: int, turned: bool, tokens: int) -> Tensor | None:
+    """What one order of the arguments gives, as it is or transposed."""
+    try:
+        made = function(**list(_tries(function, tokens))[place])
+        table = torch.as_tensor(made, dtype=torch.float64)
+    except Exception:  # not its way
+        return None
+    flat = _flat(table.mT if turned and table.dim() >= 2 else table, tokens)
+    return flat if flat is not None and (flat.shape[1] == WIDTH or len(Signature.of(function).needed) == 1) else None
 
 
 def _tries(function: Any, tokens: int) -> Iterator[dict[str, Any]]:
@@ -77,8 +113,9 @@ def _added(module: nn.Module, x: Tensor) -> Tensor | None:
                 continue
             if made.shape == given.shape:
                 factor = _factor(module, given)
-                return (made - factor * given)[0].double()
-            flat = _flat(made.double(), x.shape[1])
+                codes = (made - factor * given).double()
+                return codes[0] if x.shape[0] == 2 else codes[:, 0]
+            flat = _flat(made.double(), max(x.shape[:2]))
             if flat is not None:
                 return flat
     return None
@@ -90,7 +127,7 @@ def _factor(module: nn.Module, x: Tensor) -> float:
     return round(float((gap * x).sum() / (x * x).sum()), 6)
 
 
-def _differ(table: Tensor) -> Outcome:
+def _differ(table: Tensor, words: str = "") -> Outcome:
     same = [t for t in range(1, len(table)) if distance(table[t], table[0]) <= 1e-9]
     if len(same) == len(table) - 1:
         words = "every place has the same code"
@@ -98,7 +135,11 @@ def _differ(table: Tensor) -> Outcome:
     if same:
         words = f"place {same[0]} has the code of place 0"
         return Outcome.broken("places", words, Clue("position-exponent", Sure.HINT, words))
-    return Outcome.held("places", f"{len(table)} places have codes of their own")
+    told = f"{len(table)} places have codes of their own"
+    if words:
+        clue = Clue("batch-first-confusion", Sure.CONVENTION, words)
+        return Outcome.held("places", f"{told}; {words}", 0.0, 0.0, clue)
+    return Outcome.held("places", told)
 
 
 def _waves(target: Any, table: Tensor) -> Outcome:
@@ -208,9 +249,9 @@ def _alternating(angle: Tensor) -> Tensor:
     return torch.where(even, angle.sin(), angle.cos())
 
 
-def _beyond(target: Any) -> Outcome:
+def _beyond(way: Way) -> Outcome:
     """Shorter texts get the beginning of the table."""
-    short, long = tabled(target, 9), tabled(target, TOKENS)
+    short, long = way(9), way(TOKENS)
     if short is None or long is None:
         return Outcome.moot("beginning", "a shorter text is not taken")
     gap = distance(short, long[:9])

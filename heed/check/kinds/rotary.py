@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..foreign.calls import Signature, tensors
 from ..foreign.words import Role
-from ..outcome import Clue, Outcome, Sure
+from ..outcome import Clue, Outcome, Status, Sure
 from ..reference import distance
 
 FAR, SIZE, TOKENS = 20_000, 6, 9
@@ -23,6 +23,9 @@ def tables(target: Any, name: str) -> list[Outcome]:
     if found is None:
         found, where = _tables(target, 60), 59
     if found is None:
+        again = turned(target.double() if isinstance(target, nn.Module) else target, name)  # or it turns by itself
+        if again[0].status is not Status.NONE:
+            return again
         return [Outcome.moot("tables", f"{name} gives no cosines and sines for a number of tokens")]
     cos, sin = found
     size = cos.shape[-1]

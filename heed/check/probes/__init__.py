@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..outcome import Outcome
 from ..subject import Subject
-from . import cached, causal, hidden, purity, relative, rows, written
+from . import cached, causal, extremes, hidden, purity, relative, rows, written
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,10 @@ PROBES: tuple[Probe, ...] = (
     Probe("mask", "P5", "a mask hides what it hides and nothing else", hidden.meaning),
     Probe("alone", "P5", "a token that may see only itself is treated as if it were alone", hidden.alone),
     Probe("padding", "P4", "padding changes nothing, on either side, whatever it holds", hidden.padding),
-    Probe("dead-row", "P9", "a token that may see nothing gives numbers, and finite gradients to all", hidden.dead_row),
-    Probe("large", "P10", "large inputs give numbers, and what is hidden stays hidden", hidden.large),
+    Probe(
+        "dead-row", "P9", "a token that may see nothing gives numbers, and finite gradients to all", extremes.dead_row
+    ),
+    Probe("large", "P10", "large inputs give numbers, and what is hidden stays hidden", extremes.large),
     Probe("same", "P6", "equal tokens give equal outputs, as many as there are", rows.same),
     Probe("order", "P8", "shuffled tokens give shuffled outputs, unless there are positions", rows.order),
     Probe("repeat", "P11", "the same input gives the same output while not training", purity.repeat),

@@ -1,4 +1,4 @@
-"""Masks: what they mean, what they hide, and what happens where they hide everything."""
+"""Masks: what they mean, and what they hide."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from torch import Tensor
 
 from ..equal import equal
 from ..foreign.words import Role
-from ..masks import Form, Found, Numbers, Trial
+from ..masks import Form, Found, Numbers, Trial, forms
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
-from ..subject import QUIET, Subject, torchs_own
-from ..trace import traced
+from ..signs import hidden_late
+from ..subject import QUIET, Subject
+from ..trouble import Trouble
 from .rows import has_positions, scrambled
 
-LOUD = 300.0  # times the usual size: scores grow ninety thousand times
-SCORES = 3e5  # how large scores are made, where they can be seen: real models reach a hundred thousand
+GARBAGE = (1e3, 10.0)  # what padding holds: much, and not more than a stream may
 
 
 def meaning(subject: Subject) -> Outcome:
@@ -38,13 +38,45 @@ def _judged(subject: Subject, found: Found) -> list[Clue]:
     role = subject.call.signature.roles[found.argument]
     if found.forms:
         return [*_polarity(subject, found, role), *_nothing_hidden(subject, found)]
+    if not found.taken and (words := _always_raises(subject, found)) is not None:
+        return [Clue("mask-raises", Sure.CERTAIN, words)]
     if not found.taken or _another_part(subject, found) or _looked_at_nothing(subject):
         return []
     if not found.felt:
         words = f"{found.argument} changes nothing, in any of {len(found.taken)} forms that are taken"
         others = any(other.forms for other in subject.masks.values())  # it may be for something that was not given
-        return [Clue("mask-ignored", Sure.HINT if others else Sure.LIKELY, words)]
+        return [Clue("mask-ignored", Sure.HINT if others else Sure.LIKELY, words, _unkept(subject))]
     return [_not_hiding(subject, found)]
+
+
+def _unkept(subject: Subject) -> tuple[str, ...]:
+    """What follows where the mask would have made true what the name alone promises."""
+    ahead = subject.declared.causal is None and subject.named_causal and bool(subject.looks_ahead.any())
+    return ("future-leak",) if ahead and not bool((~subject.looks_ahead).triu(1).any()) else ()
+
+
+def _always_raises(subject: Subject, found: Found) -> str | None:
+    """What the target raises on every mask, if it is one slip of its own; to want another shape is none."""
+    x, source = subject.stream(), subject.source()
+    sees = torch.ones(len(x), x.shape[1], subject.keys(x), dtype=torch.bool)
+    told = set[str]()
+    for form in forms(found.argument, subject.call.signature.roles[found.argument]):
+        try:
+            subject.run(x, source, sees=sees, form=form)
+        except Exception as error:  # foreign code may raise anything
+            if not _slip(error):
+                return None
+            told.add(Trouble.of(error).words)
+        else:
+            return None
+    return f"any {found.argument} raises {told.pop()}" if len(told) == 1 else None
+
+
+def _slip(error: Exception) -> bool:
+    """Whether no tensor could have prevented it: a tensor asked for one truth, a name that is not there."""
+    ambiguous = isinstance(error, RuntimeError) and "Boolean value of Tensor" in str(error)
+    missing = isinstance(error, AttributeError | NameError) and "'Tensor'" not in str(error)
+    return ambiguous or missing
 
 
 def _looked_at_nothing(subject: Subject) -> bool:
@@ -145,12 +177,15 @@ def _not_hiding(subject: Subject, found: Found) -> Clue:
     if any(form.shape.by_row and Trial.alike(subject.call).hides(form).hides for form in found.felt):
         words = f"{found.argument} hides where all rows hide the same key, and not where each hides one of its own"
         return Clue("batch-mixing", Sure.LIKELY, words)
+    late = next((told for one in meant if (told := hidden_late(subject, one)) is not None), None)
+    if late is not None:
+        return Clue("mask-after-softmax", Sure.LIKELY, f"hiding a key by {found.argument}: {late}")
     if subject.three and _only_keys_matter(subject, found):
         words = f"a key hidden by {found.argument} still changes the weights of the others, but its value is not seen"
         return Clue("mask-after-softmax", Sure.LIKELY, words)
-    slug = "padding-leak" if role is Role.PADDING else "mask-after-softmax"
+    slug = "padding-leak" if role is Role.PADDING else "mask-ignored"
     words = f"{found.argument} changes the output, but in none of {len(found.taken)} forms does it hide a key"
-    return Clue(slug, Sure.LIKELY, words)
+    return Clue(slug, Sure.LIKELY, words, _unkept(subject))
 
 
 def _hides(subject: Subject, form: Form) -> bool:
@@ -209,15 +244,16 @@ def alone(subject: Subject) -> Outcome:
         one = torch.ones(len(x), 1, 1, dtype=torch.bool)
         try:
             single = subject.run(x[:, t : t + 1], sees=one, form=form)
-        except Exception as error:  # foreign code may raise anything
-            return Outcome.moot("alone", f"one token alone raises {type(error).__name__}: {error}")
+        except Exception:  # foreign code may raise anything
+            return Outcome.moot("alone", "it does not take one token alone")
         worst = max(worst, distance(together[:, t : t + 1], single))
     if worst <= 10 * subject.bound:
         return Outcome.held("alone", "a token that sees only itself is as if alone", worst, subject.bound)
     if has_positions(subject):
         return Outcome.moot("alone", "it knows where a token stands")
     words = f"a token that may see only itself differs from the same token alone ({worst:.1e})"
-    return Outcome.broken("alone", words, Clue("head-mixing", Sure.HINT, words), error=worst, bound=subject.bound)
+    slug = "head-mixing" if scrambled(subject) == "head-mixing" else "padding-leak"
+    return Outcome.broken("alone", words, Clue(slug, Sure.HINT, words), error=worst, bound=subject.bound)
 
 
 def padding(subject: Subject) -> Outcome:
@@ -239,141 +275,30 @@ def _padded(subject: Subject, form: Form, side: str) -> Outcome | None:
     sees = real.expand(len(x), x.shape[1], keys)
     if form.shape.name == "LENGTHS" and side == "left":
         return None
-    outputs = []
-    for garbage in (0.0, 1e3):
+    outputs = dict[float, Tensor]()
+    for garbage in (0.0, *GARBAGE):
         filled, beside = x.clone(), None if source is None else source.clone()
         (filled if beside is None else beside)[:, ~real] = garbage
-        outputs.append(subject.run(filled, beside, sees=sees, form=form))
+        outputs[garbage] = subject.run(filled, beside, sees=sees, form=form)
     kept = torch.ones(x.shape[1], dtype=torch.bool) if source is not None else real
-    if subject.meant_causal and side == "left" and source is None:
-        kept = real
-    gap = distance(outputs[1][:, kept], outputs[0][:, kept])
-    if gap > subject.bound:
-        words = f"{lacking} tokens of padding on the {side} change the others by {gap:.1e} when they hold garbage"
+    much, little = (distance(outputs[garbage][:, kept], outputs[0.0][:, kept]) for garbage in GARBAGE)
+    if much > subject.bound:
+        words = f"{lacking} tokens of padding on the {side} change the others by {much:.1e} when they hold garbage"
+        if little <= subject.bound:
+            words += f" of size {GARBAGE[0]:.0f}; what is not larger than a stream stays hidden"
+            return Outcome.held("padding", words, much, subject.bound, Clue("finite-mask", Sure.CONVENTION, words))
         return Outcome.broken(
-            "padding", words, Clue("padding-leak", Sure.LIKELY, words), error=gap, bound=subject.bound
+            "padding", words, Clue("padding-leak", Sure.LIKELY, words), error=much, bound=subject.bound
         )
     if source is not None or (side == "left" and has_positions(subject)):
         return None
+    if not subject.takes(int(real.sum())):
+        return None
     every = torch.ones(len(x), int(real.sum()), int(real.sum()), dtype=torch.bool)
-    gap = distance(outputs[0][:, real], subject.run(x[:, real], sees=every, form=form))
+    gap = distance(outputs[0.0][:, real], subject.run(x[:, real], sees=every, form=form))
     if gap > subject.bound:
         words = f"a row with {lacking} tokens of padding on the {side} differs from the same row without ({gap:.1e})"
         return Outcome.broken(
             "padding", words, Clue("padding-leak", Sure.LIKELY, words), error=gap, bound=subject.bound
         )
-    return None
-
-
-def dead_row(subject: Subject) -> Outcome:
-    """A token that may see nothing: finite output, and finite gradients everywhere."""
-    form = subject.pairs or subject.padding
-    dead = torch.isnan(subject.run(subject.stream(), subject.source())).flatten(0, 1).any(-1)
-    if bool(dead.any()):
-        words = f"without any mask, the output of {int(dead.sum())} of {len(dead)} tokens is NaN"
-        return Outcome.broken("dead-row", words, Clue("dead-row-nan", Sure.LIKELY, words))
-    if form is None:
-        return Outcome.moot("dead-row", "it takes no mask")
-    if subject.coarse:  # the smallest number of float64 is minus infinity in float32: not what it would meet
-        return _dead_row(subject.single(), form, torch.float32)
-    return _dead_row(subject, form, torch.float64)
-
-
-def _dead_row(subject: Subject, form: Form, dtype: torch.dtype) -> Outcome:
-    x, source = subject.stream().to(dtype).requires_grad_(), subject.source()
-    source = None if source is None else source.to(dtype)
-    sees = torch.ones(len(x), x.shape[1], subject.keys(x), dtype=torch.bool)
-    where = "row 0" if not form.shape.pairs else "token 2 of row 0"
-    sees[0] = sees[0] if form.shape.pairs else False
-    if form.shape.pairs:
-        sees[0, 2] = False
-    form = replace(form, finite=True)  # a mask that is added and hides everything is made of the smallest number
-    try:
-        y = subject.live(x, source, sees=sees, form=form)
-    except Exception as error:  # foreign code may raise anything
-        words = f"a mask that hides everything from {where} raises {type(error).__name__}: {error}"
-        return Outcome.broken("dead-row", words, Clue("dead-row-nan", Sure.HINT, words))
-    if not bool(torch.isfinite(y).all()):
-        words = f"a mask that hides everything from {where} gives {_kind(y)}"
-        if torchs_own(subject):
-            words += ", as torch's own nn.MultiheadAttention does"
-            return Outcome.held("dead-row", words, 0.0, 0.0, Clue("dead-row-nan", Sure.CONVENTION, words))
-        return Outcome.broken("dead-row", words, Clue("dead-row-nan", Sure.CERTAIN, words))
-    (gradient,) = torch.autograd.grad(y.square().sum(), [x], allow_unused=True, materialize_grads=True)
-    weights = [] if subject.module is None else _gradients(subject, x.detach(), source, sees, form)
-    if not all(bool(torch.isfinite(g).all()) for g in (gradient, *weights)):
-        words = f"a mask that hides everything from {where} gives finite outputs, but gradients that are no numbers"
-        return Outcome.broken("dead-row", words, Clue("dead-row-gradient", Sure.CERTAIN, words))
-    y = y.detach()
-    zero = bool((y[0, 2] == 0).all()) if form.shape.pairs else bool((y[0] == 0).all())
-    return Outcome.held("dead-row", f"finite; {where} gives {'zeros' if zero else 'a mean or a bias'}")
-
-
-def _gradients(subject: Subject, x: Tensor, source: Tensor | None, sees: Tensor, form: Form) -> list[Tensor]:
-    assert subject.module is not None
-    weights = [p for p in subject.module.parameters() if p.requires_grad]
-    y = subject.live(x, source, sees=sees, form=form)
-    found: tuple[Tensor | None, ...] = torch.autograd.grad(y.square().sum(), weights, allow_unused=True)
-    return [g for g in found if g is not None]
-
-
-def _kind(y: Tensor) -> str:
-    return "NaN" if bool(torch.isnan(y).any()) else "infinity"
-
-
-def large(subject: Subject) -> Outcome:
-    """Inputs 300 times as large: numbers, and the mask still hides."""
-    loud = _loudness(subject)
-    x, source = subject.stream() * loud, subject.source()
-    source = None if source is None else source * loud
-    y = subject.run(x, source)
-    if not bool(torch.isfinite(y).all()) and bool(torch.isfinite(subject.run(x / loud, subject.source())).all()):
-        words = f"inputs {loud:.0f} times as large give {_kind(y)}"
-        return Outcome.broken("large", words, Clue("overflow", Sure.LIKELY, words))
-    leak = _loud_leak(subject, x, source, loud)
-    if leak is not None:
-        return leak
-    return Outcome.held("large", f"finite at {loud:.0f} times the usual size, and hidden stays hidden")
-
-
-def _loudness(subject: Subject) -> float:
-    """By what to multiply the input so that scores reach some hundred thousand."""
-    with torch.enable_grad(), traced(subject.target) as trace:
-        subject.call(subject.stream(), subject.source())
-    scores = [s.scores for s in trace.softmaxes]
-    scores += [
-        f.query @ f.key.mT * f.query.shape[-1] ** -0.5 for f in trace.fused if f.query.shape[1] == f.key.shape[1]
-    ]
-    shown = [s[torch.isfinite(s) & (s.abs() < 1e3)] for s in scores]
-    largest = max((float(s.abs().max()) for s in shown if s.numel()), default=0.0)
-    return LOUD if largest <= 0 else max(LOUD, (SCORES / largest) ** 0.5)
-
-
-def _loud_leak(subject: Subject, x: Tensor, source: Tensor | None, loud: float) -> Outcome | None:
-    """Both a mask that is given and a triangle that is built in, beside scores as large as they get."""
-    if subject.meant_causal and not subject.crossed and not bool(subject.looks_ahead.any()):
-        for t in (0, x.shape[1] // 2):
-            other = x.clone()
-            other[:, t + 1 :] = -other[:, t + 1 :]
-            gap = distance(subject.run(other)[:, : t + 1], subject.run(x)[:, : t + 1])
-            if gap > subject.bound:
-                words = f"with inputs {loud:.0f} times as large, token {t} changes by {gap:.1e} with what comes later"
-                return Outcome.broken(
-                    "large", words, Clue("finite-mask", Sure.LIKELY, words), error=gap, bound=subject.bound
-                )
-    form = subject.pairs or subject.padding
-    if form is None or form.numbers is Numbers.ADDED:
-        return None
-    sees = torch.zeros(len(x), x.shape[1], subject.keys(x), dtype=torch.bool)
-    sees[:, :, 0] = True  # one key alone: where its score is very small, those of hidden keys are not smaller
-    outputs = []
-    for sign in (1.0, -1.0):
-        other, beside = x.clone(), None if source is None else source.clone()
-        (other if beside is None else beside)[:, 1:] *= sign
-        outputs.append(subject.run(other, beside, sees=sees, form=form))
-    kept = slice(None) if source is not None else slice(0, 1)
-    gap = distance(outputs[1][:, kept], outputs[0][:, kept])
-    if gap > subject.bound:
-        words = f"with inputs {loud:.0f} times as large, hidden keys change the output by {gap:.1e}"
-        return Outcome.broken("large", words, Clue("finite-mask", Sure.LIKELY, words), error=gap, bound=subject.bound)
     return None

@@ -22,7 +22,7 @@ def repeat(subject: Subject) -> Outcome:
     if made:
         words = f"{made} is made inside forward: its weights are new in every call and are never trained"
         return Outcome.broken("repeat", words, Clue("layer-made-in-forward", Sure.CERTAIN, words))
-    if (outcome := _twice(subject, "")) is not None:
+    if (outcome := _weights_kept(subject)) is not None or (outcome := _twice(subject, "")) is not None:
         return outcome
     for name in () if subject.recipe is None else subject.recipe.dropouts:
         dropping = subject.rebuilt(**{name: 0.5})
@@ -31,22 +31,43 @@ def repeat(subject: Subject) -> Outcome:
     return Outcome.held("repeat", "the same input gives the same output")
 
 
+def _weights_kept(subject: Subject) -> Outcome | None:
+    """A call that is not training leaves every weight the object that it was, with the numbers that it had."""
+    fresh = subject.copied()
+    if fresh.module is None:
+        return None
+    before = {name: (weight, weight.detach().clone()) for name, weight in fresh.module.named_parameters()}
+    fresh.run(fresh.stream(), fresh.source())
+    after = dict(fresh.module.named_parameters())
+    for name, (weight, numbers) in before.items():
+        if after.get(name) is not weight:
+            words = f"{name} is replaced by another parameter in every call: an optimizer goes on with the old one"
+        elif not _equal(weight.detach(), numbers):
+            words = f"a call that is not training changes the numbers of {name}"
+        else:
+            continue
+        return Outcome.broken("repeat", words, Clue("state-between-calls", Sure.CERTAIN, words))
+    return None
+
+
 def _twice(subject: Subject, told: str) -> Outcome | None:
     x, source = subject.stream(), subject.source()
-    torch.manual_seed(1)
-    first = subject.run(x, source)
-    torch.manual_seed(2)
-    second = subject.run(x, source)
-    torch.manual_seed(1)
-    third = subject.run(x, source)
-    if _equal(first, second) and _equal(first, third):
+    first, second, third = subject.thrice
+    if not subject.random:
         return _after_training(subject, x, source, first, told)
     gap = distance(second, first)
-    if _equal(first, third):
-        words = f"two calls with the same input differ by {gap:.1e} in eval mode{told}"
+    if not _equal(first, third):
+        words = f"the same input gives something else the next time ({gap:.1e}), whatever the seed{told}"
+        return Outcome.broken("repeat", words, Clue("state-between-calls", Sure.LIKELY, words), error=gap)
+    words = f"two calls with the same input differ by {gap:.1e} in eval mode{told}"
+    if told or _drops(subject, x, source):
         return Outcome.broken("repeat", words, Clue("dropout-in-eval", Sure.LIKELY, words), error=gap)
-    words = f"the same input gives something else the next time ({gap:.1e}), whatever the seed{told}"
-    return Outcome.broken("repeat", words, Clue("state-between-calls", Sure.LIKELY, words), error=gap)
+    words += ": it draws random numbers, though not as dropout does"
+    return Outcome.broken("repeat", words, Clue("dropout-in-eval", Sure.CONVENTION, words), error=gap)
+
+
+def _drops(subject: Subject, x: Tensor, source: Tensor | None) -> bool:
+    return subject.watched(x, source)[1].drops
 
 
 def _after_training(subject: Subject, x: Tensor, source: Tensor | None, first: Tensor, told: str) -> Outcome | None:
@@ -58,7 +79,8 @@ def _after_training(subject: Subject, x: Tensor, source: Tensor | None, first: T
     trained.run(x, source)
     trained.module.eval()
     gap = distance(trained.run(x, source), first)
-    if gap > subject.bound:
+    counted = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in trained.module.modules())
+    if gap > subject.bound and not counted:  # running means are meant to run
         words = f"train(), a call, and eval() again change the output by {gap:.1e}{told}"
         return Outcome.broken("repeat", words, Clue("state-between-calls", Sure.HINT, words), error=gap)
     return None
@@ -94,10 +116,11 @@ def pure(subject: Subject) -> Outcome:
     """What was given is as it was; another text in between changes nothing."""
     x, source = subject.stream(), subject.source()
     first = subject.run(x, source)
-    given = {n: v.clone() for n, v in subject.call.arguments(x, source, None).items() if isinstance(v, Tensor)}
+    passed = subject.call.arguments(x, source, None, subject.needed(x))
+    given = {n: v.clone() for n, v in passed.items() if isinstance(v, Tensor)}
     kept_as = {name: value.clone() for name, value in given.items()}
     with torch.no_grad():
-        subject.call.target(**{**subject.call.arguments(x, source, None), **given})
+        subject.call.hand({**passed, **given})
     changed = [name for name, value in given.items() if not _equal(value, kept_as[name])]
     if changed:
         words = f"{changed[0]} is changed by the call"
@@ -108,11 +131,14 @@ def pure(subject: Subject) -> Outcome:
         mask = form.write(sees, subject.sizes.heads)
         kept = mask.clone()
         with torch.no_grad():
-            subject.call(x, source, extra={form.argument: mask})
+            subject.call(x, source, extra={**subject.needed(x), form.argument: mask})
         if not torch.equal(mask, kept):
             words = f"the mask {form.argument} is changed by the call"
             return Outcome.broken("pure", words, Clue("input-mutated", Sure.CERTAIN, words))
-    subject.run(subject.stream(seed=8, tokens=subject.sizes.tokens - 2), subject.source(seed=9))
+    if subject.random:
+        return Outcome.held("pure", "inputs are left alone")
+    shorter = subject.sizes.tokens - 2
+    subject.run(subject.stream(seed=8, tokens=shorter if subject.takes(shorter) else None), subject.source(seed=9))
     gap = distance(subject.run(x, source), first)
     if gap > subject.bound:
         words = f"after another text the same text gives something else ({gap:.1e})"
@@ -129,9 +155,11 @@ def gradients(subject: Subject) -> Outcome:
     named = {name: p for name, p in subject.module.named_parameters() if p.requires_grad}
     if not named:
         return Outcome.moot("gradients", "it has no weights")
-    y = subject.live(subject.stream(), subject.source())
+    y, trace = subject.watched(subject.stream(), subject.source())
     draw = torch.randn(y.shape, generator=torch.Generator().manual_seed(4), dtype=y.dtype)
     if not y.requires_grad:
+        if _learns(subject):
+            return Outcome.moot("gradients", "it gives gradients only while training")
         words = "no gradient reaches any weight: the output is cut off from them"
         return Outcome.broken("gradients", words, Clue("parameter-unused", _unused(subject), words))
     found: tuple[Tensor | None, ...] = torch.autograd.grad((y * draw).sum(), list(named.values()), allow_unused=True)
@@ -150,11 +178,20 @@ def gradients(subject: Subject) -> Outcome:
         sure = _unused(subject) if any(named[name].dim() > 1 for name in lost) else Sure.HINT  # biases of keys cancel
         return Outcome.broken("gradients", words, Clue("parameter-unused", sure, words))
     size = max(float(g.abs().max()) for g in found if g is not None)
-    idle = [n for n, g in zip(named, found, strict=True) if g is not None and named[n].dim() > 1 and _none(g, size)]
+    matrices = {projected.name for projected in trace.projections}  # a bias of keys cancels, whatever its shape
+    idle = [n for n, g in zip(named, found, strict=True) if g is not None and n in matrices and _none(g, size)]
     if idle:
         words = f"the gradient of {', '.join(idle[:4])} is zero: what is computed with it has no effect"
         return Outcome.broken("gradients", words, Clue("parameter-unused", _unused(subject), words))
     return Outcome.held("gradients", f"all {len(named)} weights matter")
+
+
+def _learns(subject: Subject) -> bool:
+    """Whether a gradient reaches its output while training."""
+    trained = subject.copied()
+    assert trained.module is not None
+    trained.module.train()
+    return trained.live(subject.stream(), subject.source()).requires_grad
 
 
 def _none(gradient: Tensor, size: float) -> bool:
@@ -202,7 +239,7 @@ def looking(subject: Subject) -> Outcome:
     for value in (False, True):
         try:
             with torch.no_grad():
-                outputs[value] = subject.call.raw(x, source, None, {switches[0]: value})
+                outputs[value] = subject.call.raw(x, source, None, {**subject.needed(x), switches[0]: value})
         except Exception:  # cannot be asked
             return Outcome.moot("looking", f"{switches[0]}={value} is refused")
     plain, looked = (subject.call.back(subject.call.picked(outputs[v], x), x) for v in (False, True))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..equal import Equal, called, equal, length_kept, uneven
+from ..equal import Equal, called, equal, length_kept, rotates, uneven
 from ..foreign.adapt import Ours
-from ..inside import unbiased
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance, slopes
+from ..signs import unbiased
 from ..subject import Subject
 
 FINE, MISMATCH = 1e-5, 3e-2  # float32 angles stay below the first, tables in half precision below the second
@@ -43,7 +43,7 @@ def _turned(subject: Subject, seen: Equal, query: Tensor, key: Tensor) -> bool:
     if all(still):
         return False
     return (length_kept(query) and length_kept(key)) or (
-        seen.flat and query.shape[-1] == subject.sizes.head and _linear(subject)
+        rotates(subject) and seen.flat and query.shape[-1] == subject.sizes.head and _linear(subject)
     )
 
 

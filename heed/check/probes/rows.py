@@ -5,42 +5,53 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..equal import equal, places
+from ..equal import equal, rotates
 from ..foreign.adapt import Ours
 from ..foreign.calls import Axes, Face
+from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
+from ..signs import looked
 from ..subject import QUIET, Subject
-
-BATCH_NAMED = ("batch_first",)
+from ..trouble import Fault, Trouble
 
 
 def layout(subject: Subject) -> Outcome:
     """One token of one row is replaced: only that row may move."""
     if subject.call.face is Face.HEADS and subject.call.axes is Axes.BARE:
         return Outcome.moot("layout", "it takes one row")
-    moved = _moved(subject)  # [B, T]
-    down, along = bool(moved[1:, 0].any()), bool(moved[0, 1:].any())
-    elsewhere = bool(moved[1:, 1:].any())
-    if down and not along and not elsewhere:
+    moved = moved_by_one(subject)  # [B, T]
+    if only_down(moved):
         words = "replacing one token moves the same token of the other rows, and no other token of its own row"
-        if subject.declared.layout == "sbd":
-            return Outcome.moot("layout", "declared as [tokens, rows, width]")
-        clue = Clue("batch-first-confusion", Sure.CERTAIN, words + "; if [tokens, rows, width] is meant: --layout sbd")
-        return Outcome.broken("layout", words, clue)
-    if down or elsewhere:
+        told = f"{words}; declared: {subject.declared.layout}" if subject.declared.layout else words
+        return Outcome.broken("layout", words, Clue("batch-first-confusion", Sure.CERTAIN, told))
+    if bool(moved[1:].any()):
         row = int(moved.any(1).nonzero()[-1])
         words = f"replacing a token of row 0 moves row {row}"
         return Outcome.broken("layout", words, Clue("batch-mixing", Sure.HINT, words))
-    return Outcome.held("layout", "one row moves, the others do not")
+    if subject.call.rows_first or subject.declared.layout is not None:
+        return Outcome.held("layout", "one row moves, the others do not")
+    words = "it takes [tokens, rows, width]: tokens stand first"
+    if subject.recipe is not None and subject.recipe.flags.get("batch_first"):
+        words += ", though it was built with batch_first=True"
+        return Outcome.broken("layout", words, Clue("batch-first-confusion", Sure.CERTAIN, words))
+    return Outcome.held("layout", words, 0.0, 0.0, Clue("batch-first-confusion", Sure.CONVENTION, words))
 
 
-def _moved(subject: Subject) -> Tensor:
+def only_down(moved: Tensor) -> bool:
+    """Whether what moves with token 0 of row 0 is token 0 of other rows, and no other token. [B, T]"""
+    return bool(moved[1:, 0].any()) and not bool(moved[:, 1:].any())
+
+
+def moved_by_one(subject: Subject) -> Tensor:
+    """What moves if token 0 of row 0 is replaced. [B, T]"""
     x, source = subject.stream(), subject.source()
     y = subject.run(x, source)
     other, beside = x.clone(), None if source is None else source.clone()
     (other if beside is None else beside)[0, 0] = subject.stream(seed=9)[0, 0] * 2
-    gap = (subject.run(other, beside) - y).abs().amax(-1) / y.abs().max().clamp(min=1e-30)
+    after = subject.run(other, beside)
+    change = (after - y).abs().masked_fill(after.isnan() & y.isnan(), 0.0)  # what is never a number does not move
+    gap = change.amax(-1) / y.nan_to_num(0.0).abs().max().clamp(min=1e-30)
     return gap.nan_to_num(float("inf")) > QUIET
 
 
@@ -48,6 +59,8 @@ def independent(subject: Subject) -> Outcome:
     """f(rows together) = rows by themselves, also with a mask of its own for each row."""
     if subject.call.face is Face.HEADS and subject.call.axes is Axes.BARE:
         return Outcome.moot("rows", "it takes one row")
+    if subject.fewest > 1:
+        return Outcome.moot("rows", "its constructor is told how many rows there are")
     x, source = subject.stream(), subject.source()
     together = subject.run(x, source)
     for row in range(len(x)):
@@ -92,30 +105,52 @@ def same(subject: Subject) -> Outcome:
     try:
         alone, together = (subject.run(x) if asks is None else subject.run(asks, x) for x in (one, many))
     except Exception as error:  # foreign code may raise anything
-        words = f"one token alone raises {type(error).__name__}: {error}"
-        return Outcome.broken("same", words, Clue("raises", Sure.HINT, words))
+        return refused(subject, "same", "one token alone", error)
     inside = 0.0 if subject.crossed else distance(together, together[:, :1].expand_as(together))
     gap = distance(together, alone.expand_as(together))
     if max(inside, gap) <= subject.bound * 10:
         return Outcome.held("same", "equal tokens give equal outputs", gap, subject.bound)
-    seen = equal(subject)
-    if has_positions(subject) and (seen is None or not seen.flat or isinstance(subject.module, Ours)):
-        return Outcome.moot("same", "it knows where a token stands")
     words = f"{many.shape[1]} equal tokens give other outputs than one of them alone ({gap:.1e})"
-    slug = _culprit(subject, inside > subject.bound)
-    sure = Sure.LIKELY if slug == "rope-mismatch" else Sure.HINT
-    return Outcome.broken("same", words, Clue(slug, sure, words), error=gap, bound=subject.bound)
+    clue = _culprit(subject, words, inside > subject.bound * 10)
+    if clue is None:
+        return Outcome.moot("same", "it knows where a token stands")
+    return Outcome.broken("same", words, clue, error=gap, bound=subject.bound)
 
 
-def _culprit(subject: Subject, uneven: bool) -> str:
-    """What makes equal tokens unequal: a softmax along another axis, values turned by their place, mixed heads."""
-    seen = equal(subject)
-    if seen is not None and seen.across:
-        return "softmax-axis"
+def refused(subject: Subject, probe: str, what: str, error: Exception) -> Outcome:
+    """A text of another length that raises: the target's fault, unless few lengths are taken, or it says no."""
+    trouble = Trouble.of(error)
+    words = f"{what} raises {trouble.words}"
+    if trouble.fault is Fault.TARGET and subject.any_length:
+        return Outcome.broken(probe, words, Clue("raises", Sure.LIKELY, words))
+    if trouble.fault is Fault.HEED:
+        return trouble.outcome(probe)
+    return Outcome.moot(probe, f"it does not take {what}")
+
+
+def _culprit(subject: Subject, words: str, uneven: bool) -> Clue | None:
+    """What makes equal tokens unequal: mixed heads, a softmax along another axis, values turned by their place.
+
+    None if nothing is wrong to be seen: then something in it tells places apart, as it may.
+    """
+    seen, looks = equal(subject), looked(subject)
+    if looks is not None and looks.apart is False:
+        return Clue("head-mixing", Sure.LIKELY, f"{words}: tokens are mixed up when heads are cut or merged")
+    if looks is not None and looks.summed is False:
+        return Clue("softmax-axis", Sure.LIKELY, f"{words}: weights do not sum to one over the keys")
+    if isinstance(subject.module, Ours) or (seen is not None and not seen.flat):
+        return None  # places are told before the projections
     value = None if seen is None else seen.values
-    if any(places(subject)) and value is not None and distance(value, value[..., :1, :].expand_as(value)) > 1e-9:
-        return "rope-mismatch"
-    return "head-mixing" if uneven and not subject.meant_causal else "softmax-axis"
+    if value is not None and rotates(subject) and distance(value, value[..., :1, :].expand_as(value)) > 1e-9:
+        return Clue("rope-mismatch", Sure.LIKELY, f"{words}: values are turned by their place, too")
+    if looks is not None and looks.apart and looks.summed:
+        if uneven:
+            return None
+        return Clue("scale-after-softmax", Sure.HINT, f"{words}: their number matters, though the weights sum to one")
+    if has_positions(subject) and seen is None:
+        return None
+    across = (seen is not None and seen.across) or not uneven or subject.meant_causal
+    return Clue("softmax-axis" if across else "head-mixing", Sure.HINT, words)
 
 
 def scrambled(subject: Subject) -> str | None:
@@ -138,7 +173,7 @@ def order(subject: Subject) -> Outcome:
     gap = distance(subject.run(x[:, places]), subject.run(x)[:, places])
     if gap <= subject.bound * 10:
         return Outcome.held("order", "shuffled tokens give shuffled outputs", gap, subject.bound)
-    if has_positions(subject):
+    if has_positions(subject) or scrambled(subject) is None:
         return Outcome.moot("order", "it knows where a token stands")
     words = f"shuffled tokens do not give shuffled outputs ({gap:.1e}), though nothing tells where a token stands"
     return Outcome.broken("order", words, Clue("head-mixing", Sure.HINT, words), error=gap, bound=subject.bound)
@@ -151,7 +186,9 @@ def has_positions(subject: Subject) -> bool:
     tables = [name for name, _ in (*subject.module.named_parameters(), *subject.module.named_buffers())]
     words = ("pos", "rope", "rotary", "freq", "alibi", "rel", "time", "bias_table", "inv_")
     named = any(word in name.lower() for name in tables for word in words)
-    return named or bool(subject.call.made)
+    seen = equal(subject)
+    told = {subject.call.signature.roles[name] for name in subject.call.made}
+    return named or bool(told - {Role.MASK, Role.PADDING}) or (seen is not None and not seen.flat) or rotates(subject)
 
 
 def sourced(subject: Subject) -> Outcome:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from ..inside import Core, Match, core, matches
 from ..outcome import Clue, Outcome, Sure
-from ..reference import SCALES, scale_number
+from ..reference import SCALES
+from ..signs import looked
 from ..subject import Subject
 
-FAULTY = {"width", "heads", "times", "tokens", "value"}  # scales that are never meant
+FAULTY = {"width", "model", "heads", "times", "times width", "tokens", "value"}  # scales that are never meant
+BY_LENGTH = ("padding-leak", "future-leak", "cache-mismatch", "relative-shift", "position-sliced")
 
 
 def found(subject: Subject) -> tuple[Core | None, Match | None]:
@@ -23,12 +25,15 @@ def found(subject: Subject) -> tuple[Core | None, Match | None]:
 def equal(subject: Subject) -> Outcome:
     """Its output is that of attention written out with its own weights."""
     inner, match = found(subject)
-    if inner is None:
-        return Outcome.moot("written-out", "its projections cannot be seen")
     if match is None:
-        return Outcome.moot("written-out", "it is none of the forms that are known here, right or wrong")
+        return _by_signs(
+            subject, "its projections cannot be seen" if inner is None else "it is no form that is known here"
+        )
     if match.slug is None and match.blind:
         words = f"the output equals attention in which no token sees itself, to {match.error:.0e}"
+        if not subject.meant_causal:
+            clue = Clue("excludes-self", Sure.CONVENTION, words)
+            return Outcome.held("written-out", words, match.error, 1e-9, clue)
         return Outcome.broken("written-out", words, Clue("excludes-self", Sure.CERTAIN, words))
     if match.slug is None:
         told = "; ".join(f"{name} {value}" for name, value in match.how.words())
@@ -37,6 +42,26 @@ def equal(subject: Subject) -> Outcome:
         )
     words = f"the output equals {match.words}, to {match.error:.0e}"
     return Outcome.broken("written-out", words, Clue(match.slug, Sure.CERTAIN, words), error=match.error)
+
+
+def _by_signs(subject: Subject, why: str) -> Outcome:
+    """What can be seen of it though its form is not known."""
+    looks = looked(subject)
+    if looks is not None and looks.apart is False:
+        words = (
+            "tokens are mixed up when heads are cut or merged: a head's queries, keys or outputs are of other tokens"
+        )
+        return Outcome.broken("written-out", words, Clue("head-mixing", Sure.LIKELY, words))
+    if looks is not None and looks.summed is False:
+        words = "the weights that sum the values do not sum to one over the keys: the softmax is of another axis"
+        return Outcome.broken("written-out", words, Clue("softmax-axis", Sure.LIKELY, words))
+    return Outcome.moot("written-out", why)
+
+
+def recognised(subject: Subject) -> bool:
+    """Whether scale and softmax could be judged: the form is known, or both could be followed."""
+    looks, match = looked(subject), found(subject)[1]
+    return match is not None or (looks is not None and looks.summed is not None and looks.scale is not None)
 
 
 def _told(subject: Subject, match: Match) -> tuple[Clue, ...]:
@@ -57,12 +82,15 @@ def _told(subject: Subject, match: Match) -> tuple[Clue, ...]:
 def scale(subject: Subject) -> Outcome:
     """Scores are divided by √(size of a head), or scaled as was declared."""
     _, match = found(subject)
-    if match is None or match.slug is not None:
+    looks = looked(subject)
+    if match is not None and match.slug is None:
+        name, real = match.how.scale, match.scale
+    elif match is None and looks is not None and looks.flow is not None and looks.scale is not None:
+        name, real = looks.scale, looks.flow.factor
+    else:
         return Outcome.moot("scale", "the form of attention is not known")
-    declared, name = subject.declared.scale, match.how.scale
-    told = f"scores are scaled by {SCALES[name]}"
+    declared, told = subject.declared.scale, f"scores are scaled by {SCALES[name].format(real)}"
     if isinstance(declared, float | int):
-        real = scale_number(name, subject.sizes.head, subject.sizes.heads, subject.sizes.tokens)
         if abs(real - declared) > 1e-6 * max(1.0, abs(declared)):
             words = f"{told} = {real:.6g}; declared: {declared:.6g}"
             return Outcome.broken("scale", words, Clue("wrong-scale", Sure.CERTAIN, words))
@@ -70,8 +98,9 @@ def scale(subject: Subject) -> Outcome:
     if declared is not None and declared != name:
         words = f"{told}; declared: {SCALES.get(declared, declared)}"
         return Outcome.broken("scale", words, Clue("wrong-scale", Sure.CERTAIN, words))
-    if declared is None and name in FAULTY and subject.sizes.heads > 1:
-        return Outcome.broken("scale", told, Clue("wrong-scale", Sure.LIKELY, told))
-    if declared is None and name != "head":
+    if declared is None and name in FAULTY:
+        follows = BY_LENGTH if name == "tokens" else ()  # then how long a text is matters everywhere
+        return Outcome.broken("scale", told, Clue("wrong-scale", Sure.LIKELY, told, follows))
+    if declared is None and name != "head" and (name != "other" or match is not None):
         return Outcome.held("scale", told, 0.0, 0.0, Clue("wrong-scale", Sure.CONVENTION, told))
     return Outcome.held("scale", told)

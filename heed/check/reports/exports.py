@@ -1,24 +1,32 @@
-"""The report for machines: JUnit for test runners, SARIF for code scanning."""
+"""The report for machines: JSON for programs, JUnit for test runners."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from ... import __version__
 from ...core.atomic import replacing
-from ..bugs import BUGS
 from ..outcome import Status
-from .report import Report
+from .render import said, text
+from .report import Report, Verdict
+from .survey import Result, Survey, nearby
 
-SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+def as_json(found: Report | Result | Survey) -> str:
+    """Everything, as JSON that every reader takes: what is not a number is null."""
+    return json.dumps(_finite(found.as_data()), indent=1, ensure_ascii=False, allow_nan=False)
 
 
-def as_json(report: Report) -> str:
-    """Everything, as JSON."""
-    return json.dumps(report.as_data(), indent=1, ensure_ascii=False)
+def _finite(data: Any) -> Any:
+    if isinstance(data, Mapping):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not isfinite(data) else data
 
 
 def write(path: Path, text: str) -> None:
@@ -31,52 +39,59 @@ def junit(report: Report) -> str:
     """One test case for every probe; what does not apply is skipped, with the reason."""
     failed = [o for o in report.outcomes if o.status is Status.FAIL]
     moot = [o for o in report.outcomes if o.status is Status.NONE]
-    suite = ET.Element(
-        "testsuite",
-        name=f"heed check {report.target}",
-        tests=str(len(report.outcomes)),
-        failures=str(len(failed)),
-        skipped=str(len(moot)),
-        time=f"{report.seconds:.3f}",
-    )
+    suite = _suite(f"heed check {report.target}", len(report.outcomes), report.seconds)
+    suite.set("failures", str(len(failed)))
+    suite.set("skipped", str(len(moot)))
     for outcome in report.outcomes:
         case = ET.SubElement(suite, "testcase", classname=report.target, name=outcome.probe)
         if outcome.status is Status.NONE:
-            ET.SubElement(case, "skipped", message=outcome.words)
+            ET.SubElement(case, "skipped", message=_plain(outcome.words))
         elif outcome.status is Status.FAIL:
             slugs = ", ".join(one.bug.slug for one in report.wrong if outcome.probe in one.probes)
-            ET.SubElement(case, "failure", message=outcome.words, type=slugs or "violation").text = outcome.words
+            words = _plain(outcome.words)
+            ET.SubElement(case, "failure", message=words, type=slugs or "violation").text = words
+    return _written(suite)
+
+
+def junit_of(survey: Survey) -> str:
+    """One test case for every target: wrong is a failure, not checked an error, unless a baseline knows of it."""
+    suite = _suite("heed check", len(survey.results), survey.seconds)
+    suite.set("failures", str(sum(result.verdict is Verdict.WRONG for result in survey.results)))
+    suite.set("errors", str(sum(_in_error(result) for result in survey.results)))
+    suite.set("skipped", str(sum(result.known for result in survey.results)))
+    for result in survey.results:
+        place, _, name = result.target.rpartition(":")
+        case = ET.SubElement(
+            suite, "testcase", classname=place or result.target, name=name, time=f"{result.seconds:.3f}"
+        )
+        if result.place is not None:
+            case.set("file", nearby(result.place[0]))
+            case.set("line", str(result.place[1]))
+        if _in_error(result):
+            ET.SubElement(case, "error", message=_plain(result.reason), type="unchecked").text = _plain(result.reason)
+        elif result.known:
+            ET.SubElement(case, "skipped", message=_plain(result.reason))
+        elif result.report is not None and result.verdict is Verdict.WRONG:
+            wrong = ET.SubElement(case, "failure", message=said(result), type=", ".join(result.slugs))
+            wrong.text = _plain(text(result.report))
+        elif result.report is not None and result.report.likely:
+            ET.SubElement(case, "system-out").text = said(result)
+    return _written(suite)
+
+
+def _in_error(result: Result) -> bool:
+    return result.verdict is Verdict.UNCHECKED and not result.known
+
+
+def _suite(name: str, tests: int, seconds: float) -> ET.Element:
+    return ET.Element("testsuite", name=name, tests=str(tests), time=f"{seconds:.3f}")
+
+
+def _written(suite: ET.Element) -> str:
     ET.indent(suite)
     return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def sarif(report: Report) -> str:
-    """One result for every likely bug, at the place of the target."""
-    rules = [
-        {
-            "id": bug.slug,
-            "shortDescription": {"text": bug.says},
-            "help": {"text": f"{bug.fix}\n\nwrong:  {bug.before}\nright:  {bug.after}"},
-        }
-        for bug in BUGS.values()
-        if any(one.bug is bug for one in report.likely)
-    ]
-    run = {
-        "tool": {"driver": {"name": "heed check", "version": __version__, "rules": rules}},
-        "results": [_result(report, one.bug.slug, one.fails, one.evidence) for one in report.likely],
-    }
-    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
-
-
-def _result(report: Report, slug: str, fails: bool, evidence: tuple[str, ...]) -> dict[str, Any]:
-    result: dict[str, Any] = {
-        "ruleId": slug,
-        "level": "error" if fails else "note",
-        "message": {"text": f"{report.target}: {BUGS[slug].says} Seen: {'; '.join(evidence)}"},
-    }
-    if report.place is not None:
-        file, line = report.place
-        result["locations"] = [
-            {"physicalLocation": {"artifactLocation": {"uri": file}, "region": {"startLine": max(1, line)}}}
-        ]
-    return result
+def _plain(words: str) -> str:
+    """Without the control characters that strangers' messages may hold, and XML may not."""
+    return "".join(sign for sign in words if sign in "\n\t" or sign >= " ")

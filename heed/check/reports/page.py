@@ -1,15 +1,19 @@
-"""The report as one HTML page, with the map of who influences whom beside what it should be. It fetches nothing."""
+"""The report as one HTML page, which fetches nothing: one target with the map of who influences whom, or a table."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
 from ..diagnose import Diagnosis
 from ..outcome import Status
-from .render import MARKS, SURE
-from .report import Report
+from .render import MARKS, SURE, said
+from .report import Report, Verdict
+from .survey import Result, Survey, nearby
+from .table import summary
 
 SQUARE = 26  # pixels
+MOODS = {Verdict.FINE: "pass", Verdict.UNUSUAL: "odd", Verdict.WRONG: "fail", Verdict.UNCHECKED: "none"}
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1b1f; --paper: #fff; --faint: #6b6b76; --line: #d9d9e0; --wrong: #c02626;
   --right: #15803d; --odd: #a16207; --heat: #0b5fb0; --box: #f6f6f9; }
@@ -23,6 +27,8 @@ table { border-collapse: collapse; width: 100%; } td { padding: .15rem .6rem .15
 .pass { color: var(--right); } .fail { color: var(--wrong); } .none { color: var(--faint); }
 section { border: 1px solid var(--line); border-left: .35rem solid var(--wrong); border-radius: .4rem;
   padding: .2rem 1rem .6rem; margin: 1.2rem 0; } section.odd { border-left-color: var(--odd); }
+section.known { border-left-color: var(--line); opacity: .6; } th { text-align: left; } .odd { color: var(--odd); }
+section.odd, section.known { color: var(--ink); } summary { cursor: pointer; margin: .4rem 0; }
 .maps { display: flex; flex-wrap: wrap; gap: 2rem; } figure { margin: 0; } figcaption { color: var(--faint); }
 .verdict { font-weight: 600; font-size: 1.1rem; } svg text { fill: var(--faint); font: 11px system-ui, sans-serif; }
 .heat { fill: var(--heat); } .bad { fill: var(--wrong); } .cell { fill: var(--box); }
@@ -30,13 +36,56 @@ section { border: 1px solid var(--line); border-left: .35rem solid var(--wrong);
 
 
 def page(report: Report) -> str:
-    """All of it."""
-    verdict = "nothing wrong" if report.ok else "likely: " + ", ".join(report.slugs)
+    """One target."""
+    heading = f"<h1>heed check <code>{escape(report.target)}</code></h1>"
+    return _document(f"heed check {report.target}", [heading, *_told(report)])
+
+
+def pages(survey: Survey) -> str:
+    """Many targets: one table, each with its details folded."""
+    rows = "".join(_row(number, result) for number, result in enumerate(survey.results))
+    head = "<tr>" + "".join(f"<th>{name}</th>" for name in ("target", "verdict", "findings", "seconds")) + "</tr>"
+    parts = ["<h1>heed check</h1>", f'<p class="verdict">{escape(summary(survey).plain)}</p>']
+    parts += [f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"] if survey.results else []
+    parts += [_folded(number, result) for number, result in enumerate(survey.results)]
+    stale = [f"{target}: {slug}" for target, slug in survey.stale]
+    parts += _list("Accepted by the baseline, but no longer there", stale) + _list("Left out", survey.notes)
+    return _document("heed check", parts)
+
+
+def _document(title: str, parts: Sequence[str]) -> str:
+    body = "\n".join(parts)
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head>\n'
+        f"<body>\n{body}\n</body></html>\n"
+    )
+
+
+def _row(number: int, result: Result) -> str:
+    target = f'<a href="#t{number}"><code>{escape(result.target)}</code></a>'
+    verdict = f'<span class="{MOODS[result.verdict]}">{escape(str(result.verdict))}</span>'
+    likely = [] if result.report is None else result.report.likely
+    found = [f"{one.bug.slug} (accepted)" if one.bug.slug in result.accepted else one.bug.slug for one in likely]
+    cells = (target, verdict, escape(", ".join(found)), f"{result.seconds:.1f}")
+    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+
+def _folded(number: int, result: Result) -> str:
+    opened = " open" if result.verdict is Verdict.WRONG else ""
+    title = f"<summary><code>{escape(result.target)}</code></summary>"
+    told = [f"<p>{escape(result.problem)}</p>"] if result.report is None else _told(result.report)
+    return f'<details id="t{number}"{opened}>{title}{"".join(told)}</details>'
+
+
+def _told(report: Report) -> list[str]:
+    """What is told of one target, below its name."""
     parts = [
-        f"<h1>heed check <code>{escape(report.target)}</code></h1>",
-        f'<p class="verdict {"pass" if report.ok else "fail"}">{escape(verdict)}</p>',
-        f"<p>{escape(report.kind)}; {escape(report.call)}</p>",
-        *(_bug(one) for one in report.likely),
+        f'<p class="verdict {MOODS[report.verdict]}">{escape(said(Result.of(report)))}</p>',
+        *(_bug(report, one) for one in report.likely),
+        *_list("Not checked", report.unchecked),
+        f"<p>{escape(str(report.kind))}; {escape(report.call)}</p>",
+        *_list("Notes", report.notes),
         "<h2>Who is influenced by whom</h2>",
         _maps(report),
         "<h2>Probes</h2>",
@@ -45,23 +94,29 @@ def page(report: Report) -> str:
     if report.conventions:
         told = "".join(f"<tr><td>{escape(n)}</td><td>{escape(v)}</td></tr>" for n, v in report.conventions)
         parts += ["<h2>Conventions</h2>", f"<table>{told}</table>"]
-    body = "\n".join(parts)
-    title = f"heed check {escape(report.target)}"
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head>\n'
-        f"<body>\n{body}\n</body></html>\n"
-    )
+    return parts
 
 
-def _bug(one: Diagnosis) -> str:
-    bug = one.bug
+def _list(title: str, lines: Sequence[str]) -> list[str]:
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return [f"<h2>{escape(title)}</h2><ul>{items}</ul>"] if lines else []
+
+
+def _bug(report: Report, one: Diagnosis) -> str:
+    bug, fix = one.bug, report.fixes.get(one.bug.slug)
     seen = "".join(f"<li>{escape(line)}</li>" for line in one.evidence[:4])
+    place = report.place if fix is None else (fix.file, fix.line)
+    where = f"<p><code>{escape(nearby(place[0]))}:{place[1]}</code></p>" if place is not None and place[0] else ""
+    words, before, after = (bug.fix, bug.before, bug.after) if fix is None else (fix.words, fix.before, fix.after)
     case = f'<p class="none">resembles {escape(bug.case)}</p>' if bug.case else ""
+    others = "".join(f"<p>or {escape(other)}</p>" for other in one.instead)
+    known = bug.slug in report.accepted
+    mood = "known" if known else "bug" if one.fails or report.strict else "odd"
+    sure = f"{SURE[one.sure]}, accepted by the baseline" if known else SURE[one.sure]
     return (
-        f'<section class="{"bug" if one.fails else "odd"}"><h3>{escape(bug.slug)} · {SURE[one.sure]}</h3>'
-        f"<p><strong>{escape(bug.says)}</strong></p><ul>{seen}</ul><p>{escape(bug.fix)}</p>"
-        f"<pre>- {escape(bug.before)}\n+ {escape(bug.after)}</pre>{case}</section>"
+        f'<section class="{mood}"><h3>{escape(bug.slug)} · {sure}</h3>'
+        f"<p><strong>{escape(bug.says)}</strong></p><ul>{seen}</ul>{where}<p>{escape(words)}</p>"
+        f"<pre>- {escape(before)}\n+ {escape(after)}</pre>{others}{case}</section>"
     )
 
 

@@ -1,0 +1,223 @@
+"""What one argument of a constructor may be, the most likely first: by its default, its annotation and its name."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, Union, get_args, get_origin
+
+import torch
+from torch import nn
+
+from ..sizes import Sizes, cut, is_dropout, size_word
+from .configs import GuessedConfig, configurations, usual_value
+from .parts import ACTS, ATTENDS, FEEDS, NORMS, WRAPS, built_of, part_named
+
+MISSING: Any = object()  # left to its default
+CONFIGS = {"config", "cfg", "args", "conf", "hparams", "params", "model_args", "options", "opt", "opts", "c_args"}
+MOST = 6  # guesses for one argument
+_MODULES = ATTENDS | FEEDS | NORMS | ACTS | WRAPS
+
+
+class Guesser:
+    """Guesses for the arguments of one constructor, at one set of sizes."""
+
+    def __init__(
+        self,
+        make: Callable[..., Any],
+        sizes: Sizes,
+        build: Callable[[Any], Any],
+        answers: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.make, self.sizes, self.build, self.answers = make, sizes, build, answers or {}
+        self.hints = _hints(make)
+        self.parameters = parameters_of(make)
+
+    def guesses(self, parameter: inspect.Parameter) -> list[Any]:
+        """Values to try, best first; `MISSING` leaves it to its default."""
+        found = list[Any]()
+        for value in self._all(parameter):
+            if not any(_alike(value, other) for other in found):
+                found.append(value)
+            if len(found) >= MOST:
+                break
+        return found
+
+    def _all(self, parameter: inspect.Parameter) -> Iterator[Any]:
+        name, default = parameter.name, parameter.default
+        if name.lower() in CONFIGS and default in (inspect.Parameter.empty, None):
+            yield from self._configured(parameter)
+            return
+        if default is not inspect.Parameter.empty:
+            yield from self._optional(name, default)
+            return
+        noted = self.hints.get(name, parameter.annotation)
+        yield from self._by_annotation(name, noted)
+        yield from self._by_name(name)
+
+    def _configured(self, parameter: inspect.Parameter) -> Iterator[Any]:
+        noted = self.hints.get(parameter.name, parameter.annotation)
+        yield from configurations(noted, self.sizes, self.make)
+        yield GuessedConfig(self.sizes, self.answers)
+
+    def _optional(self, name: str, default: Any) -> Iterator[Any]:
+        """What has a default is changed only where it is a size, or a share of what is dropped."""
+        word = size_word(name)
+        whole = isinstance(default, int) and not isinstance(default, bool)
+        if word is not None and (whole or (word == "kv_heads" and default is None)):
+            yield getattr(self.sizes, word)
+        elif word in ("side", "window") and isinstance(default, tuple | list) and len(default) == 2:
+            pair = (getattr(self.sizes, word),) * 2
+            yield list(pair) if isinstance(default, list) else pair
+        elif is_dropout(name) and type(default) in (float, int):
+            yield 0.0
+        elif name == "batch_first":
+            yield True
+        yield MISSING
+
+    def _by_annotation(self, name: str, noted: Any) -> Iterator[Any]:
+        origin, inner = get_origin(noted), get_args(noted)
+        if origin is Literal:
+            yield from inner
+        elif origin in (Union, types.UnionType):
+            for part in (part for part in inner if part is not type(None)):
+                yield from self._by_annotation(name, part)
+            if size_word(name) is None:
+                yield None
+        elif inspect.isclass(noted) and issubclass(noted, enum.Enum):
+            yield from noted
+        elif inspect.isclass(noted) and issubclass(noted, nn.Module):
+            yield from part_named(name, self.sizes, self.make, self.build) if noted is nn.Module else ()
+            yield from built_of(noted, self.sizes, self.build)
+        elif origin is type or noted is type:
+            yield from (nn.LayerNorm, nn.GELU) if not set(cut(name)) & ACTS else (nn.GELU, nn.ReLU)
+        elif origin is tuple or noted is tuple:
+            yield from self._pairs(name, inner)
+        elif origin is list or noted is list:
+            yield [self._number(name, size_word(name))] * 2
+        elif noted is torch.Tensor:
+            yield torch.zeros(self.sizes.width)
+        else:
+            yield from self._plain(name, noted)
+
+    def _plain(self, name: str, noted: Any) -> Iterator[Any]:
+        """Of numbers, switches and strings; and of classes of configurations."""
+        usual, word = usual_value(name), size_word(name)
+        if noted is bool:
+            yield from (bool(usual), not usual)
+        elif noted is int:
+            number = usual if type(usual) is int else self._number(name, word)
+            yield from (number, 1, 2, self.sizes.width)
+        elif noted is float:
+            yield from (0.0 if is_dropout(name) else usual if type(usual) is float else self._scale(name), 1.0)
+        elif noted is str:
+            yield from options(self.make, name)
+            yield usual if isinstance(usual, str) else "none"
+        elif noted is dict or get_origin(noted) is dict:
+            yield from ({}, GuessedConfig(self.sizes, self.answers))
+        elif noted is typing.Callable or get_origin(noted) is Callable:
+            yield from filter(callable, part_named(name, self.sizes, self.make, self.build))
+            yield from (nn.GELU(), nn.LayerNorm)
+        elif inspect.isclass(noted) and noted.__module__ not in ("builtins", "inspect", "typing"):
+            yield from configurations(noted, self.sizes, self.make)
+
+    def _by_name(self, name: str) -> Iterator[Any]:
+        word, words = size_word(name), frozenset(cut(name))
+        if word is not None:
+            size = getattr(self.sizes, word)
+            pair = (size, size)
+            yield from (
+                (pair, size) if "resolution" in words else (size, pair) if word in ("side", "window") else (size,)
+            )
+        usual = usual_value(name)
+        if usual is not None and not words & ACTS:
+            yield usual
+        if words & {"device", "dtype"}:
+            yield None
+        if words & {"temperature", "scale", "scaling"}:
+            yield self._scale(name)
+        if words & _MODULES and word is None:
+            yield from part_named(name, self.sizes, self.make, self.build)
+        yield from options(self.make, name)
+        if words & {"config", "cfg", "conf"}:
+            yield GuessedConfig(self.sizes, self.answers)
+        if word is None:
+            yield from self._unknown(name)
+
+    def _unknown(self, name: str) -> Iterator[Any]:
+        """By its place: the first that says nothing is the width, the second the number of heads."""
+        needed = [n for n, p in self.parameters.items() if p.default is inspect.Parameter.empty]
+        known = {size_word(other) for other in needed}
+        mute = [n for n in needed if size_word(n) is None and usual_value(n) is None and not set(cut(n)) & _MODULES]
+        place = mute.index(name) if name in mute else 9
+        if "width" not in known and place == 0:
+            yield self.sizes.width
+        if "heads" not in known and place == (1 if "width" not in known else 0):
+            yield self.sizes.heads
+        yield from (1, None, self.sizes.width, False)
+
+    def _pairs(self, name: str, inner: tuple[Any, ...]) -> Iterator[Any]:
+        many = len(inner) if inner and Ellipsis not in inner else 2
+        yield (self._number(name, size_word(name)),) * many
+
+    def _number(self, name: str, word: str | None) -> int:
+        return getattr(self.sizes, word) if word is not None else 1
+
+    def _scale(self, name: str) -> float:
+        return float(self.sizes.head**0.5) if "temperature" in cut(name) else float(self.sizes.head**-0.5)
+
+
+def parameters_of(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The arguments that a constructor names."""
+    try:
+        found = inspect.signature(make).parameters
+    except (TypeError, ValueError):
+        return {}
+    fixed = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {name: parameter for name, parameter in found.items() if parameter.kind not in fixed}
+
+
+def _hints(make: Callable[..., Any]) -> dict[str, Any]:
+    """Annotations as objects, where they can be resolved."""
+    function = make.__init__ if inspect.isclass(make) else make
+    try:
+        return typing.get_type_hints(function)
+    except Exception:  # names that are imported for type checkers only
+        pass
+    home = vars(sys.modules.get(getattr(make, "__module__", ""), sys))
+    noted = getattr(function, "__annotations__", {})
+    found: dict[str, Any] = {}
+    for name, annotation in noted.items():
+        try:
+            found[name] = eval(annotation, dict(home)) if isinstance(annotation, str) else annotation
+        except Exception:  # this one stays unknown
+            continue
+    return found
+
+
+def options(make: Callable[..., Any], name: str) -> list[str]:
+    """Strings that the source compares an argument with: one of them is meant."""
+    try:
+        source = inspect.getsource(make)
+    except (TypeError, OSError):
+        return []
+    word = re.escape(name)
+    text = r"[\"'](\w[\w\- ]*)[\"']"
+    found = re.findall(rf"\b{word}\s*(?:==|!=)\s*{text}", source)
+    for group in re.findall(rf"\b{word}\s+(?:not\s+)?in\s+[\[\(\{{]([^\]\)\}}]*)", source):
+        found += re.findall(text, group)
+    for group in re.findall(rf"\{{([^{{}}]*)\}}\[\s*{word}\s*\]", source):
+        found += re.findall(text + r"\s*:", group)
+    return list(dict.fromkeys(found))[:4]
+
+
+def _alike(one: Any, other: Any) -> bool:
+    plain = (int, float, str, bool, tuple, type(None))
+    if one is other:
+        return True
+    return isinstance(one, plain) and isinstance(other, plain) and type(one) is type(other) and one == other

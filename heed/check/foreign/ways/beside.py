@@ -1,0 +1,184 @@
+"""What is passed beside the stream: nothing where there is a default, otherwise what a name asks for, in every form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice, product
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..calls import Face, Signature, Sized
+from ..layouts import grid
+from ..sizes import Sizes
+from ..words import Role
+
+MOST = 240  # combinations of what is passed beside
+Made = dict[str, Callable[[int], Any]]
+
+
+def beside(
+    signature: Signature, sizes: Sizes, face: Face, given: Mapping[str, Any], loose: bool = False
+) -> Iterator[tuple[dict[str, Any], Made]]:
+    """What else is passed, the most likely first: what is fixed, and what depends on the number of tokens.
+
+    `loose` fills what is not understood with zeros, in the shape of the stream.
+    """
+    taken = {Role.INPUT, Role.QUERY, Role.KEY, Role.VALUE} | ({Role.SOURCE} if face is Face.CROSS else set())
+    free = [n for n in signature.roles if signature.roles[n] not in taken and n not in given]
+    open_ = [n for n in free if n in signature.needed]
+    tables = [n for n in free if signature.roles[n] in (Role.TABLES, Role.PLACES) and n not in signature.needed]
+    masks = [n for n in free if signature.roles[n] in (Role.MASK, Role.PADDING) and n not in signature.needed]
+    for more in dict.fromkeys((tuple[str, ...](), tuple(tables), tuple(masks) if loose else ())):
+        yield from islice(_combined([*open_, *more], signature, sizes, face, given, loose), MOST)
+
+
+def _combined(
+    names: list[str], signature: Signature, sizes: Sizes, face: Face, given: Mapping[str, Any], loose: bool
+) -> Iterator[tuple[dict[str, Any], Made]]:
+    """Every combination; tables have one form together."""
+    tables = [name for name in names if signature.roles[name] is Role.TABLES]
+    others = [name for name in names if name not in tables]
+    choices = [choices_of(signature.roles[name], sizes, face) for name in others]
+    if loose:
+        filled = _filling(sizes)
+        choices = [
+            [*found, *filled] if signature.roles[name] in (Role.OTHER, Role.SOURCE, Role.PLACES) else found
+            for name, found in zip(others, choices, strict=True)
+        ]
+    if tables:
+        choices.insert(0, list(range(len(table_forms(sizes, tables[0])))))
+    for combination in product(*choices):
+        fixed, made = dict(given), Made()
+        pairs = list(zip(others, combination[1:] if tables else combination, strict=True))
+        if tables:
+            pairs += [(name, table_forms(sizes, name)[combination[0]]) for name in tables]
+        for name, choice in pairs:
+            (made if callable(choice) else fixed)[name] = choice
+        yield fixed, made
+
+
+def _filling(sizes: Sizes) -> list[Any]:
+    return [_zeros(sizes), lambda n: torch.zeros(n, 1, sizes.width, dtype=torch.float64), 1]
+
+
+def _zeros(sizes: Sizes) -> Sized:
+    return _sized(sizes, lambda b, t, s: torch.zeros(b, t, sizes.width, dtype=torch.float64))
+
+
+def choices_of(role: Role, sizes: Sizes, face: Face) -> list[Any]:
+    """What one argument may be given."""
+    if role in (Role.MASK, Role.PADDING):
+        return _masks(sizes, face)
+    if role is Role.PLACES:
+        return [lambda n: torch.arange(n)[None], torch.arange, None, _sized(sizes, lambda b, t, s: _run(b, t))]
+    plain: dict[Role, list[Any]] = {
+        Role.PLACE: [0, torch.arange],
+        Role.BIAS: [
+            lambda n: torch.zeros(1, 1, n, dtype=torch.float64),
+            None,
+            lambda n: torch.zeros(sizes.heads, n, n, dtype=torch.float64),
+            torch.zeros(sizes.heads, sizes.head, dtype=torch.float64),
+        ],
+        Role.RESIDUAL: [_zeros(sizes), None],
+        Role.CAUSAL: [False, True],
+        Role.WEIGHTS: [False],
+        Role.USE_CACHE: [False],
+        Role.CACHE: [None, {}, (None, None)],
+        Role.LENGTHS: [None, _sized(sizes, lambda b, t, s: torch.full((b,), s), face), _lengths(sizes, face)],
+        Role.HEADS: [sizes.heads],
+        Role.WIDTH: [sizes.width],
+        Role.LENGTH: [lambda n: n],
+        Role.HEIGHT: [lambda n: grid(n)[0]],
+        Role.BREADTH: [lambda n: grid(n)[1]],
+        Role.SHAPE: [grid, lambda n: torch.tensor([grid(n)])],
+        Role.OTHER: [None, False],
+    }
+    return plain.get(role, [None])
+
+
+def _run(rows: int, tokens: int) -> Tensor:
+    return torch.arange(tokens).expand(rows, -1)
+
+
+def _lengths(sizes: Sizes, face: Face) -> Sized:
+    return _sized(sizes, lambda b, t, s: [s] * b, face)
+
+
+def _sized(sizes: Sizes, make: Callable[[int, int, int], Any], face: Face = Face.SELF) -> Sized:
+    return Sized(make, sizes.rows, sizes.source if face is Face.CROSS else None)
+
+
+def _masks(sizes: Sizes, face: Face) -> list[Any]:
+    """No mask, then those that hide nothing, in every usual shape: of switches, or of numbers that are added."""
+    heads = sizes.heads
+    shapes: tuple[Callable[[int, int, int], tuple[int, ...]], ...] = (
+        lambda b, t, s: (t, s),
+        lambda b, t, s: (b, s),
+        lambda b, t, s: (b, 1, t, s),
+        lambda b, t, s: (b, t, s),
+        lambda b, t, s: (b, 1, 1, s),
+        lambda b, t, s: (b, 1, s),
+        lambda b, t, s: (b, heads, t, s),
+        lambda b, t, s: (b * heads, t, s),
+        lambda b, t, s: (1, t, s),
+        lambda b, t, s: (b, t, 1),
+    )
+    found: list[Any] = [None]
+    for dtype, fill in ((torch.bool, 1), (torch.float64, 0), (torch.int64, 1)):
+        for shape in shapes:
+            found.append(_sized(sizes, _filled(shape, dtype, fill), face))
+    return found
+
+
+def _filled(
+    shape: Callable[[int, int, int], tuple[int, ...]], dtype: torch.dtype, fill: int
+) -> Callable[[int, int, int], Tensor]:
+    return lambda rows, tokens, keys: torch.full(shape(rows, tokens, keys), fill, dtype=dtype)
+
+
+def table_forms(sizes: Sizes, name: str) -> list[Any]:
+    """Rotations as they are handed on: both tables, one of them, complex numbers, bare angles."""
+    size = sizes.head
+    which = 0 if "cos" in name.lower() else 1
+    alone = "cos" in name.lower() or "sin" in name.lower()
+
+    def half(n: int) -> tuple[Tensor, Tensor]:
+        return _angles(n, size).cos(), _angles(n, size).sin()
+
+    def turns(n: int) -> Tensor:
+        return torch.polar(torch.ones(n, size // 2).double(), _angles(n, size))
+
+    one: list[Any] = [
+        lambda n: rotations(n, size)[which],
+        lambda n: rotations(n, size)[which][0],
+        lambda n: rotations(n, size)[which][:, None],
+        lambda n: half(n)[which],
+        lambda n: rotations(n, size)[which][:, :, None],
+        lambda n: half(n)[which][None, :, None],
+        lambda n: half(n)[which][None, None],
+    ]
+    both: list[Any] = [
+        lambda n: rotations(n, size),
+        turns,
+        lambda n: _angles(n, size).repeat(1, 2),
+        half,
+        lambda n: tuple(part[0] for part in rotations(n, size)),
+        lambda n: tuple(part[:, None] for part in rotations(n, size)),
+        lambda n: turns(n)[None, :, None],
+        lambda n: _angles(n, size),
+        lambda n: torch.stack(half(n), -1),
+    ]
+    return [*one, *both, None] if alone else [*both, *one, None]
+
+
+def _angles(tokens: int, size: int) -> Tensor:
+    speed = 10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
+    return torch.arange(tokens, dtype=torch.float64)[:, None] * speed
+
+
+def rotations(tokens: int, size: int) -> tuple[Tensor, Tensor]:
+    """Cosines and sines as transformers passes them: both halves alike. [1, T, size] each"""
+    angle = _angles(tokens, size).repeat(1, 2)[None]
+    return angle.cos(), angle.sin()

@@ -1,0 +1,310 @@
+"""Finding out how a foreign module or function is called: from its signature, by trial, and from what it raises."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from time import process_time
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from ..build import called
+from ..calls import WEIGHTED, Axes, Call, Face, NoStream, OtherLength, Signature, function_of
+from ..layouts import Layout, grid
+from ..sizes import Sizes
+from ..target import CannotCheck
+from ..words import Role
+from .beside import beside
+from .hints import Tries, lengths_of, resized
+
+SECONDS = 1.5  # of computing, after which no other way is tried
+BRIEF = 0.4  # the same of a brief look
+HINTED = 6  # sizes that are tried because an error asked for them
+PICTURE = 16  # tokens of an image, unless it has a size of its own
+LAYOUTS = (Layout.ROWS, Layout.TOKENS, Layout.CHANNELS, Layout.IMAGE, Layout.GRID, Layout.FLAT)
+POOLED = "it returns one vector for each row, not one for each token: what is asked here is about tokens"
+
+
+def discover(
+    target: Any,
+    trials: Sequence[Sizes],
+    tables: Callable[[int], Any] | None = None,
+    tries: Tries | None = None,
+    brief: bool = False,
+) -> Call:
+    """The first way to call the target that gives a stream; `tables` makes the rotations that belong to it.
+
+    A brief look tries only the plainest layout, and leaves the rest to a second one.
+    """
+    tries, begun = tries or Tries(), process_time()
+    lazy = isinstance(target, nn.Module) and any(is_lazy(weight) for weight in target.parameters())
+    for single in (False, True):
+        if single and not _asks_single(tries):
+            break
+        body = copy.deepcopy(target).float() if single and isinstance(target, nn.Module) and not lazy else target
+        for call in _calls(body, trials, tables, tries, brief):
+            if process_time() - begun > (BRIEF if brief else SECONDS) or (brief and tries.stuck):
+                break
+            if (found := _tried(call.with_(single=single), tries)) is not None:
+                return settled(found)
+    raise uncalled(target, trials[0], tries)
+
+
+def uncalled(target: Any, sizes: Sizes, tries: Tries) -> CannotCheck:
+    """What to say of a target that cannot be called."""
+    signature = Signature.of(target)
+    said = [str(error) for _, error in tries.found if isinstance(error, NoStream)]
+    only = [words for words in (WEIGHTED, POOLED) if words in said]
+    if only and len(set(said)) == len(only):
+        return CannotCheck(f"{_named(target)} cannot be checked: {only[0]}")
+    needed = ", ".join(f"{name}=..." for name in signature.roles if name in signature.needed)
+    return CannotCheck(
+        f"{_named(target)}({', '.join(signature.roles)}) could not be called. Tried:\n  {tries.words()}\n"
+        "Write in a file, say adapter.py, how it is called, and name that: --adapter adapter.py:call\n"
+        f"  def call(target, x):  # x: [{sizes.rows}, tokens, {sizes.width}], as the result should be\n"
+        f"      return target({needed})"
+    )
+
+
+def _asks_single(tries: Tries) -> bool:
+    """Whether something was raised about the type of numbers."""
+    return any(re.search(r"dtype|Float\b|Double\b|Half\b|scalar type", str(error)) for _, error in tries.found)
+
+
+def _calls(
+    target: Any, trials: Sequence[Sizes], tables: Callable[[int], Any] | None, tries: Tries, brief: bool
+) -> Iterator[Call]:
+    """All ways to call it, layout by layout, at the sizes that it has and those that its errors ask for."""
+    signature = Signature.of(target)
+    own = dict.fromkeys(signature.all(Role.TABLES)[:1], tables) if tables is not None else {}
+    for layout in LAYOUTS[:1] if brief else LAYOUTS:
+        for read in readings(signature):
+            yield from _resized(target, read, trials, own, layout, tries, brief)
+            if any(str(error) in (WEIGHTED, POOLED) for _, error in tries.found):
+                return
+        if layout is Layout.ROWS and not brief:
+            yield from _one_by_one(target, signature, trials[0])
+    if len(signature.needed) == 1:
+        yield Call(target, signature, trials[0], Face.SELF, bagged=True)
+    if brief:
+        return
+    for layout in LAYOUTS[:2]:
+        for read in readings(signature):
+            for call in ways(target, read, trials[0], {}, loose=True):
+                yield call.with_(layout=layout)
+    square = replace(trials[0], rows=trials[0].tokens)  # for targets that take rows for tokens
+    yield from _laid_out(target, signature, square, own, Layout.ROWS, brief)
+
+
+def _one_by_one(target: Any, signature: Signature, sizes: Sizes) -> Iterator[Call]:
+    """One query of each row at a time, beside a source: as decoders of recurrent networks ask."""
+    for read in readings(signature):
+        for call in ways(target, read, sizes, {}):
+            if call.face is Face.CROSS:
+                for layout in LAYOUTS[:2]:
+                    yield call.with_(query=2, layout=layout)
+                    yield call.with_(query=3, layout=layout)
+
+
+def _resized(
+    target: Any,
+    signature: Signature,
+    trials: Sequence[Sizes],
+    own: Mapping[str, Any],
+    layout: Layout,
+    tries: Tries,
+    brief: bool,
+) -> Iterator[Call]:
+    """One layout, at every size."""
+    seen, queue = list[Sizes](), [*trials, *_stretched(target, trials[0], layout)]
+    while queue:
+        sizes = queue.pop(0)
+        if sizes in seen or len(seen) > len(trials) + HINTED:
+            continue
+        seen.append(sizes)
+        before = len(tries.found)
+        yield from _laid_out(target, signature, sizes, own, layout, brief)
+        raised = [error for _, error in tries.found[before:]][:40]
+        queue += [other for error in raised for other in resized(error, sizes)]
+
+
+def _stretched(target: Any, sizes: Sizes, layout: Layout) -> Iterator[Sizes]:
+    """Other numbers of tokens: those of the target's windows and images."""
+    for length in lengths_of(target):
+        yield replace(sizes, tokens=length)
+    if layout in (Layout.IMAGE, Layout.GRID):
+        yield replace(sizes, tokens=PICTURE)
+
+
+def _laid_out(
+    target: Any, signature: Signature, sizes: Sizes, own: Mapping[str, Any], layout: Layout, brief: bool
+) -> Iterator[Call]:
+    if layout in (Layout.IMAGE, Layout.GRID) and min(grid(sizes.tokens)) < 2:
+        return
+    for call in _all_ways(target, signature, sizes, own, brief):
+        if layout is Layout.ROWS or call.face is not Face.HEADS:
+            yield call.with_(layout=layout)
+
+
+def readings(signature: Signature) -> Iterator[Signature]:
+    """What the arguments may be: by their names; by their places, where names say nothing; the other way round."""
+    yield signature
+    streams = (Role.INPUT, Role.OTHER, Role.SOURCE, Role.QUERY, Role.KEY, Role.PLACES, Role.BIAS)
+    open_ = [n for n in signature.roles if n in signature.needed and signature.roles[n] in streams]
+    first = open_[:3]
+    if len(first) == 3 and first == list(signature.roles)[:3]:
+        yield signature.read(**dict(zip(first, (Role.QUERY, Role.KEY, Role.VALUE), strict=True)))
+    if len(first) >= 2:
+        yield signature.read(**{first[0]: Role.INPUT, first[1]: Role.SOURCE})
+        yield signature.read(**{first[0]: Role.SOURCE, first[1]: Role.INPUT})
+
+
+def _tried(call: Call, tries: Tries) -> Call | None:
+    try:
+        with torch.no_grad():
+            y = call(*sample(call))
+            if _are_weights(call, y):
+                raise NoStream(WEIGHTED)
+    except OtherLength:
+        return None
+    except Exception as error:  # foreign code may raise anything
+        tries.add(str(call.face), _clearer(call, error))
+        return None
+    return call if y.is_floating_point() else None
+
+
+def _are_weights(call: Call, y: Tensor) -> bool:
+    """Whether what came out is the weights: as wide as there are keys, and each row sums to one."""
+    keys = call.sizes.source if call.face is Face.CROSS else call.sizes.tokens
+    if y.shape[-1] != keys or keys == call.sizes.width:
+        return False
+    summed = bool((y >= 0).all()) and float((y.sum(-1) - 1).abs().max()) < 1e-4
+    return summed or float((y.exp().sum(-1) - 1).abs().max()) < 1e-4  # or their logarithms
+
+
+def _clearer(call: Call, error: Exception) -> Exception:
+    """Weights alone and one vector per row are said to be that."""
+    if not isinstance(error, NoStream):
+        return error
+    shapes = [tuple(int(n) for n in re.findall(r"\d+", text)) for text in re.findall(r"\[[\d, ]+\]", str(error))[:-1]]
+    tokens, rows = call.sizes.tokens, call.sizes.rows
+    if shapes and all(shape[-1:] == (tokens,) and len(shape) >= 3 for shape in shapes):
+        return NoStream(WEIGHTED)
+    if shapes and all(len(shape) == 2 and shape[0] == rows for shape in shapes):
+        return NoStream(POOLED)
+    return error
+
+
+def _all_ways(target: Any, signature: Signature, sizes: Sizes, own: Mapping[str, Any], brief: bool) -> Iterator[Call]:
+    """With the target's own tables, if there are any, then with ours; of a brief look, with its own only."""
+    for call in ways(target, signature, sizes, dict.fromkeys(own)) if own else ():
+        yield call.with_(made={**call.made, **own})
+    if not (own and brief):
+        yield from ways(target, signature, sizes, {})
+
+
+def ways(
+    target: Any, signature: Signature, sizes: Sizes, given: Mapping[str, Any], loose: bool = False
+) -> Iterator[Call]:
+    """Ways to call the target, the most likely first."""
+    for face, axes in _faces(target, signature):
+        for fixed, made in beside(signature, sizes, face, given, loose):
+            yield Call(target, signature, sizes, face, axes, fixed=fixed, made=made)
+
+
+def _faces(target: Any, signature: Signature) -> Iterator[tuple[Face, Axes]]:
+    three = all(signature.named(role) for role in (Role.QUERY, Role.KEY, Role.VALUE))
+    weights = isinstance(target, nn.Module) and any(True for _ in target.parameters())
+    if three and weights:
+        yield Face.THREE, Axes.NONE
+    if three:
+        for axes in Axes:
+            yield Face.HEADS, axes
+        return
+    source = signature.named(Role.SOURCE) or (signature.named(Role.KEY) if signature.named(Role.QUERY) else None)
+    if source is not None and (source in signature.needed or not signature.named(Role.INPUT)):
+        yield Face.CROSS, Axes.NONE
+    yield Face.SELF, Axes.NONE
+    if source is not None:
+        yield Face.CROSS, Axes.NONE
+
+
+def sample(call: Call) -> tuple[Tensor, Tensor | None]:
+    """A stream to try a call with, and a source where it looks at one."""
+    draw, sizes = torch.Generator().manual_seed(0), call.sizes
+    rows = 1 if call.axes is Axes.BARE and call.face is Face.HEADS else sizes.rows
+    x = torch.randn(rows, sizes.tokens, sizes.width, generator=draw, dtype=torch.float64)
+    source = torch.randn(rows, sizes.source, sizes.width, generator=draw, dtype=torch.float64)
+    return x, source if call.face is Face.CROSS else None
+
+
+# --- what a call that works still has to be asked ---
+
+
+def settled(call: Call) -> Call:
+    """The same with its axes as an experiment shows them, and bound to the one length that it takes, if there is."""
+    call = _turned(call)
+    if call.layout is Layout.GRID:
+        call = _series(call)
+    return _bound(call)
+
+
+def _reached(call: Call) -> Tensor | None:
+    """Which tokens move when the first token of the first row does. [B, T]"""
+    x, source = sample(call)
+    other = x.clone()
+    other[0, 0] += torch.randn(x.shape[2], generator=torch.Generator().manual_seed(1), dtype=x.dtype)
+    try:
+        with torch.no_grad():
+            gap = (call(other, source) - call(x, source)).abs().nan_to_num(1.0).amax(-1)
+    except Exception:  # foreign code may raise anything
+        return None
+    return gap > 1e-9
+
+
+def _turned(call: Call) -> Call:
+    """[rows, tokens, heads, size] where heads would attend to heads otherwise."""
+    if call.face is not Face.HEADS or call.axes is not Axes.HEADS_FIRST:
+        return call
+    moved, other = _reached(call), call.with_(axes=Axes.TOKENS_FIRST)
+    turned = _reached(other)
+    alone = moved is not None and not bool(moved[0, 1:].any())
+    return other if alone and turned is not None and bool(turned[0, 1:].any()) else call
+
+
+def _series(call: Call) -> Call:
+    """A grid in which only one axis is attended along: texts side by side, not an image."""
+    moved = _reached(call)
+    if moved is None or bool(moved[0].all()):
+        return call
+    for layout in (Layout.SERIES, Layout.STEPS):
+        other = call.with_(layout=layout)
+        reached = _reached(other)
+        if reached is not None and bool(reached[0].all()) and not bool(reached[1:].any()):
+            return other
+    return call
+
+
+def _bound(call: Call) -> Call:
+    """A target of one length only is asked nothing about others."""
+    x, source = sample(call)
+    shorter = (call.sizes.tokens - 1, 1) if call.layout not in (Layout.IMAGE, Layout.GRID) else (9, 4, 12)
+    for tokens in islice((n for n in shorter if n > 0), 3):
+        try:
+            with torch.no_grad():
+                call(x[:, :tokens] if tokens <= x.shape[1] else x.repeat(1, 2, 1)[:, :tokens], source)
+        except Exception:  # foreign code may raise anything
+            continue
+        return call
+    return call.with_(only=call.sizes.tokens, sizes=replace(call.sizes, longest=call.sizes.tokens))
+
+
+def _named(target: Any) -> str:
+    function = function_of(target)
+    return type(target).__name__ if function is not target else called(target)

@@ -1,0 +1,196 @@
+"""What can be seen inside a call, whatever form of attention it is: scale, softmax, and whether tokens stay apart.
+
+Two calls that differ in one token are traced. What the second changes in queries and keys tells whether heads were cut
+out of the right places; what the weights sum to tells over which axis the softmax runs.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from .factors import Flow
+from .foreign.adapt import Ours
+from .masks import Form
+from .reference import distance, scales_of
+from .subject import QUIET, Subject
+from .trace import Product, Softmaxed, Trace
+
+BIASES = re.compile(r"bias|(^|[._])(b|beta)([._]?[qkvo]\w*)?$", re.IGNORECASE)
+NUDGED = 1  # the token of row 0 that the second call changes
+
+
+@dataclass(frozen=True)
+class Looks:
+    """Two traced calls, of which the second has another token 1 in row 0."""
+
+    x: Tensor
+    source: Tensor | None
+    y: Tensor
+    heads: int
+    first: Trace
+    second: Trace
+
+    @cached_property
+    def flow(self) -> Flow | None:
+        """By what the scores of the first attention were scaled; None if no softmax of a product was seen."""
+        return next((flow for flow in self.first.scores if flow.size is not None), None)
+
+    @property
+    def keys(self) -> int:
+        return (self.x if self.source is None else self.source).shape[1]
+
+    @cached_property
+    def scale(self) -> str | None:
+        """The name of the scale, by its number; None if it cannot be followed, "other" if it is none of the usual."""
+        if self.flow is None or not self.flow.known or self.flow.size is None:
+            return None
+        usual = scales_of(self.flow.size, self.heads, self.keys, self.x.shape[-1])
+        return next(
+            (name for name, number in usual.items() if math.isclose(number, self.flow.factor, rel_tol=1e-6)), "other"
+        )
+
+    @cached_property
+    def summed(self) -> bool | None:
+        """Whether the weights sum to one over what they sum: over the keys. None if that was not seen."""
+        if self.first.fused:
+            return True
+        for seen in self.first.softmaxes:
+            if seen.flow.size is None:
+                continue
+            for sums in self._mixing(seen):
+                known = sums[sums.isfinite()]  # of a token that sees nothing there is no sum
+                return distance(known, torch.ones_like(known)) <= 1e-6 if known.numel() else None
+        return None
+
+    def _mixing(self, seen: Softmaxed) -> list[Tensor]:
+        """What a softmax's weights sum to along the axis that a product with the values sums over."""
+        found = []
+        for one, other, _ in self.first.products:
+            if _same(one, seen.weights) or _same(one, seen.weights.mT):
+                found.append(one.sum(-1))
+            elif _same(other, seen.weights) or _same(other, seen.weights.mT):
+                found.append(other.sum(-2))
+        return found
+
+    @cached_property
+    def apart(self) -> bool | None:
+        """Whether each head's queries, keys and outputs of a token are of that token; None if they are not seen."""
+        told = [made for made in (self._cut(), self._merged()) if made is not None]
+        return all(told) if told else None
+
+    def _cut(self) -> bool | None:
+        """A token that changes must change the same queries and keys in every head of its row."""
+        told = []
+        for one, two in zip(self._met(self.first), self._met(self.second), strict=False):
+            if one.shape != two.shape or one.dim() < 3 or one[..., 0, 0].numel() % len(self.x):
+                continue
+            moved = ((one - two).abs().nan_to_num(1.0).amax(-1) > QUIET).flatten(0, -2)  # [rows·heads, tokens]
+            touched = moved[moved.any(-1)]
+            alike = bool((touched == touched[:1]).all())
+            told.append(alike and len(touched) * len(self.x) == len(moved))
+        return all(told) if told else None
+
+    def _met(self, trace: Trace) -> list[Tensor]:
+        """Queries and keys as they meet, where tokens stand last but one. [..., T, d]"""
+        if trace.fused:
+            both = [trace.fused[0].query, trace.fused[0].key]
+        elif self.flow is not None and self.flow.product is not None and self.flow.product < len(trace.products):
+            product = trace.products[self.flow.product]
+            both = [product.one, product.other.mT]
+        else:
+            return []
+        return [part.detach() for part in both if part.shape[-2] in (self.x.shape[1], self.keys)]
+
+    def _merged(self) -> bool | None:
+        """The outputs of all heads, put side by side: those of one token stay together."""
+        context = self._context()
+        if context is None:
+            return None
+        rows, tokens = self.x.shape[:2]
+        whole = context.flatten().sort().values
+        for later in (*(p.given for p in self.first.projections), self.y):
+            if later.numel() != whole.numel() or distance(later.flatten().sort().values, whole) > 1e-12:
+                continue
+            heads = context.reshape(rows, -1, tokens, context.shape[-1])
+            right = heads.transpose(1, 2).flatten(2).sort(-1).values  # [B, T, H·d]
+            laid = (later.reshape(rows, tokens, -1), later.reshape(tokens, rows, -1).transpose(0, 1))
+            return any(part.shape == right.shape and distance(part.sort(-1).values, right) <= 1e-12 for part in laid)
+        return None
+
+    def _context(self) -> Tensor | None:
+        """What the weights make of the values, head by head. [..., T, d]"""
+        rows, tokens = self.x.shape[:2]
+        for made in [fused.made for fused in self.first.fused] or self._contexts():
+            if made.shape[-2] == tokens and made.numel() % (rows * tokens) == 0 and made.dim() >= 3:
+                return made.detach()
+        return None
+
+    def _contexts(self) -> list[Tensor]:
+        weights = [seen.weights for seen in self.first.softmaxes if seen.flow.size is not None]
+        return [p.made for p in self.first.products if any(_same(p.one, w) for w in weights)]
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.numel() == other.numel() and distance(one.flatten(), other.flatten()) == 0
+
+
+def looked(subject: Subject) -> Looks | None:
+    """Both calls, made once, of a copy whose biases are zero; None if they cannot be made."""
+    if "_looks" not in subject.__dict__:
+        subject.__dict__["_looks"] = _looked(subject)
+    kept: Looks | None = subject.__dict__["_looks"]
+    return kept
+
+
+def _looked(subject: Subject) -> Looks | None:
+    if isinstance(subject.module, Ours):  # a mixer of heed: the contract asks it more than this
+        return None
+    plain = unbiased(subject)
+    x, source = subject.stream(), subject.source()
+    moved = subject.nudged(x, NUDGED, 0)
+    beside = None if source is None else subject.nudged(source, NUDGED, 0)
+    y, first = plain.watched(x, source)
+    _, second = plain.watched(moved, beside)
+    return Looks(x, source, y.detach(), subject.sizes.heads, first, second)
+
+
+def unbiased(subject: Subject) -> Subject:
+    """A copy whose biases are zero: then a projection is all there is between a weight and the scores."""
+    plain = subject.copied()
+    if plain.module is not None:
+        with torch.no_grad():
+            for name, weight in plain.module.named_parameters():
+                if BIASES.search(name):
+                    weight.zero_()
+    return plain
+
+
+def hidden_late(subject: Subject, form: Form) -> str | None:
+    """How a mask comes too late: after the softmax, or as zeros before it. None if neither is seen."""
+    x, source = subject.stream(), subject.source()
+    sees = torch.ones(len(x), x.shape[1], subject.keys(x), dtype=torch.bool)
+    sees[:, :, 2] = False
+    _, trace = subject.watched(x, source, sees=sees, form=form)
+    for seen in trace.softmaxes:
+        if seen.scores.shape[-1] != sees.shape[-1]:
+            continue
+        if bool((seen.scores[..., 2] == 0).all()):
+            return "the scores of hidden keys are 0, which the softmax makes 1 before it divides"
+        if bool((seen.weights[..., 2] > 0).all()) and any(
+            _blanked(product, seen.weights) for product in trace.products
+        ):
+            return "the softmax still gives weight to hidden keys, and they are taken out after it"
+    return None
+
+
+def _blanked(product: Product, weights: Tensor) -> bool:
+    if product.one.numel() != weights.numel():
+        return False
+    left = product.one.reshape(weights.shape)
+    return bool((left[..., 2] == 0).all()) and bool((left[..., 0] > 0).any())

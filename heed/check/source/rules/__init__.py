@@ -1,0 +1,72 @@
+"""What to write where, for every bug: rules that read code and trace, and propose changes, the likeliest first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ...reports.report import Fix
+from ..case import Case
+from .caches import cache_offset, cache_reorder
+from .heads import head_mixing, mask_rows, shared_heads
+from .hiding import after_softmax, dead_row, finite_mask, inverted, on_queries, penalty
+from .masks import as_truth, not_assigned, not_passed_on, not_used
+from .models import batch_first, label_shift, loss_denominator, norm_axes, tying_lost, unused
+from .places import (
+    alibi_slopes,
+    position_exponent,
+    position_sliced,
+    relative_shift,
+    rope_mismatch,
+    rope_precision,
+)
+from .purity import dropout_in_eval, kept, made_in_forward, mutated
+from .scale import scale_after_softmax, wrong_scale
+from .softmaxes import no_softmax, overflow, softmax_axis, value_is_key, weights_averaged
+from .triangles import extent, lined_up, missing, not_itself, sees_ahead, turned
+
+Rule = Callable[[Case], Iterator[Fix | None]]
+
+RULES: dict[str, tuple[Rule, ...]] = {
+    "wrong-scale": (wrong_scale,),
+    "scale-after-softmax": (scale_after_softmax,),
+    "softmax-axis": (softmax_axis,),
+    "no-softmax": (no_softmax,),
+    "overflow": (overflow, no_softmax),
+    "value-is-key": (value_is_key, unused),
+    "mask-ignored": (not_assigned, not_passed_on, not_used, inverted),
+    "mask-inverted": (inverted, turned),
+    "future-leak": (not_assigned, sees_ahead, inverted, not_passed_on, missing),
+    "excludes-self": (not_itself, inverted),
+    "window-extent": (extent,),
+    "cache-mismatch": (lined_up, cache_offset),
+    "head-mixing": (head_mixing,),
+    "dropout-in-eval": (dropout_in_eval,),
+    "layer-made-in-forward": (made_in_forward,),
+    "state-between-calls": (kept,),
+    "input-mutated": (mutated,),
+    "parameter-unused": (unused, value_is_key),
+    "shared-self-cross": (unused,),
+    "position-exponent": (position_exponent,),
+    "position-sliced": (position_sliced,),
+    "rope-mismatch": (rope_mismatch,),
+    "rope-precision": (rope_precision,),
+    "alibi-slopes": (alibi_slopes,),
+    "relative-shift": (relative_shift,),
+    "cache-offset": (cache_offset, lined_up),
+    "cache-reorder": (cache_reorder,),
+    "batch-first-confusion": (batch_first,),
+    "norm-axes": (norm_axes,),
+    "label-shift": (label_shift,),
+    "loss-denominator": (loss_denominator,),
+    "tying-lost": (tying_lost,),
+    "gqa-order": (shared_heads,),
+    "batch-mixing": (mask_rows,),
+    "mask-after-softmax": (after_softmax, inverted, not_assigned),
+    "mask-on-queries": (on_queries,),
+    "mask-raises": (as_truth,),
+    "finite-mask": (finite_mask,),
+    "dead-row-nan": (dead_row,),
+    "dead-row-gradient": (dead_row,),
+    "padding-leak": (not_passed_on, not_assigned, penalty, not_used, on_queries, after_softmax),
+    "weights-averaged": (weights_averaged,),
+}
