@@ -210,8 +210,12 @@ class CompiledRunner(Runner):
 
     def _reach(self, where: Where, count: int = 1) -> None:
         """Codes of as many places, and more; the code itself complains about one that it has not."""
-        code, needed = self._program.added_code, where.span.last + count
-        if code is None or needed <= (self._program.places if self._codes is None else len(self._codes)):
+        code = self._program.added_code
+        if code is None:
+            return
+        last = where.span.last if where.position is where.order else int(where.position.max())
+        needed = last + count
+        if needed <= (self._program.places if self._codes is None else len(self._codes)):
             return
         code.code(where.position)
         if self._program.places:
@@ -224,7 +228,7 @@ class CompiledRunner(Runner):
 
     def _point(self, execution: Execution) -> None:
         if self._codes is not None:
-            execution.point(Operation.PLACE, self._codes)
+            execution.place(self._codes)
 
 
 def _plain(tensor: Tensor) -> bool:

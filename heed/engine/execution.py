@@ -19,9 +19,12 @@ from ..kernels.dispatch import address
 from ..kernels.hugepages import huge_pages
 from ..kernels.kv_slots import KvCaches
 from ..kernels.linear import padded
+from ..kernels.refusals import Refusal, must_be_done
+from ..threads.teams import team_size
+from .operands import Place
 from .program import Program, ProgramBuilder
 
-SIZES = 2  # what a kernel gives that refuses the sizes it was told
+PLACES = Place.named("int").index("places")
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,9 @@ class Execution:
     """A program at work on some rows."""
 
     def __init__(self, program: Program, rows: int, caches: KvCaches, cells: Sequence[Tensor] = ()) -> None:
-        if len(cells) != program.cells:
-            raise InputError(f"the state holds {len(cells)} cells, the program {program.cells}")
+        if (caches.count, len(cells)) != (len(program.sources), program.cells):  # a kernel would read beyond their end
+            given = f"{caches.count} KV caches and {len(cells)} cells"
+            raise InputError(f"the state holds {given}, the program {len(program.sources)} and {program.cells}")
         self.cells = [cell.clone(memory_format=torch.contiguous_format) for cell in cells]  # written to by every step
         self.caches, self._program = caches, program
         self._rows = self._most = rows  # there is room for the most
@@ -73,19 +77,22 @@ class Execution:
         registers = (Register * len(program.widths))(
             *(Register(at + 4 * rows * begin, width) for begin, width in places)
         )
-        self._tables: dict[Operation, Tensor] = {}  # kept as long as they are pointed to
+        self._codes: Tensor | None = None
         at = shorts.data_ptr()
         self._step = Step(
             program=instructions,
             instructions=len(instructions),
             registers=registers,
+            register_count=len(registers),
             caches=caches.structures,
             cache_count=caches.count,
-            cells=_pointers(self.cells),
             rows=rows,
-            rounded=Rounded(at, at, steps.data_ptr(), sums.data_ptr()),
+            room=rows,
+            rounded=Rounded(at, at, steps.data_ptr(), sums.data_ptr(), *shorts.shape),
             scratch=scratch.data_ptr(),
+            widest=program.widest,
         )
+        self.take(self.cells)
 
     def value(self, register: int) -> Tensor:
         """What a register holds, until the next step. [rows, width]"""
@@ -102,8 +109,8 @@ class Execution:
         step = self._step
         step.tokens = self._stamps("tokens", tokens)
         step.order, step.position = self._stamps("order", order), self._stamps("position", position)
-        step.threads = torch.get_num_threads()
-        _must_be_done(compiled.heed_step(ctypes.byref(step)), tokens)
+        step.threads = team_size()
+        must_be_done(compiled.heed_step(ctypes.byref(step)), tokens, position)
         self.caches.stepped(where.span, 1)
 
     def prefill(self, lengths: Sequence[int], order: Tensor, position: Tensor, tokens: Tensor | None = None) -> bool:
@@ -115,10 +122,10 @@ class Execution:
         order, position, step = order.contiguous(), position.contiguous(), self._step
         step.order, step.position = self._stamps("order", order), self._stamps("position", position)
         step.tokens, step.begins = None if tokens is None else self._stamps("tokens", tokens), begins.data_ptr()
-        step.sequences, step.threads = len(lengths), torch.get_num_threads()
+        step.sequences, step.threads = len(lengths), team_size()
         refused = compiled.heed_step(ctypes.byref(step))
-        if refused == SIZES:
-            _must_be_done(refused)
+        if refused != Refusal.VALUES:
+            must_be_done(refused, position=position)
         return not refused
 
     def finish(self, first: int) -> None:
@@ -127,8 +134,9 @@ class Execution:
         assert compiled is not None
         rest, code = Step.from_buffer_copy(self._step), self._instructions
         rest.program = ctypes.pointer(code[first])
-        rest.instructions, rest.cache_count, rest.threads = len(code) - first, 0, torch.get_num_threads()
-        _must_be_done(compiled.heed_step(ctypes.byref(rest)))
+        rest.instructions, rest.cache_count, rest.threads = len(code) - first, 0, team_size()
+        rest.checked = 0
+        must_be_done(compiled.heed_step(ctypes.byref(rest)))
 
     def burst(
         self, tokens: Tensor, where: Where, count: int, sampling: SamplingSettings, *, logits: int, cap: float
@@ -141,11 +149,11 @@ class Execution:
         self.caches.fit(count)
         three = [t.clone(memory_format=torch.contiguous_format) for t in (tokens, where.order, where.position)]
         chosen, logp = _room(torch.int64, count, self._rows), _room(torch.float32, count, self._rows)
-        self._step.threads = torch.get_num_threads()
+        self._step.threads = team_size()
         told = sampling.packed(self._rows, self._program.widths[logits], count, cap)
         at = [*map(self._stamps, ("tokens", "order", "position"), three), chosen.data_ptr(), logp.data_ptr()]
         made = compiled.heed_write(ctypes.byref(self._step), count, logits, ctypes.byref(told), *at)
-        _must_be_done(max(0, -made), tokens)
+        must_be_done(max(0, -made), tokens, where.position)
         self.caches.stepped(where.span, made)
         return chosen[:made], logp[:made]
 
@@ -155,8 +163,10 @@ class Execution:
         assert compiled is not None
         tokens, logp = _room(torch.int64, self._rows, count), _room(torch.float32, self._rows, count)
         at = tokens.data_ptr(), logp.data_ptr()
-        if compiled.heed_topk_logprobs(made.data_ptr(), *made.shape, count, *at, torch.get_num_threads()):
+        refused = compiled.heed_topk_logprobs(made.data_ptr(), *made.shape, count, *at, team_size())
+        if refused == Refusal.SIZES:
             raise InputError(f"the {count} largest of {made.shape[1]} logits are asked for; needed is 1 to as many")
+        must_be_done(refused)
         return logp, tokens
 
     def _stamps(self, what: str, numbers: Tensor) -> int:
@@ -164,7 +174,11 @@ class Execution:
 
     def take(self, cells: Sequence[Tensor]) -> None:
         """Go on with these cells, which nothing else writes to."""
-        self.cells, self._step.cells = list(cells), _pointers(cells)
+        self.cells, step = list(cells), self._step
+        rows = min((len(cell) for cell in cells), default=0)
+        told = (Register(address("a cell", cell, torch.float32, 0), cell[0].numel() if rows else 0) for cell in cells)
+        step.cells, step.cell_count, step.cell_rows = (Register * max(1, len(cells)))(*told), len(cells), rows
+        step.checked = 0
 
     def select(self, rows: Tensor) -> Execution:
         """An execution that goes on with these rows; registers hold nothing."""
@@ -176,13 +190,14 @@ class Execution:
         self.take(cells)
         return self
 
-    def point(self, operation: Operation, table: Tensor) -> None:
-        """The instructions of this kind read another table from now on."""
-        self._tables[operation] = table
-        place = address("a table", table, torch.float32, 0)
+    def place(self, codes: Tensor) -> None:
+        """Positions are looked up in this table from now on. [places, width]"""
+        self._codes = codes  # kept as long as it is pointed to
+        at = address("codes of positions", codes, torch.float32, 0)
         for instruction in self._instructions:
-            if instruction.operation == operation:
-                instruction.table[0] = place
+            if instruction.operation == Operation.PLACE:
+                instruction.table[0], instruction.number[PLACES] = at, len(codes)
+        self._step.checked = 0
 
     def returned(self) -> list[LogStorage]:
         """The KV caches as they are by now; nothing more may be written."""
@@ -214,15 +229,3 @@ def _holding(logits: Tensor) -> tuple[Execution, int]:
 def _room(dtype: torch.dtype, *shape: int) -> Tensor:
     """Memory whose address a kernel is told: of this dtype, on the CPU, whatever torch's defaults are."""
     return torch.empty(*shape, dtype=dtype, device="cpu")
-
-
-def _must_be_done(refused: int, tokens: Tensor | None = None) -> None:
-    """Raise if the kernel refused, which says why by a number."""
-    if refused and refused != SIZES and tokens is not None:
-        raise InputError(f"a token from {int(tokens.min())} to {int(tokens.max())} is not in the vocabulary")
-    if refused:
-        raise InputError("the kernel was given rows or KV caches of sizes that do not fit together; nothing was done")
-
-
-def _pointers(tensors: Sequence[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
-    return (ctypes.c_void_p * max(1, len(tensors)))(*(tensor.data_ptr() for tensor in tensors))

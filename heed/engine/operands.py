@@ -45,6 +45,7 @@ class Place(Operands):
 
     operation = Operation.PLACE
     offset: int = 0
+    places: int = 0  # that have a code
     codes: Tensor | None = None  # none: the runner makes them for as many places as are needed
 
 

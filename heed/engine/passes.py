@@ -27,7 +27,7 @@ from ..kernels.linear import matrix
 from ..models.block import Block, States
 from .cache import programs
 from .emit import Emitter
-from .emit.table import ENDS, must_be
+from .emit.table import CROSS, ENDS, must_be, name_of
 from .execution import Execution
 from .program import Program, Uncompiled, must
 
@@ -197,7 +197,8 @@ class BlocksProgram:
     """The program of consecutive blocks."""
 
     def __init__(self, blocks: Sequence[Block], kind: Kind, final: nn.Module | None) -> None:
-        self.sees = kind.keeps or any(block.cross is not None for block in blocks)  # what is remembered
+        sources = any(name_of(type(part)) == CROSS for block in blocks for part in block.parts)  # in whatever place
+        self.sees = kind.keeps or sources  # what is remembered
         emitter = PassEmitter(kind, sees=self.sees)
         self._stream = emitter.builder.register("stream", kind.width)
         for block in blocks:

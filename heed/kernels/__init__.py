@@ -13,10 +13,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..core.tables import later
-from .build import Unavailable as Unavailable
 from .build import described as described
 from .build import library as library
 from .build import written_out as written_out
+from .compiler import Unavailable as Unavailable
 from .dispatch import served as served
 from .hugepages import huge_pages as huge_pages
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from ctypes import CDLL, POINTER, Structure, byref, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p, cast
+from ctypes import CDLL, POINTER, Structure, byref, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
 from enum import IntEnum
+
+from ..threads.openmp import runtime
 
 BACKWARDS, BOTH_WAYS = -1, -2  # in the place of a KV cache: tokens see those before them, or those on both sides
 
@@ -59,7 +59,10 @@ class Matrix(Structure):
 class Rounded(Structure):
     """Room for tokens as whole numbers."""
 
-    _fields_ = (("shorts", c_void_p), ("bytes", c_void_p), ("steps", c_void_p), ("sums", c_void_p))
+    _fields_ = (
+        *(("shorts", c_void_p), ("bytes", c_void_p), ("steps", c_void_p), ("sums", c_void_p)),
+        *(("tokens", c_int64), ("inputs", c_int64)),
+    )
 
 
 class Register(Structure):
@@ -75,6 +78,7 @@ class KvCache(Structure):
         *(("order", c_void_p), ("position", c_void_p), ("key", c_void_p), ("value", c_void_p)),
         *(("room", c_int64), ("length", c_int64), ("cap", c_int64), ("free", c_int64)),
         *(("holes", c_int32), ("source", c_int32), ("slot", c_void_p), ("owner", c_void_p)),
+        *(("rows", c_int64), ("key_width", c_int64), ("value_width", c_int64)),
     )
 
 
@@ -92,10 +96,11 @@ class Step(Structure):
 
     _fields_ = (
         *(("program", POINTER(Instruction)), ("instructions", c_int64)),
-        *(("registers", POINTER(Register)), ("caches", POINTER(KvCache)), ("cache_count", c_int64)),
-        ("cells", POINTER(c_void_p)),
-        *(("tokens", c_void_p), ("order", c_void_p), ("position", c_void_p), ("rows", c_int64)),
-        *(("rounded", Rounded), ("scratch", c_void_p), ("threads", c_int32)),
+        *(("registers", POINTER(Register)), ("register_count", c_int64)),
+        *(("caches", POINTER(KvCache)), ("cache_count", c_int64)),
+        *(("cells", POINTER(Register)), ("cell_count", c_int64), ("cell_rows", c_int64)),
+        *(("tokens", c_void_p), ("order", c_void_p), ("position", c_void_p), ("rows", c_int64), ("room", c_int64)),
+        *(("rounded", Rounded), ("scratch", c_void_p), ("widest", c_int64), ("threads", c_int32), ("checked", c_int32)),
         *(("sequences", c_int64), ("begins", c_void_p)),
     )
 
@@ -151,21 +156,16 @@ def hand_over_threads(library: CDLL) -> CDLL:
 
     Where it is not found, a library that was compiled here has the compiler's runtime, and another one has one thread.
     """
-    if sys.platform != "linux":
-        return library
-    try:
-        torch = CDLL("libtorch_cpu.so", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
-        found = (torch.GOMP_parallel, torch.omp_get_thread_num, torch.omp_get_num_threads)
-    except (OSError, AttributeError):
-        return library
-    library.heed_threads(byref(OpenMp(*(cast(function, c_void_p) for function in found))))
+    found = runtime()
+    if found is not None:
+        library.heed_threads(byref(OpenMp(*found)))
     return library
 
 
 def declare(library: CDLL) -> CDLL:
     """Tell a library what its functions take and give."""
     library.heed_linear.argtypes = (POINTER(Matrix), c_void_p, c_int64, POINTER(Rounded), c_void_p, c_int32)
-    library.heed_linear.restype = None
+    library.heed_linear.restype = c_int32
     pointers = (c_void_p, c_void_p, c_int64, c_int64, c_float, c_void_p, c_void_p, c_int32)
     library.heed_entropy.argtypes = pointers
     library.heed_entropy.restype = c_int32
@@ -177,14 +177,14 @@ def declare(library: CDLL) -> CDLL:
     library.heed_topk_logprobs.restype = c_int32
     library.heed_instructions.restype = c_char_p
     library.heed_threads.argtypes = (POINTER(OpenMp),)
-    library.heed_threads.restype = None
+    library.heed_threads.restype = c_int32
     library.heed_huge_pages.argtypes = (POINTER(c_int64), POINTER(c_int64), c_int64, c_int32)
-    library.heed_huge_pages.restype = None
+    library.heed_huge_pages.restype = c_int32
     for forwards, given in ((library.heed_selective_scan, SelectiveScan), (library.heed_wkv, Wkv)):
-        forwards.argtypes, forwards.restype = (POINTER(given), c_void_p, c_int32), None
+        forwards.argtypes, forwards.restype = (POINTER(given), c_void_p, c_int32), c_int32
     for backwards, given, gradients in (
         (library.heed_selective_scan_back, SelectiveScan, SelectiveScanGradients),
         (library.heed_wkv_back, Wkv, WkvGradients),
     ):
-        backwards.argtypes, backwards.restype = (POINTER(given), POINTER(gradients), c_int32), None
+        backwards.argtypes, backwards.restype = (POINTER(given), POINTER(gradients), c_int32), c_int32
     return library

@@ -1,8 +1,6 @@
 """Which kernels are used: those that a wheel brought, if they fit this processor, else those compiled on this machine.
 
-What is compiled here is compiled once, into the user's cache. The name of a compiled library is a digest of all that it
-depends on: sources, compiler, flags, processor. Two processes that build at once each write a file of their own, and
-the last one to finish puts the same thing in its place.
+What is compiled here (`compiler.py`) is compiled once, into the user's cache (`library_cache.py`).
 
 HEED_KERNELS chooses: `off`, `compile` (here, for this very processor), or a variant of `prebuilt.py` by its name.
 """
@@ -10,11 +8,7 @@ HEED_KERNELS chooses: `off`, `compile` (here, for this very processor), or a var
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
-import platform
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -25,19 +19,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..core.errors import InputError
-from . import prebuilt
+from . import compiler, library_cache, prebuilt
 from .abi import declare, hand_over_threads
+from .compiler import Unavailable
 from .prebuilt import VARIANTS
 
-NATIVE = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler knows
-THREADS = (("-fopenmp",), ())
-SECONDS = 300  # a compiler that takes longer hangs
 OFF, AUTO, COMPILE = "off", "auto", "compile"
 ALIASES = {"": AUTO, "on": AUTO, "0": OFF, "no": OFF, "native": COMPILE}
-
-
-class Unavailable(Exception):
-    """Why there are no kernels."""
 
 
 class Loaded(NamedTuple):
@@ -88,11 +76,11 @@ def why_none() -> str:
 def asked() -> str:
     """What HEED_KERNELS asks for."""
     given = os.environ.get("HEED_KERNELS", "").lower()
-    found = ALIASES.get(given, given)
+    wanted = ALIASES.get(given, given)
     known = (OFF, AUTO, COMPILE, *(variant.name for variant in VARIANTS))
-    if found not in known:
+    if wanted not in known:
         raise InputError(f"HEED_KERNELS is {given!r}; needed is one of {', '.join(known)}")
-    return found
+    return wanted
 
 
 @cache
@@ -117,10 +105,12 @@ def _opened() -> Loaded:
         except OSError:  # an older system than it was compiled for
             if asked() != AUTO:
                 raise
-    return Loaded(_open(built()), f"compiled here by {_compiler()}")
+    return Loaded(_open(built()), f"compiled here by {compiler.found()}")
 
 
 def _open(place: Path) -> ctypes.CDLL:
+    if compiler.no_library(place.read_bytes()):
+        raise OSError(f"{place} is no library, or a part of one")
     return hand_over_threads(declare(ctypes.CDLL(str(place))))
 
 
@@ -128,7 +118,7 @@ def _planned() -> str:
     if asked() == OFF:
         return "none: HEED_KERNELS=off"
     variant = _chosen()
-    return f"compiled at first use by {_compiler()}" if variant is None else _brought(variant)
+    return f"compiled at first use by {compiler.found()}" if variant is None else _brought(variant)
 
 
 def _brought(variant: prebuilt.Variant) -> str:
@@ -153,73 +143,15 @@ def _chosen() -> prebuilt.Variant | None:
 
 def built() -> Path:
     """The library for this machine, compiled unless it was before."""
-    compiler = _compiler()
-    place = cache_folder() / f"heed-{_digest(compiler)}.so"
-    if not place.exists():
-        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if sys.stderr.isatty():
-            print("heed: kernels are compiled for this machine, once; that takes some seconds", file=sys.stderr)
-        _compile(compiler, place)
-    return place
-
-
-def cache_folder() -> Path:
-    """HEED_CACHE, or the user's cache."""
-    named = os.environ.get("HEED_CACHE")
-    base = Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "heed"
-    return base / "kernels"
-
-
-def _compiler() -> str:
-    for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
-        found = shutil.which(name) if name else None
-        if found:
-            return found
-    raise Unavailable("there is no C++ compiler; install g++ or clang, or name one in CXX")
-
-
-def _digest(compiler: str) -> str:
-    version = _run([compiler, "--version"]).stdout
-    told = "\0".join((version, *prebuilt.FLAGS, platform.machine(), sys.platform, _processor()))
-    return hashlib.sha256(prebuilt.sources() + told.encode()).hexdigest()[:24]
-
-
-def _processor() -> str:
-    """What tells processors apart: their flags, where the system names them."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    named = ("model name", "flags", "Features", "CPU part")
-    return "\n".join(sorted({line for line in lines if line.split("\t")[0].strip() in named}))
-
-
-def _compile(compiler: str, place: Path) -> None:
-    """For this very processor, with threads if the compiler has them."""
-    said = ""
-    for native in NATIVE:
-        for threads in THREADS:
-            said = said or compile_to(place, compiler, (*native, *threads))
-            if place.exists():
-                return
-    lines = [line for line in said.splitlines() if "error" in line] or said.splitlines() or ["no reason was given"]
-    raise Unavailable(f"{compiler} could not build them: {lines[0]}")
-
-
-def compile_to(place: Path, compiler: str, flags: tuple[str, ...]) -> str:
-    """Puts the library there, at once or not at all; else gives what the compiler said."""
-    paths = [str(path) for path in sorted(prebuilt.SOURCES.glob("*.cpp"))]
-    with tempfile.TemporaryDirectory(dir=place.parent) as folder:
-        made = Path(folder) / place.name
-        done = _run([compiler, *prebuilt.FLAGS, *flags, *paths, "-o", str(made)])
-        if done.returncode:
-            return done.stderr or "no reason was given"
-        made.replace(place)
-    return ""
-
-
-def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired) as why:
-        raise Unavailable(f"{command[0]} does not run: {why}") from why
+    cxx = compiler.found()
+    key = compiler.digest(cxx)
+    known = library_cache.find(key)
+    if known is not None:
+        return known
+    library_cache.must_have_a_place()
+    if sys.stderr.isatty():
+        print("heed: kernels are compiled for this machine, once; that takes some seconds", file=sys.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "heed.so"
+        compiler.compile_here(cxx, made)
+        return library_cache.put(key, made.read_bytes())

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .build import library
+from .refusals import must_be_done
 
 SMALL = 4 << 20  # bytes that need no huge pages
 CLOSE = 16 << 20  # bytes that stay in a cache from token to token, where pages do not matter
@@ -19,7 +20,8 @@ def huge_pages(tensors: Sequence[Tensor], *, now: bool) -> None:
     compiled, sizes = library(), [tensor.nbytes for tensor in tensors]
     if compiled is not None and sum(sizes) > SMALL:
         many = ctypes.c_int64 * len(sizes)
-        compiled.heed_huge_pages(many(*(t.data_ptr() for t in tensors)), many(*sizes), len(sizes), int(now))
+        places = many(*(tensor.data_ptr() for tensor in tensors))
+        must_be_done(compiled.heed_huge_pages(places, many(*sizes), len(sizes), int(now)))
 
 
 def settled(tensors: Sequence[Tensor]) -> list[Tensor]:

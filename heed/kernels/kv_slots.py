@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from ..core.errors import InputError
 from ..core.log import LogStorage
 from ..core.stamps import Span
 from .abi import KvCache
+from .dispatch import address
 from .hugepages import settled
 
 
@@ -99,11 +101,15 @@ class KvCaches:
         tables: dict[tuple[int, int, int | None, int | None], SlotTable] = {}
         self._tables: list[SlotTable | None] = []  # of every log that is written
         for one, source in zip(lent, sources, strict=True):
+            one.held = tuple(held.contiguous() for held in one.held)
             alike = one.room, one.length, one.cap, one.free
             self._tables.append(None if source else tables.setdefault(alike, SlotTable()))
             if not source:
                 tables[alike].logs.append(one)
         self._written = list(tables.values())
+        for one, cache in zip(lent, self.structures, strict=False):
+            _check(one)
+            cache.key_width, cache.value_width = (prod(held.shape[2:]) for held in one.held[2:])  # of an entry
         self._describe()
 
     def fit(self, count: int) -> None:
@@ -182,6 +188,13 @@ class KvCaches:
             table = None if slots is None else slots.table
             cache.slot = None if table is None else table.data_ptr()
             cache.owner = None if self._owner is None or slots is not None else self._owner.data_ptr()
+            cache.rows = one.held[0].shape[0]
+
+
+def _check(log: LogStorage) -> None:
+    """Raise unless a kernel can read it; what is put in the place of its tensors later is like them."""
+    for held, kind in zip(log.held, (torch.int64, torch.int64, torch.float32, torch.float32), strict=True):
+        address("a KV cache", held, kind, 0)
 
 
 def _own(rows: int, room: int) -> Tensor:

@@ -20,13 +20,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.errors import InputError
+from ..threads.teams import team_size
 from . import dequantised
 from .abi import Matrix, Rounded, Weights
 from .build import library, only_written_out
+from .dispatch import must_have
+from .refusals import must_be_done
 
 GROUP = 32  # weights that share a scale
 LARGEST = 127
 SMALLEST = 1e-30  # the least that is divided by
+HELD = dict.fromkeys((Weights.INT8, Weights.W8A8, Weights.GROUPS8), torch.int8) | {
+    **dict.fromkeys((Weights.GROUPS4, Weights.TERNARY), torch.uint8),
+    Weights.FLOAT32: torch.float32,
+}
 
 _DEFINED = torch.library.Library("heed", "DEF")  # type: ignore[no-untyped-call]
 for _schema in (
@@ -194,23 +202,42 @@ def product(
     """The kernel: tokens [..., K] in float32 give [..., rows], which is written to `out` if that is given."""
     compiled = library()
     assert compiled is not None
+    _must_fit(kind, x, weights, scales, bias, rows)
     tokens = x.reshape(-1, x.shape[-1]).contiguous()
     count, inputs = tokens.shape
     y = tokens.new_empty(count, rows) if out is None else out
+    must_have("linear", (y, (count, rows)))
     if count and rows:
         shorts = tokens.new_empty(count, padded(inputs), dtype=torch.int16)
         steps, sums = tokens.new_empty(count), tokens.new_empty(count, dtype=torch.int32)
         pointer = shorts.data_ptr()
-        scratch = Rounded(pointer, pointer, steps.data_ptr(), sums.data_ptr())
+        scratch = Rounded(pointer, pointer, steps.data_ptr(), sums.data_ptr(), *shorts.shape)
         made = matrix(kind, weights, scales, bias, rows, inputs)
-        given = (tokens.data_ptr(), count, ctypes.byref(scratch), y.data_ptr(), torch.get_num_threads())
-        compiled.heed_linear(ctypes.byref(made), *given)
+        given = (tokens.data_ptr(), count, ctypes.byref(scratch), y.data_ptr(), team_size())
+        must_be_done(compiled.heed_linear(ctypes.byref(made), *given))
     return y.view(*x.shape[:-1], rows)
+
+
+def _must_fit(kind: Weights, x: Tensor, weights: Tensor, scales: Tensor | None, bias: Tensor | None, rows: int) -> None:
+    """Raise unless these are the numbers that the kernel will read."""
+    inputs = x.shape[-1]
+    shape, scaled = {
+        Weights.GROUPS8: ((rows, inputs), (rows, inputs // GROUP)),
+        Weights.GROUPS4: ((rows, inputs // 2), (rows, inputs // GROUP)),
+        Weights.TERNARY: ((-(-rows // 4), inputs), (1,)),
+    }.get(kind, ((rows, inputs), (rows,)))
+    must_have("linear", (weights, shape), *(() if scales is None else ((scales, scaled),)))
+    must_have("linear", *(() if bias is None else ((bias, (rows,)),)))
+    held = HELD[kind]
+    if weights.dtype != held or (bias is not None and bias.dtype != torch.float32):
+        found = weights.dtype if bias is None else f"{weights.dtype} and a bias of {bias.dtype}"
+        raise InputError(f"heed::linear was given weights of {found}; needed are {held}, and float32 for a bias")
 
 
 def plain_(out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """out = x Wᵀ + b in whatever precision, into memory that is there. [M, K], [N, K] -> [M, N]"""
-    if served(x, weight, bias, out) and weight.dtype == torch.float32:
+    plain = weight.dtype == out.dtype == torch.float32 and (bias is None or bias.dtype == torch.float32)
+    if plain and x.shape[1] and served(x, weight, bias, out):
         return product(Weights.FLOAT32, x, weight, None, bias, len(weight), out)
     return torch.mm(x, weight.T, out=out) if bias is None else torch.addmm(bias, x, weight.T, out=out)
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from ..core.errors import InputError
 from .build import library
 from .dispatch import address
+from .refusals import Refusal, must_be_done
 
 
 def entropy_(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -21,9 +22,11 @@ def entropy_(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> tuple[Te
     (rows, count), labels = logits.shape, labels.contiguous()
     both = logits.new_empty(2, rows, dtype=torch.float64)
     given = (logits.data_ptr(), address("labels", labels, torch.int64, rows), rows, count, smoothing)
-    if compiled.heed_entropy(*given, both[0].data_ptr(), both[1].data_ptr(), torch.get_num_threads()):
+    refused = compiled.heed_entropy(*given, both[0].data_ptr(), both[1].data_ptr(), torch.get_num_threads())
+    if refused == Refusal.VALUES:
         found = f"{int(labels.min())} to {int(labels.max())}"
         raise InputError(f"labels are {found}; the classes are 0 to {count - 1}")
+    must_be_done(refused)
     nats, spread = both.sum(1)
     return nats, spread
 

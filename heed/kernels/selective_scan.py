@@ -20,6 +20,7 @@ from torch import Tensor
 
 from .abi import SelectiveScan, SelectiveScanGradients
 from .dispatch import kernels, must_have, once
+from .refusals import must_be_done
 
 CHUNK = 64  # tokens of which all states are held at once: they fit into a cache
 
@@ -86,6 +87,14 @@ def chunk(rates: Tensor) -> int:
     return max(CHUNK, len(rates))
 
 
+def _shapes(
+    step: Tensor, u: Tensor, write: Tensor, read: Tensor, rates: Tensor
+) -> tuple[tuple[Tensor, list[int]], ...]:
+    """What the kernel reads, and in which shape."""
+    few, many = [*step.shape[:2], len(rates)], [len(rates), step.shape[2]]
+    return (u, list(step.shape)), (write, few), (read, few), (rates, many)
+
+
 def _scan(inputs: list[Tensor], states: Tensor) -> SelectiveScan:
     step, _, write, _, rates = inputs
     sizes = (*step.shape, write.shape[2], chunk(rates))
@@ -99,30 +108,33 @@ def _selective(
     compiled = kernels(*given)
     if compiled is None:
         return selective_written_out(*given)
-    (rows, tokens, channels), numbers = step.shape, len(rates)
-    few = (rows, tokens, numbers)
-    must_have("selective", (u, step.shape), (write, few), (read, few))
-    must_have("selective", (rates, (numbers, channels)), (start, (rows, numbers, channels)))
+    must_have("selective", *_shapes(step, u, write, read, rates), (start, (len(step), *rates.shape)))
     inputs = [tensor.contiguous() for tensor in given[:5]]
     y = torch.empty_like(inputs[0])
     states = start.new_empty(len(start), -(-step.shape[1] // chunk(rates)) + 1, *start.shape[1:])
     states[:, 0] = start
-    compiled.heed_selective_scan(ctypes.byref(_scan(inputs, states)), y.data_ptr(), torch.get_num_threads())
+    scan = ctypes.byref(_scan(inputs, states))
+    must_be_done(compiled.heed_selective_scan(scan, y.data_ptr(), torch.get_num_threads()))
     return y, states[:, -1].clone(), states  # a view would keep all of them alive
 
 
 def _selective_back(
     y: Tensor, last: Tensor, step: Tensor, u: Tensor, write: Tensor, read: Tensor, rates: Tensor, states: Tensor
 ) -> tuple[Tensor, ...]:
-    compiled = kernels(y, step, states)
+    compiled = kernels(y, last, step, u, write, read, rates, states)
     if compiled is None:
         return selective_back_written_out(y, last, step, u, write, read, rates, states)
+    kept = (len(step), -(-step.shape[1] // chunk(rates)) + 1, *rates.shape)
+    must_have("selective_back", *_shapes(step, u, write, read, rates), (y, step.shape), (states, kept))
+    must_have("selective_back", (last, (len(step), *rates.shape)))
+    states = states.contiguous()
     inputs, above = [x.contiguous() for x in (step, u, write, read, rates)], (y.contiguous(), last.contiguous())
     threads = torch.get_num_threads()
     found = [torch.empty_like(inputs[0]), torch.empty_like(inputs[0]), torch.empty_like(above[1])]
     sums = [x.new_zeros(threads, *x.shape) for x in inputs[2:]]  # each thread adds up on its own
     gradients = SelectiveScanGradients(*(x.data_ptr() for x in (*above, *found, *sums)))
-    compiled.heed_selective_scan_back(ctypes.byref(_scan(inputs, states)), ctypes.byref(gradients), threads)
+    scan = ctypes.byref(_scan(inputs, states))
+    must_be_done(compiled.heed_selective_scan_back(scan, ctypes.byref(gradients), threads))
     added = (x[0] if threads == 1 else x.sum(0) for x in sums)
     return found[0], found[1], *added, found[2]
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from ..core.errors import InputError
 from .abi import Wkv, WkvGradients
 from .dispatch import kernels, must_have, once
+from .refusals import must_be_done
 
 CHUNK = 64  # tokens whose sums are held at once
 
@@ -109,6 +110,18 @@ def _real(token: int, count: Tensor | None, key: Tensor) -> Tensor:
     return key.new_ones(1, 1, dtype=torch.bool) if count is None else (count > token)[:, None]
 
 
+def _must_fit(key: Tensor, value: Tensor, fade: Tensor, bonus: Tensor, count: Tensor | None) -> None:
+    """Raise unless these are the numbers that the kernel will read."""
+    rows, _, channels = key.shape
+    must_have("wkv", (value, key.shape), (fade, (channels,)), (bonus, (channels,)))
+    if count is not None:
+        must_have("wkv", (count, (rows,)))
+        if count.dtype != torch.int64 or not count.is_contiguous():
+            raise InputError(
+                "heed::wkv takes counts of 64 bits in one piece; use heed.kernels.wkv, which makes them so"
+            )
+
+
 def _given(inputs: list[Tensor], states: Tensor, count: Tensor | None) -> Wkv:
     ends = None if count is None else count.data_ptr()
     return Wkv(*inputs[0].shape, CHUNK, ends, *(tensor.data_ptr() for tensor in (*inputs, states)))
@@ -121,17 +134,12 @@ def _wkv(
     if compiled is None:
         return wkv_written_out(key, value, fade, bonus, start, count)
     rows, _, channels = key.shape
-    must_have("wkv", (value, key.shape), (fade, (channels,)), (bonus, (channels,)), (start, (3, rows, channels)))
-    if count is not None:
-        must_have("wkv", (count, (rows,)))
-        if count.dtype != torch.int64 or not count.is_contiguous():
-            raise InputError(
-                "heed::wkv takes counts of 64 bits in one piece; use heed.kernels.wkv, which makes them so"
-            )
+    _must_fit(key, value, fade, bonus, count)
+    must_have("wkv", (start, (3, rows, channels)))
     inputs, y, states = [x.contiguous() for x in (key, value, fade, bonus)], key.new_empty(key.shape), _room(key)
     states[:, 0] = start.transpose(0, 1)
     given = _given(inputs, states, count)
-    compiled.heed_wkv(ctypes.byref(given), y.data_ptr(), torch.get_num_threads())
+    must_be_done(compiled.heed_wkv(ctypes.byref(given), y.data_ptr(), torch.get_num_threads()))
     return y, states[:, -1].transpose(0, 1).contiguous(), states
 
 
@@ -145,22 +153,31 @@ def _wkv_back(
     states: Tensor,
     count: Tensor | None,
 ) -> tuple[Tensor, ...]:
-    compiled = kernels(y, key, states)
+    compiled = kernels(y, last, key, value, fade, bonus, states)
     if compiled is None:
         return wkv_back_written_out(y, last, key, value, fade, bonus, states, count)
+    _must_fit(key, value, fade, bonus, count)
+    must_have("wkv_back", (y, key.shape), (last, (3, len(key), key.shape[2])), (states, _kept(key)))
+    states = states.contiguous()
     inputs = [x.contiguous() for x in (key, value, fade, bonus)]
     above, threads = (y.contiguous(), last[:2].transpose(0, 1).contiguous()), torch.get_num_threads()
     found = [torch.empty_like(x) for x in (*inputs[:2], above[1])]
     sums = [x.new_zeros(threads, *x.shape) for x in (fade, bonus)]  # each thread adds up on its own
     gradients = WkvGradients(*(x.data_ptr() for x in (*above, *found, *sums)))
-    compiled.heed_wkv_back(ctypes.byref(_given(inputs, states, count)), ctypes.byref(gradients), threads)
+    given = ctypes.byref(_given(inputs, states, count))
+    must_be_done(compiled.heed_wkv_back(given, ctypes.byref(gradients), threads))
     started = torch.cat((found[2].transpose(0, 1), torch.zeros_like(last[2:])))
     return found[0], found[1], sums[0].sum(0), sums[1].sum(0), started
 
 
 def _room(key: Tensor) -> Tensor:
+    return key.new_empty(_kept(key))
+
+
+def _kept(key: Tensor) -> tuple[int, ...]:
+    """The shape of the sums before every chunk, and after the last."""
     rows, tokens, channels = key.shape
-    return key.new_empty(rows, -(-tokens // CHUNK) + 1, 3, channels)
+    return rows, -(-tokens // CHUNK) + 1, 3, channels
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

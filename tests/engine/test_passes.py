@@ -18,14 +18,14 @@ from heed.core.errors import StateConsumed
 from heed.core.state import Cell, Log, Seen, fork, leaves, to
 from heed.engine import passes
 from heed.kernels import library
-from heed.mixers import Attention, Cross, Retention
+from heed.mixers import Attention, Cross, Mamba, Retention
 from heed.models import RWKV, Decoder, Encoder, RetNet
 from heed.models.stack import Stack
 from heed.parts.feedforward import Gated
 from heed.parts.layers.norms import RMSNorm
 from heed.parts.look import look
 from heed.parts.masks import Window
-from heed.parts.positions import Alibi, Learned, Rope
+from heed.parts.positions import Alibi, Learned, Rope, Yarn
 from heed.parts.residual.wiring import Parallel, PostNorm, Sandwich
 from heed.weights.edits import BitLinear, Packed, Quantised, edit
 
@@ -318,3 +318,51 @@ def test_a_state_that_was_used_up_or_is_of_another_model_is_refused() -> None:
     model.stack(_stream(where), where, state)
     with pytest.raises(StateConsumed):
         model.stack(_stream(where), where, state)
+
+
+APART = {
+    "a window that sees farther back": Encoder.Config(**SIZES, mixer=Attention.Config(mask=Window(back=4, ahead=1))),
+    "a window that sees farther ahead": Encoder.Config(**SIZES, mixer=Attention.Config(mask=Window(back=1, ahead=4))),
+    "a last block without a program": Decoder.Config(**SIZES, mixer=(Attention.Config(), Mamba.Config())),
+    "a first block without a program": Decoder.Config(**SIZES, mixer=(Mamba.Config(), Attention.Config())),
+    "rotations of two amplitudes": Decoder.Config(
+        **SIZES,
+        mixer=tuple(
+            Attention.Config(position=Rope.Config(scaling=Yarn(factor=4.0, original=64, attention=amplitude)))
+            for amplitude in (1.0, 1.5)
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("lengths", [(11, 11), (13, 2, 9)], ids=["whole", "ragged"])
+@pytest.mark.parametrize("name", APART)
+@torch.no_grad()
+def test_what_no_program_can_do_as_it_stands_is_done_all_the_same(name: str, lengths: tuple[int, ...]) -> None:
+    """Masks without an instruction, blocks without one at either end, and what one layer has otherwise than another."""
+    stack, where = _model(APART[name]).stack, _where(lengths)
+    x = _stream(where)
+    mine, wanted = engine.compile(stack)(x, where)[0], stack(x, where)[0]
+    torch.testing.assert_close(mine[where.real], wanted[where.real], rtol=0, atol=2e-6 * float(wanted.abs().max()))
+
+
+@pytest.mark.parametrize("name", ["windows", "bloom", "rwkv"])
+@torch.no_grad()
+def test_tokens_with_a_hole_between_them_are_as_far_apart_as_they_say(name: str) -> None:
+    """Programs count places: what is 4 orders away and next to a token is outside of a window of 3."""
+    stack = _model(DECODERS[name]).stack
+    order = torch.tensor([[0, 1, 2, 3, 9, 10, 11, 18], [0, 4, 8, 12, 16, -1, -1, -1]])
+    where = Where(order, order.clamp(min=0))
+    x = _stream(where)
+    mine, wanted = engine.compile(stack)(x, where)[0], stack(x, where)[0]
+    torch.testing.assert_close(mine[where.real], wanted[where.real], rtol=0, atol=2e-6 * float(wanted.abs().max()))
+
+
+@pytest.mark.parametrize("name", ["llama", "rwkv", "hybrid"])
+@torch.no_grad()
+def test_a_state_is_used_once_by_programs_too(name: str) -> None:
+    stack = _model(DECODERS[name]).stack
+    x, state = _stream(Where.run(2, 5)), stack.start(2)
+    engine.compile(stack)(x, Where.run(2, 5), state)
+    with pytest.raises(StateConsumed):
+        engine.compile(stack)(x, Where.run(2, 5), state)

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from heed import engine
+from heed.core.contract import Where
 from heed.decode import generate
 from heed.kernels import library
 from heed.mixers import Attention
@@ -54,3 +56,22 @@ def _model(config: Decoder.Config, kind: str) -> Decoder:
         case "ternary":
             edit(model, BitLinear(), Packed())
     return model
+
+
+@pytest.mark.parametrize("kind", ["float32", "int8", "w8a8", "int4", "ternary"])
+@pytest.mark.parametrize("name", PLANS)
+def test_no_bit_of_a_kernel_depends_on_threads(name: str, kind: str) -> None:
+    """So a call may take as many threads as there are cores to be had."""
+    if library() is None:
+        pytest.skip("there are no kernels here")
+    model, tokens, found = _model(PLANS[name], kind), torch.randint(0, 20, (3, 40)), []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        runner = engine.runner(model)
+        runner.start(rows=3)
+        assert runner.prepare()
+        logits = [runner.prefill(tokens[:, :30], Where.run(3, 30)).clone()]
+        logits += [runner.step(tokens[:, t], Where.run(3, 1, start=t)).clone() for t in range(30, 40)]
+        found.append(torch.stack(logits))
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])

@@ -75,3 +75,19 @@ def test_when_it_does_not_pay_or_cannot_be_done() -> None:
         assert not varlen.pays(stack, Where.ragged(LENGTHS))
     other = Encoder.Config(**SIZES, mixer=Fourier.Config()).build().stack
     assert not varlen.pays(other, Where.ragged(LENGTHS))
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+def test_with_a_state_padding_stays_and_what_is_remembered_with_it(gradients: bool) -> None:
+    torch.manual_seed(0)
+    model = Decoder.Config(**SIZES).build().double()
+    tokens = torch.randint(13, (2, 9))
+    with torch.set_grad_enabled(gradients):
+        first, state = engine.compile(model)(tokens[:, :8], Where.ragged([8, 1]), model.start(2))
+        assert state is not None
+        here = Where.ragged([1, 1], start=torch.tensor([8, 1]))
+        second, _ = engine.compile(model)(torch.stack((tokens[0, 8:], tokens[1, 1:2])), here, state)
+    for row, length in ((0, 9), (1, 2)):
+        alone, _ = model(tokens[row : row + 1, :length], Where.run(1, length))
+        made = torch.cat((first[row, : length - 1], second[row]))
+        torch.testing.assert_close(made, alone[0], rtol=0, atol=1e-12)

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from heed.kernels import build, prebuilt
-
 pytestmark = pytest.mark.usefixtures("compiler")
 
 ONCE = """
@@ -53,27 +51,3 @@ def test_without_kernels_torch_computes_the_same(tmp_path: Path, given: dict[str
     assert plain[0] == made[0].replace("True", "False")
     assert (line in plain[1]) if line else not plain[1]
     assert plain[1].count("heed:") == bool(line)
-
-
-def test_the_name_tells_all_that_it_depends_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler = build._compiler()
-    before = build._digest(compiler)
-    assert build._digest(compiler) == before
-    monkeypatch.setattr(prebuilt, "FLAGS", (*prebuilt.FLAGS, "-DOTHER"))
-    flags = build._digest(compiler)
-    monkeypatch.setattr(build, "_processor", lambda: "another one")
-    processor = build._digest(compiler)
-    changed = tmp_path / "source"
-    changed.mkdir()
-    for path in prebuilt.SOURCES.iterdir():
-        (changed / path.name).write_bytes(path.read_bytes() + b"\n")
-    monkeypatch.setattr(prebuilt, "SOURCES", changed)
-    assert len({before, flags, processor, build._digest(compiler)}) == 4
-
-
-def test_a_broken_source_names_its_first_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "broken.cpp").write_text("int main( {")
-    monkeypatch.setattr(prebuilt, "SOURCES", tmp_path)
-    with pytest.raises(build.Unavailable, match=r"could not build them: .*error"):
-        build._compile(build._compiler(), tmp_path / "made.so")
-    assert [path.name for path in tmp_path.iterdir()] == ["broken.cpp"]

@@ -16,7 +16,8 @@ import torch
 from heed.core.errors import InputError
 from heed.kernels import build, described, linear, prebuilt
 from heed.kernels.abi import OpenMp, Weights
-from heed.kernels.build import Loaded, Unavailable
+from heed.kernels.build import Loaded
+from heed.kernels.compiler import Unavailable
 from heed.kernels.prebuilt import VARIANTS, Variant
 from heed.verify import proofs
 

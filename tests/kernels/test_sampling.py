@@ -144,6 +144,26 @@ def test_what_a_penalty_makes_infinite_is_no_choice() -> None:
     assert logp.isnan().tolist() == [True, False]
 
 
+@pytest.mark.parametrize("draw", [0.0, 0.5, 1.0])  # the last of which rounding may make of one that is just below
+def test_what_is_hidden_is_not_drawn(draw: float) -> None:
+    """Also where fewer tokens are left than top-k may keep."""
+    scores = torch.full((2, 200), -torch.inf)
+    scores[0, 3], scores[1, [5, 150]] = 1.0, 2.0
+    draws = torch.full((1, 2), draw, dtype=torch.float64)
+    tokens, logp = sample(scores, replace(_choice(2), draws=draws, top_k=7))
+    assert tokens.tolist() == [3, 5 if draw < 0.5 else 150]
+    assert bool(logp.isfinite().all())
+
+
+def test_where_nothing_is_left_nothing_is_chosen() -> None:
+    scores = torch.tensor([[-3e38, -2e38, -1e38], [-3.0, -2.0, -1.0]])
+    for draws in (None, torch.full((1, 2), 0.5, dtype=torch.float64)):
+        told = replace(_choice(2), draws=draws, penalty=1e3, seen=torch.ones(2, 3, dtype=torch.bool))
+        tokens, logp = sample(scores, told)
+        assert logp.isnan().tolist() == [True, False]
+        assert tokens[0] == 0
+
+
 @pytest.mark.parametrize("count", [0, -1, 31])
 def test_more_than_there_is_is_refused(count: int) -> None:
     scores = torch.randn(2, 30)

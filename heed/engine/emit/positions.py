@@ -42,7 +42,7 @@ def learned(e: Emitter, code: Learned, stream: int) -> int:
     """A table of codes is read where it is. Gives how many places it has."""
     if code.table.dtype != torch.float32:
         return made(e, code, stream)
-    e.builder.add(operands.Place(code.offset, code.table), stream)
+    e.builder.add(operands.Place(code.offset, len(code.table), code.table), stream)
     return code.length
 
 

@@ -14,11 +14,12 @@ from ..program import Uncompiled
 
 Emit: TypeAlias = Callable[..., Any]
 
+CROSS = "heed.mixers.cross:Cross"
 PARTS: Named[Emit] = Named(
     __package__,
     {
         "heed.mixers.attention:Attention": "attention:attention",
-        "heed.mixers.cross:Cross": "attention:cross",
+        CROSS: "attention:cross",
         "heed.mixers.retention:Retention": "recurrence:retention",
         "heed.mixers.rwkv:Rwkv": "recurrence:rwkv",
         "heed.parts.feedforward.channel_mix:ChannelMix": "feedforward:channel_mix",

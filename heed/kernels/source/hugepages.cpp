@@ -1,9 +1,19 @@
 // Weights on huge pages: memory that is read from end to end is read a fifth faster when its pages are 2 MiB, since
 // what fetches ahead stops at the end of a page. Linux alone; elsewhere, and where the system will not, nothing happens.
+#include "checks.h"
+
 #include <algorithm>
-#include <cstdint>
 #include <utility>
 #include <vector>
+
+static Refusal unfit(const int64_t* begins, const int64_t* sizes, int64_t count) {
+  if (!countable({count})) return SIZES;
+  if (!present(count, {begins, sizes})) return MISSING;
+  for (int64_t i = 0; i < count; ++i)
+    if (!countable({sizes[i]})) return SIZES;
+  return DONE;
+}
+
 #if defined(__linux__)
 #include <sys/mman.h>
 
@@ -18,7 +28,8 @@ static bool advise(uintptr_t begin, uintptr_t end, int how) {
 }
 
 // What lies close together is one piece: a matrix may be smaller than a page.
-extern "C" void heed_huge_pages(const int64_t* begins, const int64_t* sizes, int64_t count, int32_t now) {
+extern "C" int32_t heed_huge_pages(const int64_t* begins, const int64_t* sizes, int64_t count, int32_t now) {
+  if (const Refusal refused = unfit(begins, sizes, count)) return refused;
   std::vector<std::pair<uintptr_t, uintptr_t>> pieces;
   for (int64_t i = 0; i < count; ++i) pieces.push_back({(uintptr_t)begins[i], (uintptr_t)begins[i] + sizes[i]});
   std::sort(pieces.begin(), pieces.end());
@@ -30,7 +41,10 @@ extern "C" void heed_huge_pages(const int64_t* begins, const int64_t* sizes, int
     if (!advise(pieces[first].first, end, how))  // something between them is not memory
       for (size_t j = first; j < i; ++j) advise(pieces[j].first, pieces[j].second, how);
   }
+  return DONE;
 }
 #else
-extern "C" void heed_huge_pages(const int64_t*, const int64_t*, int64_t, int32_t) {}
+extern "C" int32_t heed_huge_pages(const int64_t* begins, const int64_t* sizes, int64_t count, int32_t) {
+  return unfit(begins, sizes, count);
+}
 #endif

@@ -2,6 +2,22 @@
 
 #include <vector>
 
+Refusal unfit(const Matrix& m) {
+  // Up to here no sum of products overflows: 127 · 127 at least, 255 · 127, 3 · 128.
+  constexpr int64_t WIDEST[] = {INT32_MAX, INT32_MAX / 127, INT32_MAX, INT32_MAX, INT32_MAX / 384, INT32_MAX / (255 * 127)};
+  if (m.kind < FLOAT32 || m.kind > W8A8 || m.rows < 0 || m.columns < 1 || m.columns > WIDEST[m.kind]) return SIZES;
+  if (!countable({m.rows, m.columns}) || (in_groups(m) && m.columns % 32)) return SIZES;
+  if (m.across && (m.kind != FLOAT32 || m.across < m.rows || !countable({m.across, m.columns}))) return SIZES;
+  if (m.rows && (!m.weights || (m.kind != FLOAT32 && !m.scales))) return MISSING;
+  return DONE;
+}
+
+Refusal unfit(const Matrix& m, const Rounded& r, int64_t tokens) {
+  if (m.kind == FLOAT32 || !tokens) return DONE;
+  if (!present(tokens, {r.shorts, r.bytes, r.steps, r.sums})) return MISSING;
+  return tokens <= r.tokens && stride_of(m) <= r.inputs ? DONE : SIZES;
+}
+
 // 127 · range · columns stays below 2^31: no sum of products can overflow 32 bits. Groups are summed 32 at a time.
 int32_t range_of(const Matrix& m) {
   if (m.kind == TERNARY || m.kind == W8A8) return 127;
@@ -266,6 +282,7 @@ static void multiply_rows(const Matrix& m, const float* x, int64_t stride, const
 
 void multiply(const Matrix& m, const float* x, int64_t stride, const Rounded& r, int64_t tokens, const Target& to,
               const Ending& ending, Share rows) {
+  HEED_ASSERT(rows.begin >= 0 && rows.end <= (quartered(m, tokens) ? (m.rows + 3) / 4 : m.rows));
   if (by_panels(m, tokens)) return multiply_panels(m, x, stride, r, tokens, to, ending, rows);
   const bool direct = ending.mode == SET;
   float* y = direct ? to.y : to.scratch;
@@ -289,7 +306,13 @@ Share rows_of(const Matrix& m, int64_t tokens, const Team& team) {
 }
 
 // One layer for many tokens, for callers of single layers. Scratch is the caller's.
-extern "C" void heed_linear(const Matrix* m, const float* x, int64_t tokens, const Rounded* r, float* y, int32_t threads) {
+extern "C" int32_t heed_linear(const Matrix* m, const float* x, int64_t tokens, const Rounded* r, float* y, int32_t threads) {
+  if (!m || !r) return MISSING;
+  if (!a_team(threads)) return THREADS;
+  if (const Refusal refused = unfit(*m)) return refused;
+  if (!countable({tokens, m->columns}) || !countable({tokens, m->rows})) return SIZES;
+  if (const Refusal refused = unfit(*m, *r, tokens)) return refused;
+  if (!present(tokens * m->rows, {x, y})) return MISSING;
   together(threads, [&](Team team) {
     if (m->kind != FLOAT32) {
       round_tokens(*m, x, tokens, m->columns, *r, team);
@@ -298,4 +321,5 @@ extern "C" void heed_linear(const Matrix* m, const float* x, int64_t tokens, con
     const Target to{y, m->rows, nullptr};
     multiply(*m, x, m->columns, *r, tokens, to, Ending{IDENTITY, SET, 0.0f}, rows_of(*m, tokens, team));
   });
+  return DONE;
 }

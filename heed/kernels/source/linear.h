@@ -20,12 +20,13 @@ struct Matrix {
   const float* bias;
 };
 
-// Quantised tokens: integer codes, and the scale of each token.
+// Quantised tokens: integer codes, and the scale of each token; room for so many tokens of so many inputs, and their rest.
 struct Rounded {
   int16_t* shorts;
   int8_t* bytes;
   float* steps;
   int32_t* sums;
+  int64_t tokens, inputs;
 };
 
 int32_t range_of(const Matrix& matrix);
@@ -42,6 +43,9 @@ static inline int64_t stride_of(const Matrix& m) {
   const int64_t whole = in_groups(m) ? 8 * LANES : 4;
   return (m.columns + whole - 1) / whole * whole;
 }
+// Whether there can be such a matrix, and room for quantised tokens, if it needs that.
+Refusal unfit(const Matrix& m);
+Refusal unfit(const Matrix& m, const Rounded& r, int64_t tokens);
 float largest_magnitude(const float* x, int64_t count);
 void round_tokens(const Matrix& m, const float* x, int64_t tokens, int64_t stride, const Rounded& to, const Team& team);
 // Where outputs go, and room for them [tokens, rows] where they are not simply written.

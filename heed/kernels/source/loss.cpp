@@ -3,11 +3,13 @@
 #include "vector.h"
 
 // Row by row: nats = -log p(label), spread = -mean log p (0 without smoothing); logits become p - (1-ε) · onehot(label) - ε / V.
-// Gives 1, having done nothing, if a label is none of the classes; else 0.
 extern "C" int32_t heed_entropy(float* logits, const int64_t* labels, int64_t rows, int64_t count, float smoothing,
                                 double* nats, double* spreads, int32_t threads) {
+  if (!a_team(threads)) return THREADS;
+  if (!countable({rows, count})) return SIZES;
+  if (!present(rows, {logits, labels, nats, spreads})) return MISSING;
   for (int64_t row = 0; row < rows; ++row)
-    if (labels[row] < 0 || labels[row] >= count) return 1;
+    if (labels[row] < 0 || labels[row] >= count) return VALUES;
   together(threads, [&](Team team) {
     const Share mine = team.of(rows);
     for (int64_t row = mine.begin; row < mine.end; ++row) {
@@ -47,5 +49,5 @@ extern "C" int32_t heed_entropy(float* logits, const int64_t* labels, int64_t ro
       spreads[row] = smoothing != 0.0f ? level - plain / (double)count : 0.0;
     }
   });
-  return 0;
+  return DONE;
 }

@@ -146,6 +146,7 @@ static int64_t drawn(const Choice& how, const float* scores, int64_t count, doub
   for (double& weight : weights) weight = total += weight < least ? 0.0 : weight;
   const auto found = std::upper_bound(weights.begin(), weights.end(), draw * total);
   const int64_t place = std::min<int64_t>(count - 1, found - weights.begin());
+  HEED_ASSERT(place >= 0);
   return some ? front.tokens[place] : place;
 }
 
@@ -163,9 +164,9 @@ void choose(const Choice& how, float* scores, int64_t count, uint8_t* seen, cons
       penalised[k] = !seen[k] ? score : score > 0.0f ? score / how.penalty : score * how.penalty;
     }
     rated = penalised.data();
-    int wrong = 0;  // a penalty can make of a number what is none, or infinity: then there is nothing to choose from
-    for (int64_t k = 0; k < count; ++k) wrong |= !(rated[k] < INFINITY);
-    if (wrong) return;
+    int wrong = 0, some = 0;  // a penalty can make of a number what is none, or infinity: then there is nothing to choose from
+    for (int64_t k = 0; k < count; ++k) wrong |= !(rated[k] < INFINITY), some |= rated[k] > -INFINITY;
+    if (wrong || !some) return;
   }
   if (draw) {
     token = drawn(how, rated, count, *draw);
@@ -179,10 +180,12 @@ void choose(const Choice& how, float* scores, int64_t count, uint8_t* seen, cons
 }
 
 // The k largest scores of every row as log p, the largest first, of equal ones the first token first. NaN throughout a row
-// that holds something else than numbers. Gives 2, having done nothing, for sizes that cannot be.
+// that holds something else than numbers.
 extern "C" int32_t heed_topk_logprobs(const float* scores, int64_t rows, int64_t count, int64_t k, int64_t* tokens,
                                       float* logp, int32_t threads) {
-  if (rows < 0 || k < 1 || k > count) return 2;
+  if (!a_team(threads)) return THREADS;
+  if (!countable({rows, count}) || k < 1 || k > count) return SIZES;
+  if (!present(rows, {scores, tokens, logp})) return MISSING;
   together(threads, [&](Team team) {
     Front front;
     std::vector<int64_t> order;
@@ -207,5 +210,5 @@ extern "C" int32_t heed_topk_logprobs(const float* scores, int64_t rows, int64_t
       }
     }
   });
-  return 0;
+  return DONE;
 }

@@ -1,5 +1,6 @@
 // How the next token of a row is chosen: see `Sample` in decode/sampling.py, which is what this must equal.
 #pragma once
+#include "checks.h"
 #include "vector.h"
 
 struct Choice {

@@ -18,6 +18,18 @@ struct SelectiveScanGradients {
 
 namespace {
 
+Refusal unfit(const SelectiveScan* s, int32_t threads) {
+  if (!s) return MISSING;
+  if (!a_team(threads)) return THREADS;
+  if (s->chunk < 1 || !countable({s->chunk, s->numbers, LANES}) || !countable({s->rows, s->tokens, s->channels})) return SIZES;
+  if (!countable({s->rows, s->tokens, s->numbers, threads}) || !countable({s->numbers, s->channels, threads})) return SIZES;
+  if (!countable({s->rows, s->tokens + 1, s->numbers, s->channels})) return SIZES;  // at most so many states
+  const int64_t tokens = s->rows * s->tokens, states = s->rows * s->numbers * s->channels;
+  const bool all = present(tokens * s->channels, {s->step, s->input}) && present(tokens * s->numbers, {s->write, s->read}) &&
+                   present(states, {s->rates, s->states});
+  return all ? DONE : MISSING;
+}
+
 // Room for S numbers of some channels, each.
 struct Near {
   std::vector<Float> rates, h;
@@ -123,7 +135,9 @@ class SelectiveScanBack {
 
 }  // namespace
 
-extern "C" void heed_selective_scan(const SelectiveScan* given, float* y, int32_t threads) {
+extern "C" int32_t heed_selective_scan(const SelectiveScan* given, float* y, int32_t threads) {
+  if (const Refusal refused = unfit(given, threads)) return refused;
+  if (!present(given->rows * given->tokens * given->channels, {y})) return MISSING;
   const SelectiveScan& s = *given;
   const int64_t chunks = chunks_of(s.tokens, s.chunk), size = s.numbers * s.channels;
   together(threads, [&](Team team) {
@@ -141,9 +155,15 @@ extern "C" void heed_selective_scan(const SelectiveScan* given, float* y, int32_
         }
     });
   });
+  return DONE;
 }
 
-extern "C" void heed_selective_scan_back(const SelectiveScan* given, const SelectiveScanGradients* grads, int32_t threads) {
+extern "C" int32_t heed_selective_scan_back(const SelectiveScan* given, const SelectiveScanGradients* grads, int32_t threads) {
+  if (const Refusal refused = unfit(given, threads)) return refused;
+  if (!grads || !present(given->rows * given->tokens * given->channels, {grads->y, grads->step, grads->input}) ||
+      !present(given->rows * given->tokens * given->numbers, {grads->write, grads->read}) ||
+      !present(given->rows * given->numbers * given->channels, {grads->last, grads->start, grads->rates}))
+    return MISSING;
   const SelectiveScan& s = *given;
   const int64_t chunks = chunks_of(s.tokens, s.chunk), size = s.numbers * s.channels;
   together(threads, [&](Team team) {
@@ -160,4 +180,5 @@ extern "C" void heed_selective_scan_back(const SelectiveScan* given, const Selec
       each([&](Channels of, int64_t at, Float& grad) { of.into(grads->start + at, grad); });
     });
   });
+  return DONE;
 }

@@ -10,6 +10,7 @@ static void embed(const Instruction& in, const Step& s, const Team& team) {
   for (int64_t b = mine.begin; b < mine.end; ++b) {
     float* y = to.data + b * to.width;
     const int64_t row = s.tokens[b], width = m.columns;
+    HEED_ASSERT(row >= 0 && row < m.rows);
     if (m.kind == FLOAT32) {
       const float* w = (const float*)m.weights + row * width;
       for (int64_t k = 0; k < width; ++k) y[k] = w[k] * in.real[At::scale];
@@ -34,7 +35,9 @@ static void place(const Instruction& in, const Step& s, const Team& team) {
   const Register to = s.registers[in.to];
   const Share mine = team.of(s.rows);
   for (int64_t b = mine.begin; b < mine.end; ++b) {
-    const float* code = (const float*)in.table[At::codes] + (s.position[b] + in.number[At::offset]) * to.width;
+    const int64_t place = s.position[b] + in.number[At::offset];
+    HEED_ASSERT(place >= 0 && place < in.number[At::places]);
+    const float* code = (const float*)in.table[At::codes] + place * to.width;
     float* y = to.data + b * to.width;
     for (int64_t k = 0; k < to.width; ++k) y[k] += code[k];
   }
@@ -162,13 +165,12 @@ static void plus(const Instruction& in, const Step& s, const Team& team) {
 static Share tokens_of(const Step& s, int64_t q) {
   return s.begins ? Share{s.begins[q], s.begins[q + 1]} : Share{q, q + 1};
 }
-static int64_t row_count(const Step& s) { return s.begins ? s.sequences : s.rows; }
 
 // The token and the one before it, mixed channel by channel.
 static void shift(const Instruction& in, const Step& s, const Team& team) {
   using At = ShiftOperands;
   const Register to = s.registers[in.to], from = s.registers[in.from];
-  const float *cell = s.cells[in.number[At::cell]], *share = (const float*)in.table[At::share];
+  const float *cell = s.cells[in.number[At::cell]].data, *share = (const float*)in.table[At::share];
   const int64_t width = to.width;
   for (int64_t q = 0; q < row_count(s); ++q) {
     const Share tokens = tokens_of(s, q), mine = team.of(tokens.end - tokens.begin);
@@ -188,12 +190,12 @@ static void keep(const Instruction& in, const Step& s, const Team& team) {
   for (int64_t q = mine.begin; q < mine.end; ++q) {
     const Share tokens = tokens_of(s, q);
     if (tokens.begin < tokens.end)
-      std::memcpy(s.cells[in.number[At::cell]] + q * from.width, from.data + (tokens.end - 1) * from.width, from.width * sizeof(float));
+      std::memcpy(s.cells[in.number[At::cell]].data + q * from.width, from.data + (tokens.end - 1) * from.width, from.width * sizeof(float));
   }
 }
 
 // See mixers/rwkv.py. Sums are divided by e^level, the largest exponent in them.
-struct Wkv {
+struct WkvSums {
   Float above, below, level;
   Float next(Float key, Float value, Float fade, Float bonus) {
     const Float own = add(bonus, key), crest = larger(level, own);
@@ -218,7 +220,7 @@ static void wkv(const Instruction& in, const Step& s, const Team& team) {
     const Share tokens = tokens_of(s, q);
     float* cells[3];
     const int places[3] = {At::above, At::below, At::level};
-    for (int i = 0; i < 3; ++i) cells[i] = s.cells[in.number[places[i]]] + q * width;
+    for (int i = 0; i < 3; ++i) cells[i] = s.cells[in.number[places[i]]].data + q * width;
     for (int64_t c = mine.begin; c < mine.end; c += LANES) {
       const int64_t some = std::min<int64_t>(LANES, mine.end - c);
       const auto part = [&](const float* x) {
@@ -231,7 +233,7 @@ static void wkv(const Instruction& in, const Step& s, const Team& team) {
         store(room, x);
         std::memcpy(y + c, room, some * sizeof(float));
       };
-      Wkv sums{part(cells[0]), part(cells[1]), part(cells[2])};
+      WkvSums sums{part(cells[0]), part(cells[1]), part(cells[2])};
       const Float fade = sub(spread(0.0f), exponential(part(decay))), own = part(bonus);
       for (int64_t t = tokens.begin; t < tokens.end; ++t)
         put(to.data + t * width, sums.next(part(key.data + t * width), part(value.data + t * width), fade, own));
@@ -270,7 +272,7 @@ static void retain(const Instruction& in, const Step& s, const Team& team) {
     const int64_t h = piece % heads;
     const Share tokens = tokens_of(s, piece / heads);
     for (int64_t t = tokens.begin; t < tokens.end; ++t)
-      retain_token(s.cells[in.number[At::cell]] + piece * size * wide, query.data + t * query.width + h * size,
+      retain_token(s.cells[in.number[At::cell]].data + piece * size * wide, query.data + t * query.width + h * size,
                    key.data + t * key.width + h * size, value.data + t * value.width + h * wide,
                    to.data + t * to.width + h * wide, size, wide, ((const float*)in.table[At::gamma])[h], in.real[At::scale]);
   }
@@ -325,33 +327,10 @@ static void begin_to_fetch(const Instruction* next, const Instruction* end, int6
   for (int64_t at = 0; at < std::min(FIRST, (mine.end - mine.begin) * row); at += 64) __builtin_prefetch(weights + at, 0, 2);
 }
 
-// Whether rows lie one behind the other, and whatever is written to has room for what comes.
-static bool fits(const Step& s) {
-  if (s.rows < 0 || s.instructions < 0 || s.cache_count < 0 || s.sequences < 0) return false;
-  if (s.begins) {
-    if (s.begins[0] != 0 || s.begins[s.sequences] != s.rows) return false;
-    for (int64_t q = 0; q < s.sequences; ++q)
-      if (s.begins[q] > s.begins[q + 1]) return false;
-  }
-  const int64_t coming = s.begins ? longest_of(s) : 1;
-  for (int64_t i = 0; i < s.cache_count; ++i) {
-    const KvCache& m = s.caches[i];
-    if (m.length < 0 || m.length > m.room) return false;
-    if (!m.source && (m.free >= 0 ? m.free : m.length + coming - 1) >= m.room) return false;
-  }
-  for (int64_t i = 0; i < s.instructions; ++i)
-    if (s.program[i].operation < EMBED || s.program[i].operation > RETAIN) return false;
-  return true;
-}
-
-// Gives 1, having done nothing, if there is no such token, and 2 for sizes that cannot be; else 0.
 extern "C" int32_t heed_step(Step* s) {
-  if (!fits(*s)) return 2;
-  for (int64_t i = 0; i < s->instructions; ++i)
-    if (s->program[i].operation == EMBED)
-      for (int64_t b = 0; b < s->rows; ++b)
-        if (s->tokens[b] < 0 || s->tokens[b] >= s->program[i].matrix.rows) return 1;
-  std::vector<Begun> begun(s->instructions * std::max(1, s->threads));
+  if (!s) return MISSING;
+  if (const Refusal refused = unfit(*s)) return refused;
+  std::vector<Begun> begun(s->instructions * s->threads);
   together(s->threads, [&](Team team) {
     for (int64_t i = 0; i < s->instructions; ++i) {
       team.begun = &begun[i * team.size];
@@ -364,7 +343,7 @@ extern "C" int32_t heed_step(Step* s) {
     }
   });
   for (int64_t i = 0; i < s->cache_count; ++i) remember(s->caches[i], *s);
-  return 0;
+  return DONE;
 }
 
 extern "C" const char* heed_instructions() { return INSTRUCTIONS; }

@@ -25,6 +25,8 @@ struct KvCache {
   const int32_t* slot;   // [rows, room]: entry j of row b lies at slot[b][j], columns of all rows counted through; null:
                          // at b·room + j. Rows put into another order, or repeated, are another table, and so are pages.
   const int32_t* owner;  // [rows]: whose entries a row reads, for caches that are only read; null: its own
+  int64_t rows;  // that are stored
+  int64_t key_width, value_width;  // of an entry, all heads
 };
 
 struct Instruction {
@@ -39,7 +41,7 @@ struct Instruction {
 // Where operands stand in an instruction's `number`, `real` and `table`: engine/operands.py has the same names in the same
 // order, which a test compares.
 struct EmbedOperands { enum Real { scale }; };
-struct PlaceOperands { enum Number { offset }; enum Table { codes }; };
+struct PlaceOperands { enum Number { offset, places }; enum Table { codes }; };
 struct NormOperands { enum Number { groups, width, uncentred, more }; enum Real { eps }; enum Table { gain, shift }; };
 struct LinearOperands { enum Number { activation, mode, quantised }; enum Real { old }; };
 struct WavesOperands { enum Number { count }; enum Real { amplitude }; enum Table { frequency }; };
@@ -59,25 +61,29 @@ struct RetainOperands { enum Number { cell, heads, size, value_size }; enum Real
 struct Step {
   const Instruction* program;
   int64_t instructions;
-  const Register* registers;
+  const Register* registers;  // each [room, width]
+  int64_t register_count;
   KvCache* caches;
   int64_t cache_count;
-  float* const* cells;  // states of a fixed size, each [rows, ...]
+  const Register* cells;  // states of a fixed size, each [cell_rows, width]
+  int64_t cell_count, cell_rows;
   const int64_t* tokens;
   const int64_t* order;
   const int64_t* position;
-  int64_t rows;
+  int64_t rows, room;  // those of this call, and those that there is room for
   Rounded rounded;
-  float* scratch;  // [rows, the widest output]
+  float* scratch;  // [room, widest]
+  int64_t widest;  // outputs of a matrix that are not simply written
   int32_t threads;
+  int32_t checked;  // the program fits all that stands above: found once, and again where 0 is written here
   // Many tokens of some rows, one behind the other: those of row q are begins[q] .. begins[q + 1] - 1. Then `rows` counts
   // tokens, which see what their row remembers, and one another.
   int64_t sequences;
   const int64_t* begins;
 };
 // As kernels/abi.py has them.
-static_assert(sizeof(Register) == 16 && sizeof(KvCache) == 88 && sizeof(Matrix) == 40, "abi.py");
-static_assert(sizeof(Instruction) == 112 && sizeof(Step) == 144 && sizeof(Rounded) == 32, "abi.py");
+static_assert(sizeof(Register) == 16 && sizeof(KvCache) == 112 && sizeof(Matrix) == 40, "abi.py");
+static_assert(sizeof(Instruction) == 112 && sizeof(Step) == 200 && sizeof(Rounded) == 48, "abi.py");
 static inline int64_t longest_of(const Step& s) {
   int64_t longest = 0;
   for (int64_t q = 0; q < s.sequences; ++q) longest = std::max(longest, s.begins[q + 1] - s.begins[q]);
@@ -92,9 +98,14 @@ constexpr int32_t BACKWARDS = -1, BOTH_WAYS = -2;
 static inline int64_t column_of(const KvCache& m) { return m.free >= 0 ? m.free : m.length; }
 // Where an entry lies.
 static inline int64_t place_of(const KvCache& m, int64_t row, int64_t column) {
-  if (m.slot) return m.slot[row * m.room + column];
-  return (m.owner ? m.owner[row] : row) * m.room + column;
+  HEED_ASSERT(row >= 0 && column >= 0 && column < m.room);
+  const int64_t place = m.slot ? m.slot[row * m.room + column] : (m.owner ? m.owner[row] : row) * m.room + column;
+  HEED_ASSERT(place >= 0 && place < m.rows * m.room);
+  return place;
 }
+// The rows of a call: each has many tokens, or the one of a step.
+static inline int64_t row_count(const Step& s) { return s.begins ? s.sequences : s.rows; }
+Refusal unfit(Step& s);  // fits.cpp
 void attend(const Instruction& in, const Step& s, const Team& team);
 void attend_many(const Instruction& in, const Step& s, const Team& team);
 extern "C" int32_t heed_step(Step* s);

@@ -15,4 +15,8 @@ OpenMp heed_openmp{parallel, omp_get_thread_num, omp_get_num_threads};
 OpenMp heed_openmp{nullptr, nullptr, nullptr};
 #endif
 
-extern "C" void heed_threads(const OpenMp* given) { heed_openmp = *given; }
+extern "C" int32_t heed_threads(const OpenMp* given) {
+  if (!given || !given->parallel || !given->me || !given->size) return MISSING;
+  heed_openmp = *given;
+  return DONE;
+}

@@ -17,6 +17,18 @@ struct WkvGradients {
 
 namespace {
 
+Refusal unfit(const Wkv* m, int32_t threads) {
+  if (!m) return MISSING;
+  if (!a_team(threads)) return THREADS;
+  if (m->chunk < 1 || !countable({m->chunk, LANES, 16}) || !countable({m->channels, threads})) return SIZES;
+  if (!countable({m->rows, m->tokens + 1, 3, m->channels})) return SIZES;  // at most so many states
+  const int64_t each = m->rows * m->channels;
+  if (!present(each * m->tokens, {m->key, m->value}) || !present(each, {m->fade, m->bonus, m->states})) return MISSING;
+  for (int64_t row = 0; m->ends && row < m->rows; ++row)
+    if (m->ends[row] < 0 || m->ends[row] > m->tokens) return SIZES;
+  return DONE;
+}
+
 struct Sums { Float above, below, level; };
 
 // A token: how much it takes of the sums it finds and of itself, and how much of both the next one will find.
@@ -105,7 +117,9 @@ void back(const Lane& lane, int64_t chunk, const WkvGradients& grads, Token* tok
 
 }  // namespace
 
-extern "C" void heed_wkv(const Wkv* given, float* y, int32_t threads) {
+extern "C" int32_t heed_wkv(const Wkv* given, float* y, int32_t threads) {
+  if (const Refusal refused = unfit(given, threads)) return refused;
+  if (!present(given->rows * given->tokens * given->channels, {y})) return MISSING;
   const Wkv& m = *given;
   together(threads, [&](Team team) {
     by_row(team, m.rows, m.channels, [&](int64_t row, int64_t first, int64_t last) {
@@ -123,9 +137,14 @@ extern "C" void heed_wkv(const Wkv* given, float* y, int32_t threads) {
         }
     });
   });
+  return DONE;
 }
 
-extern "C" void heed_wkv_back(const Wkv* given, const WkvGradients* grads, int32_t threads) {
+extern "C" int32_t heed_wkv_back(const Wkv* given, const WkvGradients* grads, int32_t threads) {
+  if (const Refusal refused = unfit(given, threads)) return refused;
+  if (!grads || !present(given->rows * given->tokens * given->channels, {grads->y, grads->key, grads->value}) ||
+      !present(given->rows * given->channels, {grads->last, grads->start, grads->fade, grads->bonus}))
+    return MISSING;
   const Wkv& m = *given;
   const int64_t D = m.channels;
   together(threads, [&](Team team) {
@@ -149,4 +168,5 @@ extern "C" void heed_wkv_back(const Wkv* given, const WkvGradients* grads, int32
       }
     });
   });
+  return DONE;
 }

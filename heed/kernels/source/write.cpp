@@ -13,12 +13,21 @@ static int64_t living(const Choice& how, const int64_t* chosen, int64_t rows) {
   return count;
 }
 
+static Refusal unfit(const Step* s, int64_t count, int32_t scores, const Choice* how) {
+  if (!s || !how || !s->registers) return MISSING;
+  if (scores < 0 || scores >= s->register_count || !countable({count, s->rows}) || !countable({s->rows, s->registers[scores].width}))
+    return SIZES;
+  if (how->top_k < 0 || !countable({how->end_count})) return SIZES;
+  return present(how->end_count, {how->ends}) && present(s->rows, {how->live}) ? DONE : MISSING;
+}
+
 // So many tokens one after the other, or fewer if too few rows are left. The first is given; `tokens`, `order` and
-// `position` of the step are written to. Chosen tokens and their log p go to [count, rows]. Gives the number of steps;
-// -1 if there is no such token, -2 for sizes that cannot be.
+// `position` of the step are written to. Chosen tokens and their log p go to [count, rows]. Gives the number of steps, or
+// less than 0: a refusal with its sign turned.
 extern "C" int64_t heed_write(Step* s, int64_t count, int32_t scores, const Choice* how, int64_t* tokens, int64_t* order,
                               int64_t* position, int64_t* chosen, float* logp) {
-  if (count < 0 || scores < 0 || how->end_count < 0) return -2;
+  if (const Refusal refused = unfit(s, count, scores, how)) return -refused;
+  if (!present(count * s->rows, {tokens, order, position, chosen, logp})) return -MISSING;
   s->tokens = tokens, s->order = order, s->position = position;
   const Register made = s->registers[scores];
   const int64_t rows = s->rows, width = made.width;
