@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..core.errors import InputError
-from .shapes import MODELS, Model
+from .shapes import MODELS, PAIRS, Model
 from .work import Precision, Subject, Work
 
 SUITS: dict[Subject, tuple[Model, ...]] = {  # the usual one first
@@ -13,7 +13,7 @@ SUITS: dict[Subject, tuple[Model, ...]] = {  # the usual one first
     "prefill": ("gpt2", "llama", "rwkv", "retnet", "bitnet"),
     "encode": ("bert",),
     "translate": ("transformer",),
-    "train": ("gpt-50k", "transformer"),
+    "train": ("gpt-50k", "transformer", "small"),
     "attention": MODELS,
     "load": ("gpt2", "llama"),
 }
@@ -63,7 +63,7 @@ def _sizes(subject: Subject, model: Model, size: Size) -> list[tuple[int, int, i
         case "translate":
             return [(size.batch or 32, 20, tokens or 30, False)]
         case "train":
-            rows, length = (64, 32) if model == "transformer" else (16, 256)
+            rows, length = (64, 32) if model in PAIRS else (16, 256)
             return [(size.batch or rows, tokens or length, 0, False)]
         case "prefill":
             return [(size.batch or 1, tokens or 512, 0, False)]

@@ -14,19 +14,23 @@ import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
 from ..core.errors import HeedError
+from ..threads.waiting import POLICY, THEIRS
 from .base import Contestant
 from .limits import Limits
+from .ours import Heed
 from .shapes import configured, write
 from .work import Work
 
 REST = 0.25  # seconds; the OpenMP of Intel lets idle threads spin for 0.2
+# What runtimes do where nobody has said anything; in words, because a worker imports heed, which would say something.
+SPINNING = {"GOMP_SPINCOUNT": "300000", "KMP_BLOCKTIME": "200"}
 PATIENCE = 900.0  # seconds that a contestant may take to get ready, or for a round
 
 
@@ -75,8 +79,11 @@ Say = Callable[[str], None]
 class Process:
     """A contestant's process, and how it is spoken to."""
 
-    def __init__(self, command: Sequence[str], threads: int) -> None:
+    def __init__(self, command: Sequence[str], threads: int | None, waits: Mapping[str, str] = SPINNING) -> None:
+        """With so many threads, None: as many as it likes; `waits`: the variables that say how they wait."""
         names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+        own = {name: value for name, value in os.environ.items() if name not in {*names, *THEIRS}}
+        counts = {} if threads is None else dict.fromkeys(names, str(threads))
         # No peer may reach for the net: all that is needed lies in the folder.
         offline = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
         self._errors = TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 (closed by `end`)
@@ -86,7 +93,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env={**os.environ, **offline, **dict.fromkeys(names, str(threads))},
+            env={**own, **offline, **counts, **waits},
         )
 
     def hear(self) -> dict[str, Any]:
@@ -102,11 +109,15 @@ class Process:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def go(self) -> dict[str, Any]:
-        """One round."""
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def go(self, seconds: float | None = None) -> dict[str, Any]:
+        """One round; or as many calls as are begun within these seconds."""
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write("go\n")
+            self._process.stdin.write("go\n" if seconds is None else f"go {seconds}\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise Failed(self._complaint()) from None
@@ -136,7 +147,9 @@ class Process:
 def started(contestant: Contestant, work: Work) -> Process:
     """Its worker."""
     return Process(
-        [sys.executable, "-m", "heed.bench.worker", contestant.name, work.subject, work.dump()], work.threads
+        [sys.executable, "-m", "heed.bench.worker", contestant.name, work.subject, work.dump()],
+        work.threads,
+        POLICY if isinstance(contestant, Heed) else SPINNING,
     )
 
 

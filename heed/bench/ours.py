@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from .. import __version__
 from .base import Contestant, Done, Prepared, Round
 from .rounds import first_token
-from .shapes import built, paired, retnet
+from .shapes import PAIRS, built, paired, retnet
 from .work import BEAMS, Work
 
 if TYPE_CHECKING:
@@ -177,11 +178,12 @@ def _training(work: Work) -> Prepared:
     from ..pipelines.base import Padded
     from ..runs.training import AdamW
     from ..tasks import Causal, Translate
+    from ..threads.teams import adapting, standard
     from ..train.optim import adamw
 
     batch: Batch
     rows = [np.array(row, np.int32) for row in work.rows(more=1)]
-    if work.model == "transformer":
+    if work.model in PAIRS:
         model: Mixer[Any] = paired(work.config)
         task: Causal | Translate = Translate(smoothing=0.0)
         batch = task.batch([(row[:-1], row) for row in rows])
@@ -190,8 +192,11 @@ def _training(work: Work) -> Prepared:
         batch = task.batch([(row,) for row in rows])
     assert batch.source is None or isinstance(batch.source, Padded)
     optimizer = adamw(model.train(), AdamW())
+    held = ExitStack()  # until the process ends: `step` keeps it
+    waiting = held.enter_context(adapting(standard()))
 
-    def step() -> Done:
+    def step(held: ExitStack = held) -> Done:
+        waiting.look()
         loss = task.loss(engine.compile(model), batch).total / batch.tokens
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]

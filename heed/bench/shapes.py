@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..core.contract import Mixer
     from ..models import Shape
 
-Model: TypeAlias = Literal["gpt2", "llama", "bert", "transformer", "gpt-50k", "rwkv", "retnet", "bitnet"]
+Model: TypeAlias = Literal["gpt2", "llama", "bert", "transformer", "gpt-50k", "rwkv", "retnet", "bitnet", "small"]
 MODELS: tuple[Model, ...] = get_args(Model)
 
 LLAMA: Data = {
@@ -101,6 +101,20 @@ CONFIGS: dict[Model, Data] = {
         "rescale_every": 0,
     },
 }
+CONFIGS["small"] = {  # a Transformer that is trained on a laptop
+    **CONFIGS["transformer"],
+    "d_model": 256,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 1024,
+    "decoder_ffn_dim": 1024,
+    "vocab_size": 1000,
+    "pad_token_id": 999,
+    "decoder_start_token_id": 999,
+}
+PAIRS = ("transformer", "small")  # models of a source and a target
 CONFIGS["retnet"] = CONFIGS["rwkv"]  # whose size it has, and whose package is its peer
 PAIRED = 10_000  # tokens of each side's vocabulary where the base Transformer is trained
 

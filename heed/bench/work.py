@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 from .shapes import Model
 
 Subject: TypeAlias = Literal["decode", "prefill", "encode", "translate", "train", "attention", "load"]
+Asked: TypeAlias = Literal["decode", "prefill", "encode", "translate", "train", "attention", "load", "busy"]
 Precision: TypeAlias = Literal["fp32", "int8", "int4"]
 
 SHORTEST = 16  # tokens of ragged texts

@@ -1,7 +1,8 @@
 """One contestant in a process of its own: `python -m heed.bench.worker NAME SUBJECT JSON`.
 
 It builds its model, tries its ways of doing the work, and says {"ready": ...}. For each line "go" it does one round and
-says {"seconds": ..., "units": ...}. At the end of its input it ends. Between rounds it waits, and takes no time.
+says {"seconds": ..., "units": ...}; for "go 1.5" it works for so many seconds. At the end of its input it ends. Between
+rounds it waits, and takes no time.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from .base import Contestant, Done, Prepared
+from .base import Contestant, Done, Prepared, Round
 from .work import Work
 
 LEAST = 0.3  # seconds: in shorter rounds it counts that threads must wake up and caches are cold
@@ -29,8 +30,11 @@ def serve(contestant: Contestant, work: Work, ears: TextIO, mouth: TextIO) -> No
     ready = replace(ready, ways={way: ready.ways[way]})  # what others hold would count as memory
     _say(mouth, {"ready": told})
     for line in ears:
-        if line.strip() == "go":
-            _say(mouth, _round(ready, way, work, repeats))
+        match line.split():
+            case ["go"]:
+                _say(mouth, _round(ready, way, work, repeats))
+            case ["go", seconds]:
+                _say(mouth, _timed(ready.ways[way], float(seconds)))
 
 
 def _best(ready: Prepared, work: Work) -> tuple[str, int]:
@@ -53,6 +57,15 @@ def _round(ready: Prepared, way: str, work: Work, repeats: int) -> dict[str, Any
     _check(done, work)
     told = {"seconds": seconds, "units": done.units, "peak": _peak()}
     return {**told, "tokens": done.tokens, "figures": dict(done.figures)}
+
+
+def _timed(call: Round, seconds: float) -> dict[str, float]:
+    """As many calls as are begun within these seconds: units per second, and the cores that were received."""
+    begin, spent, units, passed = time.perf_counter(), time.process_time(), 0, 0.0
+    while passed < seconds:
+        units += call().units
+        passed = time.perf_counter() - begin
+    return {"rate": units / passed, "cores": (time.process_time() - spent) / passed}
 
 
 def _check(done: Done, work: Work) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -68,6 +72,9 @@ def test_short_rounds_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     worker.serve(Sleeper(), Work("prefill", "gpt2", "fp32", 3, 12), io.StringIO("go\n"), mouth)
     assert len(calls) == 4  # to warm up, to tell how long it takes, and a round of two
     assert 0.04 < float(str(told(mouth.getvalue())[1]["seconds"])) < 0.2
+    made = Fake().prepare(ALONE)
+    six = worker._round(made, "slow", Work("prefill", "gpt2", "fp32", 3, 12), 6)["seconds"]
+    assert 0.04 < six < 0.2  # of a call, not of all six
 
 
 def test_heeds_worker_speaks_the_protocol_in_a_process_of_its_own(tmp_path: Path) -> None:
@@ -95,6 +102,41 @@ def test_a_contest_tells_who_took_part_who_did_not_and_why() -> None:
     }
     assert (outcome.bandwidth, outcome.gemm) == (1e10 + 2, 1e11)  # the most that was seen
     assert said[-1].endswith("round 3 of 3")
+
+
+class Turns:
+    """A process that notes when it has its turn."""
+
+    def __init__(self, name: str, noted: list[str]) -> None:
+        self.name, self.noted = name, noted
+
+    def go(self) -> dict[str, Any]:
+        self.noted.append(self.name)
+        return {"seconds": 1.0, "units": 1, "tokens": [], "peak": 9 - len(self.noted), "figures": {}}
+
+
+def test_turns_come_in_another_order_in_every_round_with_a_rest_before_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who always comes after the same neighbour would meet the same weather, and the same spinning threads."""
+    noted: list[str] = []
+    monkeypatch.setattr(contest, "REST", 0.25)
+    monkeypatch.setattr("heed.bench.contest.time.sleep", lambda seconds: noted.append(f"{seconds}"))
+    names = ("heed", "b", "a", "limits")
+    told = {name: contest.Told(name, "fp32") for name in names}
+    processes: Any = {name: Turns(name, noted) for name in names}
+    contest._rounds(ALONE, Heed(), told, {}, processes, 6, lambda _: None)
+    assert noted[::2] == ["0.25"] * 24
+    rounds = [tuple(noted[1::2][4 * number : 4 * number + 4]) for number in range(6)]
+    assert all(sorted(one) == sorted(names) for one in rounds)
+    assert len(set(rounds)) > 3
+    assert told["heed"].peak == 9 - noted.index("heed") - 1  # the most of all rounds, which is that of the first
+
+
+def test_threads_of_a_contestant_are_those_that_were_asked_for() -> None:
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "HF_HUB_OFFLINE")
+    code = f"import json, os; print(json.dumps({{n: os.environ.get(n) for n in {names!r}}}))"
+    process = contest.Process([sys.executable, "-c", code], 3)
+    assert process.hear() == {**dict.fromkeys(names[:3], "3"), "HF_HUB_OFFLINE": "1"}
+    process.end()
 
 
 def test_heed_may_not_fail() -> None:
@@ -144,12 +186,26 @@ def test_bandwidth_is_told_where_it_is_the_limit() -> None:
     assert ours.share == pytest.approx(0.64)
     assert (theirs.name, theirs.same) == ("fake q8_0 (flash)", 0.5)
     assert "bandwidth ends at 100" in page(report)
+    many = contest.Outcome(replace(work, batch=8), [first, peer], {}, 1e10, 1e11)
+    assert [row.share for row in report.rows(many)] == [None, None]  # weights are read once for all rows
+
+
+def test_peers_stand_below_heed_the_quickest_first_and_bars_end_at_the_median() -> None:
+    seconds = {"heed": [1.5, 2.0, 4.0], "slow": [9.0] * 3, "quick": [1.0, 1.2, 1.4], "usual": [5.0] * 3}
+    told = [contest.Told(name, "fp32", seconds=some, units=8) for name, some in seconds.items()]
+    report = Report([contest.Outcome(ALONE, told, {}, 1e10, 1e11)], machine(1))
+    rows = report.rows(report.outcomes[0])
+    assert [row.name for row in rows] == ["heed fp32", "quick fp32", "usual fp32", "slow fp32"]
+    widths = re.findall(r'<rect class="\w+"[^>]* width="([0-9.]+)"', page(report))
+    most = max(row.rate.high for row in rows)
+    assert [float(width) for width in widths] == pytest.approx([460 * row.rate.middle / most for row in rows], abs=0.1)
 
 
 def test_a_ratio_pairs_neighbours() -> None:
     """The machine became three times as slow: the ratio does not."""
     assert faster([1.0, 3.0, 3.0], [2.0, 6.0, 6.0]) == Figure(2.0, 2.0, 2.0)
     assert Figure.of([1.0, 2.0, 3.0, 4.0, 5.0]) == Figure(2.0, 3.0, 4.0)
+    assert faster([1.0] * 7, [1.0] * 6 + [100.0]) == Figure(1.0, 1.0, 1.0)  # one bad round moves no bound of 95 %
 
 
 def test_cases() -> None:
@@ -176,6 +232,7 @@ def test_ragged_rows_are_the_same_in_every_process(tmp_path: Path) -> None:
     assert all(8 <= token < 92 for row in rows for token in row)
     spread = Work("encode", "bert", "fp32", 5, 256, ragged=True).lengths()
     assert sorted(spread) == [16, 76, 136, 196, 256]
+    assert spread != sorted(spread)  # or padding would be that of sorted texts
 
 
 def test_peers_are_found_by_name() -> None:

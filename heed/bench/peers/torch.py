@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..base import Contestant, Done, Prepared
 from ..rounds import training
+from ..shapes import PAIRS
 from ..work import Work
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ class Torch(Contestant):
     distribution: ClassVar[str] = "torch"
 
     def precision(self, work: Work) -> str | None:
-        trains = work.subject == "train" and work.model == "transformer"
+        trains = work.subject == "train" and work.model in PAIRS
         return "fp32" if trains or work.subject == "attention" else None
 
     def prepare(self, work: Work) -> Prepared:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..base import Contestant, Done, Prepared, Round, nearest
 from ..rounds import batches, first_token, training
+from ..shapes import PAIRS
 from ..work import BEAMS, Work
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Transformers(Contestant):
     distribution: ClassVar[str] = "transformers"
 
     def precision(self, work: Work) -> str | None:
-        if work.model not in {"gpt2", "llama", "bert", "transformer", "gpt-50k"}:
+        if work.model not in {"gpt2", "llama", "bert", *PAIRS, "gpt-50k"}:
             return None
         return nearest(work, {"fp32": "fp32"}, ("decode", "prefill", "encode", "translate", "train", "load"))
 
@@ -70,7 +71,7 @@ def trained(work: Work) -> Callable[[], tuple[Any, Callable[[], Tensor]]]:
         rows = torch.tensor(work.rows(more=1))
         before, after = rows[:, :-1], rows[:, 1:].reshape(-1)
         data = work.config
-        if work.model == "transformer":
+        if work.model in PAIRS:
             model = transformers.MarianMTModel(transformers.MarianConfig(**data)).train()
 
             def pairs() -> Tensor:
