@@ -1,0 +1,125 @@
+"""Mutated files for every loader, until the time is up: what held, what did not, and the smallest form of failures."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from .case import read_case, write_case
+from .lanes import FINE, Lanes, Result
+from .targets import TARGETS, Target
+
+# Failures that are known and not heed's to mend at once: they are told at the end of every run, but do not fail it.
+KNOWN = {
+    "data: crash SIGABRT": "pyarrow ends the process at damaged statistics of a column (row_group(i).column(j))",
+}
+Tell = Callable[[str, float], None]  # what is going on, and which share of it is done
+
+
+@dataclass
+class Findings:
+    """Counts by target and verdict, and one example of every kind of failure."""
+
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    failures: dict[str, Result] = field(default_factory=dict)  # by signature
+    seconds: float = 0.0
+
+    def add(self, result: Result) -> bool:
+        """Whether it is a failure of a new kind."""
+        self.counts.setdefault(result.target.name, Counter())[result.verdict] += 1
+        new = not result.fine and result.signature not in self.failures
+        if new:
+            self.failures[result.signature] = result
+        return new
+
+    @property
+    def cases(self) -> int:
+        return sum(count.total() for count in self.counts.values())
+
+    @property
+    def failed(self) -> int:
+        return sum(count for held in self.counts.values() for verdict, count in held.items() if verdict not in FINE)
+
+    def plain(self) -> dict[str, dict[str, int]]:
+        """Per target: cases, loaded, refused, failures."""
+        return {
+            name: {
+                "cases": count.total(),
+                "loaded": count["loaded"],
+                "refused": count["refused"],
+                "failures": count.total() - count["loaded"] - count["refused"],
+            }
+            for name, count in self.counts.items()
+        }
+
+
+def fuzz(lanes: Lanes, targets: Sequence[Target], seed: int, minutes: float, tell: Tell) -> Findings:
+    """Cases of these targets with seeds from `seed` on, as many as there is time for."""
+    findings, begun = Findings(), time.monotonic()
+    asked: Counter[str] = Counter()
+
+    def batches() -> Iterator[tuple[Target, list[int]]]:
+        while time.monotonic() - begun < 60 * minutes:
+            target = min(targets, key=lambda each: asked[each.name] / each.share)
+            first = seed + asked[target.name]
+            asked[target.name] += target.batch
+            yield target, list(range(first, first + target.batch))
+
+    for result in lanes.run(batches()):
+        fresh = findings.add(result)
+        now = time.monotonic() - begun
+        words = f"{findings.cases:,} cases, {findings.failed} failures"
+        tell(words + (f"; new: {result.signature}" if fresh else ""), now / (60 * minutes))
+    findings.seconds = time.monotonic() - begun
+    return findings
+
+
+def confirmed(lanes: Lanes, result: Result) -> Result | None:
+    """The failure again in a process of its own, with as few mutations as show it; None if it does not come back."""
+    target = result.target
+    again = lanes.alone(target, result.case)
+    if again.fine:
+        return None
+    steps = list(result.case.steps)
+    for step in list(steps):
+        fewer = [one for one in steps if one != step]
+        if not fewer:
+            break
+        smaller = lanes.alone(target, target.built(result.case.material, tuple(fewer), result.case.seed))
+        if smaller.signature == again.signature:
+            steps, again = fewer, smaller
+    return _without_changes(lanes, target, again)
+
+
+def _without_changes(lanes: Lanes, target: Target, result: Result) -> Result:
+    """Files that were changed but do not matter are as they were."""
+    for name in list(result.case.changed):
+        rest = {other: content for other, content in result.case.changed.items() if other != name}
+        if rest or result.case.removed:
+            smaller = lanes.alone(target, replace(result.case, changed=rest))
+            if smaller.signature == result.signature:
+                result = smaller
+    return result
+
+
+def keep(result: Result, folder: Path) -> Path | None:
+    """Into a corpus, named by what it holds; None if it is too large."""
+    words = f"{result.verdict}: {result.text.strip().splitlines()[-1][:200] if result.text.strip() else ''}"
+    case = replace(result.case, why=words)
+    content = repr((case.material, sorted(case.changed.items()), case.removed))
+    name = f"{result.verdict}-{hashlib.sha256(content.encode()).hexdigest()[:10]}.json"
+    path = folder / case.target / name
+    return path if write_case(case, path) else None
+
+
+def replay(lanes: Lanes, paths: Sequence[Path]) -> Iterator[tuple[Path, Result]]:
+    """Cases of a corpus once more."""
+    cases = [read_case(path) for path in paths]
+    found: dict[int, Path] = {id(case): path for case, path in zip(cases, paths, strict=True)}
+    batches = [(TARGETS[name], [case for case in cases if case.target == name]) for name in TARGETS]
+    for result in lanes.run(iter([(target, held) for target, held in batches if held])):
+        yield found[id(result.case)], result
