@@ -19,28 +19,29 @@ from torch import nn
 
 ROOT = Path(__file__).resolve().parents[1]
 
-BELOW = "core text data media show kernels parts mixers models engine weights decode pipelines tasks runs"
+BELOW = "core threads text data media show kernels parts mixers models engine weights decode pipelines tasks runs"
 
 # A package or top-level module of heed, and what of heed it may import besides itself.
 MAY_IMPORT = {
     home: frozenset(targets.split())
     for home, targets in {
         "core": "",
+        "threads": "core",
         "text": "core",
         "data": "core",
         "media": "core",
         "show": "core",
-        "kernels": "core",
+        "kernels": "core threads",
         "parts": "core kernels",
         "mixers": "core parts kernels",
         "models": "core parts mixers",
-        "engine": "core kernels parts mixers models",
+        "engine": "core threads kernels parts mixers models",
         "weights": "core kernels parts mixers models",
         "decode": "core engine",
         "pipelines": "core text media parts models engine weights decode",
         "tasks": "core text data media parts engine decode pipelines",
         "runs": "core text data media show parts models engine weights decode pipelines tasks",
-        "train": "core text data media show parts models engine weights decode pipelines tasks runs",
+        "train": "core threads text data media show parts models engine weights decode pipelines tasks runs",
         "serve": "core text models engine weights decode pipelines tasks runs",
         "check": "__init__ core",
         "testing": "check",
@@ -61,6 +62,7 @@ OUTSIDE = {
     "core": sys.stdlib_module_names | {"torch", "numpy", "pydantic", "pydantic_core", "annotated_types", "tomli_w"}
 }
 FOLDERS = ("heed", "tests", "examples", "benchmarks")  # where the budgets hold
+STRANGERS = "tests/check/corpus"  # code in the manner of strangers, as data for tests: no rule of ours holds there
 FILE_LINES, FUNCTION_LINES, PARAMETERS = 400, 59, 8  # the most that is allowed
 
 
@@ -91,6 +93,8 @@ def problems(root: Path) -> list[str]:
         for file in files:
             text = file.read_text(encoding="utf-8")
             path = file.relative_to(root)
+            if path.is_relative_to(STRANGERS):
+                continue
             try:
                 source = Source(path, text, ast.parse(text))
             except SyntaxError as error:
@@ -356,6 +360,7 @@ def test_a_clean_tree_has_no_offenders(tmp_path: Path) -> None:
         f"    def __init__(self, {', '.join('abcdefghijk')}, *, {', '.join(f'l{n}=0' for n in range(9))}): ...\n",
         "heed/parts/data.json": "not Python\n",
         "tests/test_a.py": "import heed.core, scipy\n" + table + decorated + function(59),
+        f"{STRANGERS}/long.py": function(60),
         "benchmarks/__main__.py": "from heed.core import a\nfrom heed import load\n",
     }
     assert plant(tmp_path, files) == []

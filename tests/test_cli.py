@@ -83,10 +83,15 @@ def test_verify_fails_loudly() -> None:
         "import sys; sys.argv = ['heed', 'verify', 'cross']\n"
         "import heed.cli; heed.cli.main()"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    words = [sys.executable, "-c", code]
+    run = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
     assert run.returncode == 1
     assert "broken on purpose" in run.stdout
     assert "7 of 8 statements hold" in run.stdout
+    words[2] = code.replace("'cross']", "'cross', '--json']")
+    run = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    told = json.loads(run.stdout)
+    assert (run.returncode, told["holds"], len(told["proofs"])) == (1, False, 8)
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_architecture import ROOT, Source, imported
+from tests.test_architecture import ROOT, STRANGERS, Source, imported
 
 FILES, TINY = 15, 40  # of a folder, at most; lines below which a file needs more than one user
 # Folders with one file per entry of a table.
 ENTRIES = frozenset({"heed/mixers", "heed/weights/families", "heed/weights/replays/authors", "heed/engine/emit"})
-UNMIRRORED = frozenset({"golden", "trained", "install"})  # tests of no package: recordings, checkpoints, the wheel
+# Tests of no package: recordings, checkpoints, the wheel, what attacks found.
+UNMIRRORED = frozenset({"golden", "trained", "install", "attack"})
 
 
 def sources(root: Path) -> list[Source]:
@@ -92,6 +93,8 @@ def unmirrored_tests(root: Path) -> Iterator[str]:
     """Folders of tests that are named like no folder of heed."""
     for folder in sorted(path for path in (root / "tests").rglob("*") if path.is_dir() and any(path.glob("*.py"))):
         place = folder.relative_to(root / "tests")
+        if folder.is_relative_to(root / STRANGERS):
+            continue
         if place.parts[0] not in UNMIRRORED and not (root / "heed" / place).is_dir():
             yield f"tests/{place.as_posix()} mirrors no folder of heed"
 
@@ -226,7 +229,13 @@ def test_a_table_is_a_user(tmp_path: Path) -> None:
 def test_a_folder_of_tests_for_nothing_is_named(tmp_path: Path) -> None:
     plant(
         tmp_path,
-        {"heed/parts/a.py": "", "tests/parts/test_a.py": "", "tests/other/test_b.py": "", "tests/golden/a.py": ""},
+        {
+            "heed/parts/a.py": "",
+            "tests/parts/test_a.py": "",
+            "tests/other/test_b.py": "",
+            "tests/golden/a.py": "",
+            f"{STRANGERS}/package/a.py": "",
+        },
     )
     assert list(unmirrored_tests(tmp_path)) == ["tests/other mirrors no folder of heed"]
 

@@ -157,12 +157,20 @@ def test_overrides_are_dotted_and_a_new_kind_starts_anew(tmp_path: Path) -> None
     assert kept == {"norm": {"kind": "layernorm", "bias": False}}
 
 
+def test_overrides_leave_what_was_given_as_it_was() -> None:
+    """A recipe may be changed twice, and the second change must not see the first."""
+    given = {"width": 8, "mixer": [{"kind": "attention", "mask": {"kind": "window", "back": 3}}]}
+    override(given, ["width=9", "mixer.0.mask.back=5", "mixer.0.heads=2", "norm.kind=rmsnorm"])
+    assert given == {"width": 8, "mixer": [{"kind": "attention", "mask": {"kind": "window", "back": 3}}]}
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ("width", "is not an override; write it as place.in.the.tree=value"),
         (".=3", "is not an override"),
         ("mixer.7.heads=2", "'7' does not name one of 1 items; use 0 to 0"),
+        ("mixer.1.heads=2", "'1' does not name one of 1 items; use 0 to 0"),
         ("width.x=2", "width is 8, which has nothing inside to set"),
     ],
 )
@@ -185,6 +193,20 @@ def test_bad_files_are_explained(tmp_path: Path, name: str, text: str, words: st
         read_data(tmp_path / name)
     with pytest.raises(ConfigError, match="is not a file"):
         read_data(tmp_path / "absent.toml")
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    """64 MiB: all known configurations together are smaller."""
+    with (tmp_path / "a.json").open("wb") as file:
+        file.truncate((1 << 26) + 1)  # holes, which take no room
+    with pytest.raises(ConfigError, match=r"has 67,108,865 bytes; a configuration has at most 67,108,864"):
+        read_data(tmp_path / "a.json")
+    with (tmp_path / "a.json").open("wb") as file:
+        file.write(b'{"width": 8}')
+        file.truncate(1 << 26)
+        file.seek(12)
+        file.write(b" " * ((1 << 26) - 12))
+    assert read_data(tmp_path / "a.json") == {"width": 8}
 
 
 def scalars(annotation: Any, metadata: tuple[Any, ...] = ()) -> list[tuple[Any, tuple[Any, ...]]]:

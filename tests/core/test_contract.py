@@ -31,7 +31,7 @@ def test_run_knows_its_span_without_looking() -> None:
 
 
 def test_holes_and_permutations_are_not_runs() -> None:
-    for order in ([[-1, 0, 1]], [[1, 0, 2]], [[0, 1, 3]], [[0, 1, 2], [1, 2, 3]]):
+    for order in ([[-1, 0, 1]], [[0, -1, 2]], [[1, 0, 2]], [[0, 1, 3]], [[0, 1, 2], [1, 2, 3]]):
         stamps = Stamps(torch.tensor(order), torch.tensor(order))
         assert not stamps.span.run
 
@@ -57,6 +57,13 @@ def test_give_keeps_what_is_not_named_and_what_is_known() -> None:
 def test_cut_takes_columns() -> None:
     where = Where.run(2, 5, start=2).cut(1, 3)
     assert where.order.tolist() == [[3, 4], [3, 4]]
+
+
+def test_columns_know_their_span_if_the_whole_does() -> None:
+    for whole in (Where.run(2, 5, start=2), Where.ragged([4, 2])):
+        part = whole.columns(1, 3)
+        assert part.order.tolist() == whole.order[:, 1:3].tolist()
+        assert part.span == Stamps(part.order, part.position).span
 
 
 def test_reach_adds_widens_and_narrows() -> None:

@@ -15,6 +15,13 @@ def test_devices_that_are_there() -> None:
     assert device_of("auto") in list(devices())
 
 
+def test_the_fastest_device_is_the_last_of_those_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = [torch.device("cpu"), torch.device("cuda", 1), torch.device("cuda", 0)]
+    monkeypatch.setattr("heed.core.devices.devices", lambda: iter(there))
+    assert device_of("auto") == device_of("cuda:0") == device_of(0) == torch.device("cuda", 0)
+    assert device_of() == torch.device("cpu")
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is CUDA here")
 @pytest.mark.parametrize("name", ["cuda", "cuda:1", 0, torch.device("cuda")])
 def test_a_device_that_is_not_there_is_named_with_those_that_are(name: str | int | torch.device) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from heed.core.contract import Mixer, Reach, Where
-from heed.core.laws import LAWS, Case, Law, cost, padding, reach, rows, split
+from heed.core.laws import LAWS, Case, Finding, Law, cost, padding, reach, rows, split
 from heed.core.spec import Entries, Slot, Spec
 from heed.core.state import Cell, Log, Seen, remember
 from heed.mixers import Attention, Cross
@@ -211,6 +211,72 @@ class HearsSourcePadding(Cross):
         )
 
 
+class TimesZero(Attention):
+    """Padding is multiplied by zero: only what is no number gets through."""
+
+    def forward(self, x: Tensor, where: Where, state: Log | None = None) -> tuple[Tensor, Log | None]:
+        query, key, value = self.project(x * where.real[..., None], where)
+        seen, state = remember(state, where, key, value)
+        return self.merge(self.attend_to(query, where, seen)), state
+
+
+class HearsNumbers(Attention):
+    """Padding is heard where it holds numbers, and teaches nothing."""
+
+    def forward(self, x: Tensor, where: Where, state: Log | None = None) -> tuple[Tensor, Log | None]:
+        y, state = super().forward(x, where, state)
+        return y + (x * ~where.real[..., None]).nan_to_num(0.0).sum(1, keepdim=True).detach(), state
+
+
+class TeachesPadding(Attention):
+    """Padding changes nothing, but is given a gradient."""
+
+    def forward(self, x: Tensor, where: Where, state: Log | None = None) -> tuple[Tensor, Log | None]:
+        y, state = super().forward(x, where, state)
+        heard = (x * ~where.real[..., None]).nan_to_num(0.0).sum(1, keepdim=True)
+        return y + (heard - heard.detach()), state
+
+
+class MixesRowsLater(Attention):
+    """Rows are mixed once there is a state, all of them with all."""
+
+    def forward(self, x: Tensor, where: Where, state: Log | None = None) -> tuple[Tensor, Log | None]:
+        return super().forward(x if state is None else x + 0.1 * x.mean(0, keepdim=True), where, state)
+
+
+class SharesEqualRows(Attention):
+    """Only rows that are equal to the first are wrong."""
+
+    def forward(self, x: Tensor, where: Where, state: Log | None = None) -> tuple[Tensor, Log | None]:
+        y, state = super().forward(x, where, state)
+        return y * (1 + 1e-6 * (len(x) > 1 and torch.equal(x[0], x[1]))), state
+
+
+class NoNumber(Attention):
+    times = float("nan")
+
+    def forward(self, x: Tensor, where: Where, state: Log | None = None) -> tuple[Tensor, Log | None]:
+        y, state = super().forward(x, where, state)
+        return y * self.times, state
+
+
+class Steep(Attention):
+    """Finite outputs, and one infinite gradient, beside which every other is nothing."""
+
+    def forward(self, x: Tensor, where: Where, state: Log | None = None) -> tuple[Tensor, Log | None]:
+        y, state = super().forward(x, where, state)
+        first = where.blank(x)[:, :1, :1]
+        return y + (first - first.detach()).sqrt(), state
+
+
+class GivesOneRow(Attention):
+    """One row for all, which a careless comparison spreads over them."""
+
+    def forward(self, x: Tensor, where: Where, state: Log | None = None) -> tuple[Tensor, Log | None]:
+        y, state = super().forward(x, where, state)
+        return (y if state is None else y[:1]), state
+
+
 FAULTS: dict[str, tuple[Callable[[], Mixer[Any]], Law]] = {
     "window kept one too short": (lambda: KeptTooShort(Attention.Config(mask=Window(back=3)), WIDTH), split),
     "pads enter the state": (lambda: Retention(pads_enter=True), padding),
@@ -239,6 +305,19 @@ FAULTS: dict[str, tuple[Callable[[], Mixer[Any]], Law]] = {
         split,
     ),
     "padding of the source is heard": (lambda: HearsSourcePadding(Cross.Config(), WIDTH), padding),
+    "padding times zero": (lambda: TimesZero(Attention.Config(), WIDTH), padding),
+    "padding is heard where it is a number": (lambda: HearsNumbers(Attention.Config(), WIDTH), padding),
+    "padding is given a gradient": (lambda: TeachesPadding(Attention.Config(), WIDTH), padding),
+    "rows mixed once there is a state": (lambda: MixesRowsLater(Attention.Config(), WIDTH), rows),
+    "equal rows are taken for one": (lambda: SharesEqualRows(Attention.Config(), WIDTH), rows),
+    **{
+        f"no number, as {law.__name__} sees it": (lambda: NoNumber(Attention.Config(mask=Whole()), WIDTH), law)
+        for law in (padding, rows, reach)
+    },
+    "no number, cut": (lambda: NoNumber(Attention.Config(), WIDTH), split),
+    "an infinite gradient, reach": (lambda: Steep(Attention.Config(mask=Whole()), WIDTH), reach),
+    "an infinite gradient, padding": (lambda: Steep(Attention.Config(mask=Whole()), WIDTH), padding),
+    "one row for all": (lambda: GivesOneRow(Attention.Config(), WIDTH), split),
 }
 RAISES = ("consumed state given back", "looks both ways but takes a state")
 CORRECT: dict[str, Callable[[], Mixer[Any]]] = {
@@ -273,6 +352,30 @@ def test_correct_variant_is_silent(name: str, law: Law) -> None:
     torch.manual_seed(0)
     finding = law(CORRECT[name](), CASE)
     assert finding.holds, finding
+
+
+class Drops(Retention):
+    """Correct: what it drops in training it does not drop in use."""
+
+    def forward(self, x: Tensor, where: Where, state: Cell | None = None) -> tuple[Tensor, Cell | None]:
+        y, kept = super().forward(x, where, state)
+        return nn.functional.dropout(y, 0.5, self.training), kept
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_laws_are_about_use_whatever_mode_a_mixer_is_in(law: Law) -> None:
+    torch.manual_seed(0)
+    mixer = Drops().train()
+    finding = law(mixer, CASE)
+    assert finding.holds, finding
+    assert mixer.training  # it is left as it was
+    assert next(mixer.parameters()).dtype == torch.float32
+
+
+def test_what_is_not_a_number_does_not_hold() -> None:
+    assert Finding("split", 1.0, 1.0, "").holds
+    assert not Finding("split", float("nan"), 1.0, "").holds
+    assert "FAILS" in str(Finding("split", float("nan"), 1.0, ""))
 
 
 def test_smallest_failing_case_is_named() -> None:

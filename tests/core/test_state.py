@@ -15,8 +15,9 @@ from torch import Tensor
 
 from heed.core.contract import Where
 from heed.core.errors import CannotStream, ConfigError, InputError, StateConsumed
+from heed.core.log import joined
 from heed.core.spec import STAMP_BYTES, Dim, Entries, Slot, price, words
-from heed.core.stamps import Stamps
+from heed.core.stamps import Span, Stamps
 from heed.core.state import (
     Cell,
     Log,
@@ -184,6 +185,28 @@ def test_a_fork_lives_on_its_own() -> None:
     seen, _ = other.append(later, 7 + value_of(later.order))
     assert seen.parts[0][0, 2, 0] == 9
     assert state.tensors()[2][0, 2, 0] == 2
+
+
+def test_a_fork_shares_no_memory_and_a_detached_state_no_gradients() -> None:
+    where = Where.run(1, 2)
+    held = torch.ones(1, 3, requires_grad=True)
+    _, log = Log.empty(SLOT, 1).append(where, value_of(where.order).requires_grad_())
+    state: State = (Cell(held * 1), log)
+    before = [tensor.data_ptr() for leaf in leaves(state) for tensor in leaf.tensors()]
+    copies = [tensor for leaf in leaves(fork(state)) for tensor in leaf.tensors()]
+    assert not {tensor.data_ptr() for tensor in copies} & set(before)
+    assert any(tensor.requires_grad for leaf in leaves(state) for tensor in leaf.tensors())
+    cut = [tensor for leaf in leaves(detach(state)) for tensor in leaf.tensors()]
+    assert not any(tensor.requires_grad for tensor in cut)
+    assert [tensor.tolist() for tensor in cut] == [tensor.tolist() for tensor in copies]
+
+
+def test_entries_across_a_gap_are_no_run() -> None:
+    """What is known of a log decides which tokens are looked at without a mask."""
+    together, apart, after = Span(0, 1, True, False), Span(5, 5, True, False), Span(2, 2, True, False)
+    assert joined(together, after, 2) == Span(0, 2, run=True, padded=False)
+    assert joined(together, apart, 2) == Span(0, 5, run=False, padded=False)
+    assert joined(Span(0, 1, True, True), after, 2) == Span(0, 2, run=False, padded=True)
 
 
 class Pair(NamedTuple):

@@ -18,6 +18,7 @@ from heed.core.errors import ConfigError, InputError, MissingExtra
 from heed.data import rows as rows_module
 from heed.data.bounds import Budget
 from heed.data.files import Files, spread
+from tests.children import environment
 from tests.data.support import PAIR, TEXT, Write, refused, rows_of
 
 ROWS = [("a dog", "ein Hund"), ("tea & é", "Tee, süß"), ("你好", "🎉 hallo")]
@@ -277,7 +278,12 @@ def test_reading_is_quiet_and_leaves_nothing_behind(write: Write, tmp_path: Path
     home = tmp_path / "home"
     home.mkdir()
     done = subprocess.run(
-        [sys.executable, "-c", code], env={"HOME": str(home)}, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", code],
+        env=environment(HOME=str(home)),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert (done.stdout, done.stderr) == ("2\n[]\n", "")
     assert list(home.iterdir()) == []

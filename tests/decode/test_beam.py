@@ -22,7 +22,9 @@ def grown(subject: Subject, hypothesis: Hypothesis) -> Iterator[Hypothesis]:
 
 
 def written_out(subject: Subject, how: Beam, limit: int, ends: set[int]) -> list[Hypothesis]:
-    """The specification, for one prompt; without `early` it never stops before the limit."""
+    """The specification, for one prompt; without `early` it never stops before the limit. Of complete hypotheses that
+    differ in their end alone, the better one counts.
+    """
     live: list[Hypothesis] = [(0.0, ())]
     done: list[Hypothesis] = []
     for length in range(1, limit + 1):
@@ -30,9 +32,15 @@ def written_out(subject: Subject, how: Beam, limit: int, ends: set[int]) -> list
         likely = candidates[: how.beams]
         done += [h for h in likely if h[1][-1] in ends or length == limit]
         live = [h for h in candidates if h[1][-1] not in ends][: how.beams]
-        if how.early and len(done) >= how.beams:
+        done = different(sorted(done, key=lambda h: -h[0] / len(h[1]) ** how.length_penalty), ends)[: how.beams]
+        if how.early and len(done) == how.beams:
             break
-    return sorted(done, key=lambda h: -h[0] / len(h[1]) ** how.length_penalty)[: how.best]
+    return done[: how.best]
+
+
+def different(done: list[Hypothesis], ends: set[int]) -> list[Hypothesis]:
+    first = {tuple(token for token in tokens if token not in ends): (score, tokens) for score, tokens in done[::-1]}
+    return [hypothesis for hypothesis in done if hypothesis in first.values()]
 
 
 def exhaustive(subject: Subject, limit: int, end: int, begin: Hypothesis = (0.0, ())) -> Iterator[Hypothesis]:
@@ -43,12 +51,18 @@ def exhaustive(subject: Subject, limit: int, end: int, begin: Hypothesis = (0.0,
             yield from exhaustive(subject, limit, end, new)
 
 
-def same(found: list[Generated], wanted: list[Hypothesis], ends: set[int]) -> None:
+def each(subject: Subject, tokens: tuple[int, ...]) -> list[float]:
+    """log p of these tokens, one after the other."""
+    places = range(len(tokens))
+    return [float(subject.scores((*subject.prompts[0], *tokens[:i])).log_softmax(0)[tokens[i]]) for i in places]
+
+
+def same(subject: Subject, found: list[Generated], wanted: list[Hypothesis], ends: set[int]) -> None:
     assert [w.tokens for w in found] == [tuple(token for token in tokens if token not in ends) for _, tokens in wanted]
     for written, (score, tokens) in zip(found, wanted, strict=True):
         assert written.score == pytest.approx(score, abs=1e-9)
         assert sum(written.logprobs) == pytest.approx(score, abs=1e-9)
-        assert len(written.logprobs) == len(written.tokens) + len(written.cut) + (written.why == "end")
+        assert written.logprobs == pytest.approx(each(subject, tokens), abs=1e-9)
         assert written.why == ("end" if tokens[-1] in ends else "limit")
 
 
@@ -69,15 +83,26 @@ def test_it_is_what_the_specification_says(subject: Callable[[], Subject], how: 
     s = subject().some(0, 3)
     found = generate(s.model, s.prompts, strategy=how, max_new_tokens=5, end=END, given=s.given)
     for row in range(3):
-        same(found[row], written_out(s.alone(row), how, 5, {END}), {END})
+        same(s.alone(row), found[row], written_out(s.alone(row), how, 5, {END}), {END})
 
 
-def test_several_ends() -> None:
+@pytest.mark.parametrize("ends", [(0, 4, 7), (7, 2)], ids=repr)
+@pytest.mark.parametrize("how", [Beam(beams=3), Beam(beams=4, best=4, length_penalty=0.5, early=False)], ids=repr)
+def test_several_ends(how: Beam, ends: tuple[int, ...]) -> None:
     s = Subject(decoder(), [(1, 2)])
-    how = Beam(beams=3, best=1)
-    (found,) = generate(s.model, s.prompts, strategy=how, max_new_tokens=6, end=(0, 4, 7))
-    wanted = written_out(s, how, 6, {0, 4, 7})
-    same(found, wanted, {0, 4, 7})
+    (found,) = generate(s.model, s.prompts, strategy=how, max_new_tokens=6, end=ends)
+    same(s, found, written_out(s, how, 6, set(ends)), set(ends))
+
+
+@pytest.mark.parametrize("beams", [2, 3])
+def test_ends_do_not_take_the_places_of_those_that_live_on(beams: int) -> None:
+    """After every token all three ends are likelier than anything else; the penalty makes long answers the best. As
+    many candidates as there are beams must be left when all ends of all hypotheses are among the likeliest.
+    """
+    s = Subject(Script(lambda token, _: favour(9, t6=3.0, t7=2.9, t8=2.8, **{f"t{1 + token % 5}": 1.0})), [(1,)])
+    how = Beam(beams=beams, best=beams, length_penalty=4.0, early=False)
+    (found,) = generate(s.model, s.prompts, strategy=how, max_new_tokens=4, end=(6, 7, 8))
+    same(s, found, written_out(s, how, 4, {6, 7, 8}), {6, 7, 8})
 
 
 @pytest.mark.parametrize("penalty", [1.0, 0.0, 2.0])
@@ -88,7 +113,7 @@ def test_enough_beams_find_the_best_of_all(penalty: float) -> None:
     )
     wanted = sorted(exhaustive(s, 3, END), key=lambda h: -h[0] / len(h[1]) ** penalty)
     assert len(wanted) == 40  # 1 + 3 + 9·4
-    same(found, wanted, {END})
+    same(s, found, wanted, {END})
 
 
 @subjects
@@ -152,3 +177,13 @@ def test_hope_is_a_bound_and_is_reached(penalty: float) -> None:
     assert not complete.settled(score, length, limit)
     complete.add(Generated((2,), hope + 1e-6, "end"), 1)
     assert complete.settled(score, length, limit)
+
+
+def test_a_row_goes_on_while_the_worst_of_the_best_can_be_beaten() -> None:
+    """Two answers are asked for. That the first of them is beyond reach says nothing of the second."""
+    complete = Complete(Beam(beams=4, best=2, length_penalty=0.0, early=False))
+    complete.add(Generated((1,), -1.0, "end"), 2)
+    assert not complete.settled(-2.0, 2, 9)  # only one is there
+    complete.add(Generated((2,), -3.0, "end"), 2)
+    assert not complete.settled(-2.0, 2, 9)
+    assert complete.settled(-3.0, 2, 9)

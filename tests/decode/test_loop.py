@@ -232,7 +232,10 @@ def test_what_was_given_is_still_fit_for_training() -> None:
     generate(s.model, s.prompts, strategy=Beam(beams=2), max_new_tokens=3, end=END, given=s.given)
     target = torch.tensor(s.prompts)
     scores, _ = s.model(target, Where.run(*target.shape).beside(s.given))
-    scores.sum().backward()
+    scores.square().sum().backward()
+    gradients = [weight.grad for weight in s.model.parameters() if weight.grad is not None]
+    assert sum(float(gradient.abs().sum()) for gradient in gradients) > 0
+    assert all(bool(gradient.isfinite().all()) for gradient in gradients)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -242,11 +245,42 @@ def test_other_precisions(dtype: torch.dtype, how: SamplingConfig | Beam) -> Non
     assert all(torch.isfinite(torch.tensor(w.score)) for (w,) in answers)
 
 
+def fast() -> Subject:
+    """A model in float32, which the kernels run: several tokens are written at once there."""
+    return Subject(decoder().float())
+
+
+@pytest.mark.parametrize("how", [Greedy(), Sample(seed=5), Sample(seed=2, top_k=5, repetition=1.4)], ids=repr)
+@pytest.mark.parametrize("limit", [2, 17, 40])
+def test_many_tokens_at_once_are_those_one_by_one(how: SamplingConfig, limit: int) -> None:
+    """A constraint that allows all is asked before every token, so that none are written at once."""
+    s = fast()
+    free = generate(s.model, s.prompts, strategy=how, max_new_tokens=limit, end=END)
+    asked = generate(s.model, s.prompts, strategy=how, max_new_tokens=limit, end=END, constraint=lambda *_: None)
+    for (one,), (other,) in zip(free, asked, strict=True):
+        assert (one.tokens, one.why) == (other.tokens, other.why)
+        assert one.score == pytest.approx(other.score, abs=1e-3)
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+        assert len(one.logprobs) == len(one.tokens) + (one.why == "end")
+        assert len(one.tokens) <= limit
+    assert limit < 40 or "end" in {one.why for (one,) in free} or how == Greedy()  # rows end within a burst
+
+
+def test_a_number_that_is_none_is_told_among_many_tokens_at_once() -> None:
+    """From position 9 on the model gives NaN: after seven tokens of a prompt of three there is nothing to choose."""
+    model = decoder(mixer=Attention.Config(heads=2), position=Learned.Config(length=64)).float()
+    with torch.no_grad():
+        model.get_parameter("embeddings.position.table")[9:] = torch.nan
+    with pytest.raises(InputError, match="prompt 0 hold NaN or infinity at step 8"):
+        generate(model, [[1, 2, 3], [1]], max_new_tokens=30, end=None)
+
+
 ERRORS: dict[str, tuple[Callable[[], Mixer], list, dict, str]] = {
     "empty prompt": (decoder, [[1], []], {}, "prompt 1 is empty"),
     "one prompt": (decoder, [1, 2, 3], {}, "give a list of prompts"),
     "no room": (decoder, [[1]], {"max_new_tokens": 0}, "max_new_tokens is 0"),
     "strange end": (decoder, [[1]], {"end": 99}, r"\[99\] are not in the vocabulary, which is 0 to 12"),
+    "an end just beyond": (decoder, [[1]], {"end": VOCABULARY}, r"\[13\] are not in the vocabulary, which is 0 to 12"),
     "NaN": (
         lambda: Script(lambda _, order: favour(4, t1=float("nan") if order == 2 else 0.0)),
         [[2]],

@@ -6,10 +6,12 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise, product
 
 import pytest
+import torch
 
 from heed.core.errors import InputError
-from heed.decode import Beam, Begin, Choices, Generated, Greedy, Sample, SamplingConfig, Stop, generate, stream
-from tests.decode.support import END, PROMPTS, SUBJECTS, VOCABULARY, Script, Subject, decoder, hybrid
+from heed.decode import Beam, Begin, Choices, Generated, Greedy, Never, Sample, SamplingConfig, Stop, generate, stream
+from heed.decode.constraints import restrict
+from tests.decode.support import END, PROMPTS, SUBJECTS, VOCABULARY, Script, Subject, decoder, favour, hybrid
 
 PIECES = ("", "He", "llo ", "wor", "ld\nUs", "er: ", "x", "é", "STOP")
 HOWS: tuple[SamplingConfig | Beam, ...] = (Greedy(), Sample(seed=1), Beam(beams=3, best=3))
@@ -74,6 +76,14 @@ def test_a_stream_holds_back_what_may_become_a_stop_string() -> None:
         out.append((token.token, token.kept, token.why))
     assert seen == [(1, 1), (2, 2), (3, 3), (4, 5), (6, 5), (4, 7), (5, 7)]
     assert out[-3:] == [(6, True, None), (4, False, None), (5, False, "stop")]
+
+
+def test_the_first_stop_string_of_the_text_counts_whatever_their_order() -> None:
+    for texts in (("wor", "llo"), ("llo", "wor")):
+        stop = Stop(texts, text)
+        assert stop.find("Hello world") == 2
+        assert stop.cut("Hello world") == stop.safe("Hello world") == "He"
+        assert stop.find("Hel") is None
 
 
 def test_rows_stop_one_by_one() -> None:
@@ -230,9 +240,28 @@ def test_nothing_allowed_is_an_error(how: SamplingConfig | Beam) -> None:
 
 
 @ways
-def test_only_tokens_of_the_vocabulary_can_be_allowed(how: SamplingConfig | Beam) -> None:
-    with pytest.raises(InputError, match=f"tokens from 1 to 99; the vocabulary is 0 to {VOCABULARY - 1}"):
-        generate(decoder(), [[1]], strategy=how, max_new_tokens=3, end=END, constraint=lambda *_: (1, 99))
+@pytest.mark.parametrize("beyond", [99, VOCABULARY])
+def test_only_tokens_of_the_vocabulary_can_be_allowed(how: SamplingConfig | Beam, beyond: int) -> None:
+    with pytest.raises(InputError, match=f"tokens from 1 to {beyond}; the vocabulary is 0 to {VOCABULARY - 1}"):
+        generate(decoder(), [[1]], strategy=how, max_new_tokens=3, end=END, constraint=lambda *_: (1, beyond))
+
+
+@ways
+def test_what_must_not_come_may_come_later_if_it_is_only_barred_at_first(how: SamplingConfig | Beam) -> None:
+    """Token 1 is the likeliest and never comes, token 2 comes as soon as it may, ids that do not exist bar nothing."""
+    model = Script(lambda *_: favour(6, t1=30.0, t2=20.0, t3=10.0))
+    never = Never((1, 99, -1), 6, first=(2,))
+    (written, *_) = generate(model, [[4]], strategy=how, max_new_tokens=3, end=END, constraint=never)[0]
+    assert written.tokens == (3, 2, 2)
+
+
+def test_restricting_leaves_the_given_logits_and_other_rows_alone() -> None:
+    logits = torch.arange(8.0).view(2, 4)
+    mask, none = torch.tensor([True, False, True, False]), -torch.inf
+    assert restrict(logits, [mask, None]).tolist() == [[0.0, none, 2.0, none], [4.0, 5.0, 6.0, 7.0]]
+    assert restrict(logits, [mask, (3,)]).tolist() == [[0.0, none, 2.0, none], [none, none, none, 7.0]]
+    assert restrict(logits, [None, ()]).tolist() == [[0.0, 1.0, 2.0, 3.0], [none] * 4]
+    assert torch.equal(logits, torch.arange(8.0).view(2, 4))
 
 
 def test_a_beam_may_run_dry_as_long_as_another_one_lives() -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from heed.core.errors import ConfigError
 from heed.decode import Greedy, Sample, generate
 from heed.decode.sampling import RandomSampler, Repetition
+from heed.engine import SamplingSettings
 from tests.decode.support import Script, favour
 
 SETTINGS = [
@@ -143,6 +144,27 @@ def test_rows_that_go_on_keep_their_own_draws() -> None:
             part.select([3, 1])
         rows = [0, 1, 2, 3] if step < 30 else [3, 1]
         assert torch.equal(part(scores[rows]), first[step][rows])
+
+
+def test_draws_are_the_same_however_many_are_asked_for_at_once() -> None:
+    """A burst is given more numbers than it uses; those that are left serve the next one, also across blocks."""
+    plain, burst = RandomSampler(Sample(), [3, 8]), RandomSampler(Sample(), [3, 8])
+    one_by_one = torch.cat([plain._uniform() for _ in range(200)], 1)  # [R, n]
+    live, none = torch.ones(2, dtype=torch.bool), torch.empty(0, dtype=torch.int64)
+    used = 0
+    for most, taken in ((16, 16), (40, 3), (64, 20), (50, 50), (70, 1), (64, 64)):
+        draws = burst.settings(SamplingSettings(live, 1, none), most).draws
+        assert draws is not None
+        assert torch.equal(draws.T, one_by_one[:, used : used + most])
+        burst.used(taken)
+        used += taken
+
+
+def test_every_row_has_a_generator_of_its_own_which_is_that_of_its_seed() -> None:
+    scores = torch.zeros(3, 1000, dtype=torch.float64)
+    together = Sample(seed=5).start(3)(scores).tolist()
+    assert together == [int(Sample(seed=5 + row).start(1)(scores[:1])) for row in range(3)]
+    assert len(set(together)) == 3
 
 
 def test_repetition_divides_what_is_positive_and_multiplies_what_is_negative() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,8 +20,10 @@ from heed.cli import app
 from heed.core.errors import ConfigError, RunError
 from heed.data import Dates
 from heed.data.dates import BY_CODE
+from heed.decode.generated import Generated, Why
 from heed.demo import Report, align, demo, tell
 from heed.demo.examples import samples
+from heed.demo.report import Reading
 from heed.pipelines import Text2TextGeneration
 from heed.runs import Run, load
 from heed.show.progress import Reporter
@@ -166,6 +169,29 @@ def test_an_alignment_is_what_the_model_did_while_it_wrote(shown: tuple[Report, 
     assert torch.equal(torch.tensor(found.mean.weights), found.weights.mean((0, 1)))
     titles = [figure.title for figure in found.figures("a part")]
     assert titles[1:] == [f"layer {layer}, head {head}" for layer in (1, 2) for head in (1, 2)]
+
+
+def test_the_end_is_aligned_too(shown: tuple[Report, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it ended by itself it also attended to something when it chose to end."""
+    ready = load(shown[0].run)
+    assert isinstance(ready, Text2TextGeneration)
+    tokens = tuple(ready.tokenizer.encode("2024"))
+    wanted: dict[Why, tuple[str, ...]] = {"end": ("2", "0", "2", "4", "</s>"), "limit": ("2", "0", "2", "4")}
+    for why, target in wanted.items():
+        made = Generated(tokens, 0.0, why)
+        module = importlib.import_module("heed.demo.align")  # the package has a function of this name
+        monkeypatch.setattr(module, "generate", lambda *given, made=made, **more: ((made,),))
+        found = align(ready, "2024年5月3日")
+        assert found.target == target
+        assert found.weights.shape[2] == len(target)
+
+
+def test_a_reading_is_marked_by_what_is_right(shown: tuple[Report, str]) -> None:
+    sample = shown[0].readings[0].sample
+    for read, mark in ((sample.wanted, "✓"), ("2024-99-99", "✗")):
+        report = replace(shown[0], readings=(Reading(sample, read),))
+        (line,) = (line for line in told(report).splitlines() if sample.text in line and sample.wanted in line)
+        assert line.strip().startswith(mark)
 
 
 # --- the command ---

@@ -29,7 +29,9 @@ def test_the_newcomers_journey(journey: Journey) -> None:
 def test_nothing_of_the_project_is_imported(journey: Journey, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even where PYTHONPATH names it, as the tests of the project may have it."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    journey.install()
+    journey.install()  # says where it was imported from, if that is elsewhere
+    place = Path(journey.python("import heed; print(heed.__file__)").strip())
+    assert place.is_relative_to(journey.environment.folder.resolve())
 
 
 def test_the_kernels_of_the_wheel_are_its_own(journey: Journey) -> None:

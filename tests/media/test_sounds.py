@@ -77,6 +77,15 @@ def test_bad_files_are_refused(tmp_path: Path) -> None:
         read(tmp_path / "d.wav", longest=2)
 
 
+def test_a_header_that_claims_less_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor one that does not say: what is read is counted."""
+    soundfile.write(tmp_path / "a.wav", tone(0.5, 16_000), 16_000)
+    blocks = [np.zeros((16_000, 1), np.float32)] * 3
+    monkeypatch.setattr(soundfile.SoundFile, "blocks", lambda *given, **more: iter(blocks))
+    with pytest.raises(InputError, match="at most 2 are read"):
+        read(tmp_path / "a.wav", longest=2)
+
+
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     soundfile.write(tmp_path / "a.wav", tone(0.1, 8_000), 8_000)
     monkeypatch.setitem(sys.modules, "soxr", None)

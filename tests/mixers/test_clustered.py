@@ -128,3 +128,14 @@ def test_it_refuses_a_state_and_bad_sizes() -> None:
     for wrong in ({"clusters": 0}, {"bits": 0}, {"iterations": 0}, {"top": -1}):
         with pytest.raises(ConfigError):
             Clustered.Config.load(wrong)
+
+
+@pytest.mark.parametrize("top", [0, 2])
+def test_padding_has_no_part_in_any_cluster(top: int) -> None:
+    """A cluster's query is the mean of its tokens; the zeros of padding would flatten its attention."""
+    torch.manual_seed(0)
+    mixer = Clustered.Config(heads=2, clusters=3, top=top).build(WIDTH).double().eval()
+    x = torch.randn(2, 9, WIDTH, dtype=DOUBLE)
+    x[1, 5:] = 100.0
+    y, _ = mixer(x, Where.ragged([9, 5]))
+    assert torch.allclose(y[1, :5], mixer(x[1:, :5], Where.run(1, 5))[0][0], rtol=0, atol=1e-13)

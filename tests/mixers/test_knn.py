@@ -82,6 +82,20 @@ def test_with_all_of_the_source_it_is_cross(options: dict[str, object], form: st
         assert torch.allclose(one, other, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("options", [{}, {"kv_heads": 2}, {"kv_heads": 1}])
+def test_who_sees_nothing_of_the_source_gets_nothing_not_even_a_bias(options: dict[str, object]) -> None:
+    """The second row has no source at all; the bias of the values is part of a mean over no tokens."""
+    near, cross = pair(3, **options)
+    assert near.value.bias is not None
+    for projection in (near.value, cross.value):
+        torch.nn.init.constant_(projection.bias, 3.0)
+    x, memory = torch.randn(2, 4, WIDTH, dtype=torch.float64), source(2, [9, 0])
+    where = Where.run(2, 4).give(encoder_output=memory)
+    made, wanted = near(x, where)[0], cross(x, where)[0]
+    assert torch.allclose(made[1], wanted[1], rtol=0, atol=1e-13)
+    assert torch.equal(made[1], near.out.bias.expand_as(made[1]))
+
+
 def test_fewer_is_not_cross() -> None:
     near, cross = pair(3)
     x, where = torch.randn(1, 2, WIDTH, dtype=torch.float64), Where.run(1, 2).give(encoder_output=source(1, [7]))

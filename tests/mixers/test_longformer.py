@@ -14,6 +14,7 @@ from heed.core.errors import ConfigError, InputError
 from heed.core.laws import LAWS, Case
 from heed.mixers import Attention, Longformer
 from heed.models import Encoder
+from heed.parts.layers.norms import RMSNorm
 from heed.parts.look import look
 from heed.parts.masks import Atrous, Window
 from tests.mixers.growth import Largest
@@ -128,7 +129,28 @@ def test_few_marked_tokens_need_no_keys() -> None:
         torch.testing.assert_close(y, truth, rtol=0, atol=1e-13)
     assert built(heads=2)._few(1, 100)
     assert not built()._few(20, 100)
-    assert not built(clip=0.5)._few(1, 100)
+    assert not built(heads=2, clip=0.5)._few(1, 100)
+    assert not built(heads=2, head_norm=RMSNorm())._few(1, 100)  # keys are normed before they are multiplied
+    dropping = built(heads=2, dropout=0.5)
+    assert not dropping._few(1, 100)  # weights are dropped, which the form without keys never has
+    assert dropping.eval()._few(1, 100)
+
+
+def test_what_marked_tokens_see_is_dropped_in_training_too() -> None:
+    """One marked token among forty: without dropout it is computed without keys."""
+    mixer, x, where = built(heads=2, window=2, dropout=0.5, marks=(0,)), stream(1, 40), Where.run(1, 40)
+    plain = built(heads=2, window=2, marks=(0,))
+    plain.load_state_dict(mixer.state_dict())
+    assert plain._few(1, 40)
+    assert not torch.allclose(mixer(x, where)[0][0, 0], mixer(x, where)[0][0, 0])
+    torch.testing.assert_close(mixer.eval()(x, where)[0], plain(x, where)[0], rtol=0, atol=1e-13)
+
+
+def test_marks_are_orders_wherever_a_row_begins() -> None:
+    """A call that begins with token 2 has token 3 in its second column."""
+    mixer, x = built(window=2, marks=(3,)), stream(1, 8)
+    told = mixer(x, Where.run(1, 8, start=2).give(marked=some(1, 8, (0, 1))))[0]
+    assert torch.equal(mixer(x, Where.run(1, 8, start=2))[0], told)
 
 
 def test_a_call_that_marks_tokens_is_not_asked_for_others() -> None:

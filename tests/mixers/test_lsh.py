@@ -98,7 +98,7 @@ def test_chunks_are_those_of_the_sorted_rounds(chunks: Chunks, *, causal: bool) 
     x = torch.randn(1, tokens, WIDTH, dtype=DOUBLE, generator=torch.Generator().manual_seed(1))
     y = mixer(x, Where.run(1, tokens))[0]
     query, key, value = heads_of(mixer, x[0])
-    rotation = torch.randn(4, 6, rounds, 2, generator=torch.Generator().manual_seed(0))
+    rotation = torch.randn(4, 6, rounds, 2, dtype=torch.float32, generator=torch.Generator().manual_seed(0))
     step = chunks.multiple or chunks.length
     places = -(-max(tokens, chunks.filled) // step) * step
     made = []

@@ -57,7 +57,7 @@ def test_padding_never_meets_the_cell(kind: type[Lstm | Gru]) -> None:
     mixer = kind.Config(hidden=HIDDEN).build(WIDTH).double()
     x = torch.randn(3, 20, WIDTH, dtype=torch.float64)
     state, done, made = mixer.start(3), [0, 0, 0], [list[Tensor]() for _ in range(3)]
-    for lengths in ([4, 0, 2], [0, 0, 0], [1, 1, 1], [0, 7, 3]):
+    for lengths in ([4, 0, 2], [0, 0, 0], [1, 1, 1], [0, 7, 3], [2, 0, 1], [1, 2, 0], [1, 1, 1]):
         piece = torch.full((3, max(1, *lengths), WIDTH), math.nan, dtype=torch.float64)
         for row, n in enumerate(lengths):
             piece[row, :n] = x[row, done[row] : done[row] + n]

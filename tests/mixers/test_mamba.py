@@ -162,3 +162,22 @@ def test_what_cannot_be_is_refused() -> None:
     order = torch.tensor([[0, 2, 1]])
     with pytest.raises(InputError, match="Mamba takes tokens as they come"):
         Mamba.Config().build(WIDTH)(torch.randn(1, 3, WIDTH), Where(order, order))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@torch.no_grad()
+def test_padding_leaves_no_trace_in_what_is_remembered(dtype: torch.dtype) -> None:
+    """In float32 a kernel walks over the tokens, in float64 a scan does: rows of any lengths go on as each would alone,
+    whatever stands in their padding.
+    """
+    mixer = built({}).to(dtype)
+    draw = torch.Generator().manual_seed(4)
+    x = torch.randn(2, 40, WIDTH, generator=draw, dtype=torch.float64).to(dtype)
+    begun = x[:, :20].clone()
+    begun[1, 11:] = 50.0
+    first, state = mixer(begun, Where.ragged([20, 11]), mixer.start(2))
+    rest = torch.stack((x[0, 20:29], x[1, 11:20]))
+    second, _ = mixer(rest, Where.ragged([9, 9], start=torch.tensor([20, 11])), state)
+    alone, _ = mixer(x[1:, :20], Where.run(1, 20))
+    made = torch.cat((first[1, :11], second[1]))
+    assert torch.allclose(made, alone[0], rtol=0, atol=2e-5 if dtype == torch.float32 else 1e-12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from heed.core.spec import price, words
 from heed.core.state import nbytes
 from heed.mixers import LatentAttention
 from heed.mixers.mla import CAUSAL
+from heed.parts.layers.lora import LoraLinear
 from heed.parts.positions import Rope
 
 WIDTH = 24
@@ -84,6 +86,23 @@ def test_the_absorbed_form_is_the_expanded_one(config: object, lengths: list[int
     pairs = [torch.autograd.grad((y * target).sum(), learnt, retain_graph=True) for y in (slow, fast)]
     for a, b in zip(*pairs, strict=True):
         assert torch.allclose(a, b, rtol=0, atol=1e-12)
+
+
+def test_an_edited_projection_is_called_and_not_read() -> None:
+    """One token beside many would be computed without expanding them, by the matrix itself, which an adapter is not."""
+    mixer = built(LatentAttention.Config(heads=2, rank=3, plain=4, turned=2))
+    assert mixer._few(1, 30)
+    adapter = LoraLinear(mixer.expand, rank=2, scale=0.5).double()
+    torch.nn.init.normal_(adapter.b)
+    x, merged = draw(1, 30, WIDTH), deepcopy(mixer)
+    merged.expand.weight.data += adapter.change.detach()
+    mixer.expand = adapter  # type: ignore[assignment]  # as an edit does it
+    assert not mixer._few(1, 30)
+    ends = []
+    for one in (mixer, merged):
+        _, state = one(x[:, :29], Where.run(1, 29), one.start(1))
+        ends.append(one(x[:, 29:], Where.run(1, 1, start=29), state)[0])
+    assert torch.allclose(ends[0], ends[1], rtol=0, atol=1e-12)
 
 
 def test_the_past_is_never_expanded_for_one_token() -> None:

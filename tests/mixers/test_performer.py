@@ -76,6 +76,26 @@ def test_performer_is_its_equation(kernel: FeatureMapConfig, causal: bool) -> No
         assert torch.allclose(y[row], by_hand(mixer, kernel, x[row], causal), rtol=0, atol=1e-13)
 
 
+@pytest.mark.parametrize("kernel", [SoftmaxKernel(), ReluKernel(), FlooredKernel()], ids=repr)
+def test_padding_changes_nothing_however_large_it_is(kernel: FeatureMapConfig) -> None:
+    """The floored kernel takes its keys relative to the largest of a row: of its tokens, not of its padding."""
+    mixer, x = built(kernel=kernel, causal=False, features=7), draw(2, 6, WIDTH)
+    x[1, 4:] = 50 * x[1, 4:]
+    y, _ = mixer(x, Where.ragged([6, 4]))
+    assert torch.allclose(y[1, :4], mixer(x[1:, :4], Where.run(1, 4))[0][0], rtol=0, atol=1e-13)
+
+
+def test_the_floor_of_a_row_is_that_of_its_tokens() -> None:
+    """The largest product of a row's keys is taken off before the floor is added: padding must not set it."""
+    kernel, projection, key = FlooredKernel(), orthogonal(7, 6, seed=1), draw(2, 5, 1, 6)
+    real = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    loud = key.clone()
+    loud[1, 3:] = 30 * projection[0]
+    assert torch.equal(kernel.keys(loud, projection, real)[real], kernel.keys(key, projection, real)[real])
+    alone = kernel.keys(key[1:, :3], projection, real[1:, :3])
+    assert torch.allclose(kernel.keys(loud, projection, real)[1, :3], alone[0], rtol=0, atol=1e-13)
+
+
 def test_looking_both_ways_it_does_not_matter_in_which_order_tokens_were_revealed() -> None:
     mixer, x = built(causal=False, features=7), draw(2, 5, WIDTH)
     order = torch.tensor([[3, 1, 4, 0, 2], [2, 0, 1, -1, -1]])
@@ -117,11 +137,14 @@ def test_laws_hold_over_several_chunks(law: Any, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("first", [0, 5, 40, CHUNK + 3])
+@pytest.mark.parametrize("depth", [500.0, 28.0, 22.0])
 @pytest.mark.parametrize("causal", [True, False])
-def test_keys_of_any_size_are_weighed(first: int, causal: bool) -> None:
-    """In float32 features of e^-500 beside ones of e^5 would vanish, and their quotients with them."""
+def test_keys_of_any_size_are_weighed(first: int, depth: float, causal: bool) -> None:
+    """In float32 features of e^-500 beside ones of e^5 would vanish, and their quotients with them. Where later keys
+    tower by e^66 to e^90, their product with a query of an early token is about as large as float32 can hold.
+    """
     query, key, value = draw(1, 80, 1, 1, 6), draw(1, 80, 1, 6, seed=4), draw(1, 80, 1, 3, seed=5)
-    key = key - 500.0 * (torch.arange(80) < first)[None, :, None, None]
+    key = key - depth * (torch.arange(80) < first)[None, :, None, None]
     query, key = 3 * query, 3 * key
 
     def run(dtype: torch.dtype) -> Tensor:

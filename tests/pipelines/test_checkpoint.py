@@ -16,7 +16,7 @@ import heed
 from heed.cli import app
 from heed.core.errors import InputError, RunError, WeightsError
 from heed.pipelines import GenerationConfig, Text2TextGeneration, TextGeneration
-from heed.pipelines.checkpoint import Bare
+from heed.pipelines.checkpoint import Bare, _labels
 from heed.pipelines.encoder import EncoderPipeline
 from tests.pipelines.small import WORDS, worded
 from tests.weights.support import GOLDEN
@@ -129,6 +129,13 @@ def test_vectors_are_those_of_the_reference(tmp_path: Path) -> None:
         with torch.no_grad():
             wanted = theirs(input_ids=torch.tensor([ids])).last_hidden_state[0].mean(0)
         assert torch.allclose(vector, wanted / wanted.norm(), atol=1e-5), text
+
+
+def test_classes_are_counted_as_numbers() -> None:
+    """In a config.json their numbers are texts; sorted as such, "10" would stand before "2"."""
+    names = {str(number): f"class {number}" for number in reversed(range(12))}
+    assert _labels({"id2label": names}) == [f"class {number}" for number in range(12)]
+    assert _labels({"id2label": {"one": "a"}}) == _labels({}) == []
 
 
 def test_classes_have_their_names(tmp_path: Path) -> None:
@@ -249,12 +256,14 @@ def test_a_model_that_scores_more_tokens_than_there_are_writes_only_those(tmp_pa
     made(HF.LlamaForCausalLM(config), tmp_path / "wide", framed=False)
     model = heed.load(tmp_path / "wide")
     for seed in range(3):
-        model.generate(
-            "the cat",
+        ((best,),) = model.completions(
+            ["the cat"],
             GenerationConfig.load(
                 {"max_new_tokens": 30, "strategy": {"kind": "sample", "temperature": 2.0, "seed": seed}}
             ),
         )
+        assert best.tokens > 0
+        assert set(best.text.split()) <= {model.tokenizer.decode([index]) for index in range(model.tokenizer.size)}
 
 
 def test_only_tokens_that_there_are_fill_a_mask(tmp_path: Path) -> None:

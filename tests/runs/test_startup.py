@@ -22,8 +22,8 @@ from heed.decode import generate
 model = heed.load({str(GPT2)!r}).model
 assert len(generate(model, [[1, 2, 3]], max_new_tokens=1, end=None)[0][0].tokens) == 1
 """
-MOST = 125  # modules of heed, packages counted; it has more than 450
-FIRST_MODULES = 6  # of heed, by `import heed`
+MOST = 135  # modules of heed, packages counted; it has more than 450
+FIRST_MODULES = 7  # of heed, by `import heed`
 OUTSIDE = {"torch", "heed", "pydantic", "pydantic_core", "annotated_types", "typing_inspection", "tomli_w"}
 
 

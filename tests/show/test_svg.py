@@ -62,3 +62,11 @@ def test_a_gallery_has_every_pattern_under_its_name() -> None:
     root = ET.fromstring(gallery({"one": [[1.0]], "a < b": [[0.0, 1.0], [1.0, 1.0]]}, "two", columns=1))
     assert [text.text for text in root.iter(f"{SVG}text")] == ["one", "a < b"]
     assert len([rect for rect in root.iter(f"{SVG}rect") if rect.get("class") == "heat"]) == 1 + 3
+
+
+@pytest.mark.parametrize("high", [1.0, 3.0, 7.5, 9.9, 40.0, 1234.5])
+def test_an_even_axis_has_a_few_round_marks(high: float) -> None:
+    axis = Even.of([0.0, high], 100)
+    marks = list(axis.marks())
+    assert 3 <= len(marks) <= 9
+    assert all(axis.low <= mark <= axis.high for mark in marks)

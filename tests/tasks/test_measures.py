@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import heed
 from heed.cli import app
 from heed.core.errors import InputError
+from heed.pipelines.text import Text2TextGeneration
 from heed.tasks.measures import Answering, Choosing, Masking, Reading, measure_of, windows
 from tests.weights.live import saved
 
@@ -199,6 +200,13 @@ def test_an_encoder_decoder_is_measured_by_pairs(tmp_path: Path) -> None:
     answers = [ours.translate([source])[0] for source, _ in pairs]
     assert found["bleu"] == pytest.approx(BLEU().corpus_score(answers, [[target for _, target in pairs]]).score)
     assert found["left_out"] == 0
+    (tmp_path / "long.tsv").write_text(
+        f"source\ttarget\n{text_of(2000, 1)}\t{text_of(4, 2)}\n" + "\t".join(pairs[0]) + "\n"
+    )
+    assert isinstance(ours, Text2TextGeneration)
+    ours.longest = 7
+    some = heed.eval(ours, data=tmp_path / "long.tsv", quiet=True)
+    assert (some["pairs"], some["left_out"]) == (1, 1)
 
 
 # --- encoders ---

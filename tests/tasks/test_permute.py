@@ -41,6 +41,8 @@ def test_an_order_is_part_of_its_item_and_follows_from_round_and_seed(tokenizer:
     orders = [[order for _, order in plain(number, seed)] for number, seed in ((0, 0), (1, 0), (0, 1))]
     assert orders[0] != orders[1]
     assert orders[0] != orders[2]
+    whole = [[order for order in some if len(order) == 9] for some in orders]  # windows that only the draw tells apart
+    assert all(order not in whole[0] for some in whole[1:] for order in some)
     for tokens, order in corpus.once():
         assert sorted(order.tolist()) == list(range(len(tokens)))
     assert [order.tolist() for _, order in corpus.once()] == [order.tolist() for _, order in corpus.once()]

@@ -13,10 +13,12 @@ from heed.core.errors import ConfigError, InputError
 from heed.data import Dates, Example, Examples
 from heed.decode import Beam, Sample
 from heed.models import Decoder, Encoder, Plan, Transformer
+from heed.parts.outputs.loss import NO_LABEL, Loss
 from heed.pipelines import GenerationConfig
-from heed.tasks import Batch, Causal, Feed, Place, Translate, bucketed
+from heed.pipelines.base import AnyModel
+from heed.tasks import Batch, Causal, Corpus, Feed, Place, Translate, bucketed
 from heed.tasks.base import Item
-from heed.tasks.metrics import agreement
+from heed.tasks.metrics import agreement, corpus_cross_entropy
 from heed.text import Byte, Char, Tokenizer
 
 
@@ -61,6 +63,51 @@ def test_a_batch_loses_what_its_rows_lose_alone(task: Translate | Causal, tokeni
     assert float(silent) == 0.0
 
 
+def test_what_is_smoothed_in_training_is_not_in_evaluation(tokenizer: Tokenizer) -> None:
+    """Losses of different smoothings could not be compared, nor could perplexities."""
+    model = Transformer(width=16, heads=2, dropout=0.0).sized(tokenizer.size).build().double()
+    plain, smooth = Translate(smoothing=0.0), Translate(smoothing=0.4)
+    batch = plain.batch(plain.corpus(PAIRS, tokenizer).once()[:6])
+    with torch.no_grad():
+        used = [float(task.loss(model.eval(), batch).total) for task in (plain, smooth)]
+        learnt = [float(task.loss(model.train(), batch).total) for task in (plain, smooth)]
+        told = [float(task.loss(model.train(), batch).nats) for task in (plain, smooth)]
+    assert used[0] == used[1] == pytest.approx(learnt[0], rel=1e-12)
+    assert learnt[1] != pytest.approx(learnt[0], rel=1e-3)
+    assert told == pytest.approx(used, rel=1e-12)  # what is reported is without, too
+
+
+def test_each_token_predicts_the_next() -> None:
+    batch = Batch.shifted([np.array([5, 6, 7, 8], np.int32), np.array([9, 4], np.int32)])
+    assert batch.inputs.tokens[0].tolist() == [5, 6, 7]
+    assert batch.labels.tolist() == [[6, 7, 8], [4, NO_LABEL, NO_LABEL]]
+    assert batch.inputs.where.order.tolist() == [[0, 1, 2], [0, -1, -1]]
+    assert batch.tokens == 4
+    assert batch.silent().tokens == 0  # else other processes' losses would be divided by it
+    assert bool((batch.silent().labels == NO_LABEL).all())
+
+
+def test_a_pair_stands_between_its_marks(tokenizer: Tokenizer) -> None:
+    ((source, target), *_) = Translate().corpus(Some(("x1", "2y")), tokenizer).once()
+    begin, end = tokenizer.need("begin"), tokenizer.need("end")
+    assert source.tolist() == [*tokenizer.encode("x1"), end]
+    assert target.tolist() == [begin, *tokenizer.encode("2y"), end]
+
+
+@pytest.mark.parametrize(("source", "target", "cost"), [(5, 2, 5), (2, 5, 4), (3, 4, 3)])
+def test_the_longer_side_of_a_pair_is_its_cost(source: int, target: int, cost: int) -> None:
+    """Sides are padded to the longest of a batch; of a target the last token is only predicted."""
+    assert Translate().cost((np.zeros(source, np.int32), np.zeros(target, np.int32))) == cost
+
+
+def test_either_side_may_be_too_long(tokenizer: Tokenizer) -> None:
+    """`longest` counts the end token."""
+    pairs = Some(("xxx", "yyy"), ("xxxx", "y"), ("x", "yyyy"), ("x", "y"))
+    corpus = Translate(longest=4).corpus(pairs, tokenizer)
+    assert corpus.fits == [True, False, False, True]
+    assert max(len(source) for source, _ in corpus.once()) == 4
+
+
 def test_windows_predict_every_token_once() -> None:
     texts = Some(("hello world",), ("",), ("a longer text that needs several windows",))
     tokenizer = Byte().train(["x"])
@@ -72,6 +119,8 @@ def test_windows_predict_every_token_once() -> None:
     rounds = [corpus.round(number, seed=1) for number in range(3)]
     assert [w.tolist() for (w,) in rounds[0]] == [w.tolist() for (w,) in corpus.round(0, seed=1)]
     assert [w.tolist() for (w,) in rounds[0]] != [w.tolist() for (w,) in rounds[1]]
+    cuts = [frozenset(tuple(w.tolist()) for (w,) in windows) for windows in rounds]
+    assert len(set(cuts)) == 3  # not the same windows in another order: contexts differ from round to round
 
 
 def test_a_text_shorter_than_a_window() -> None:
@@ -96,6 +145,49 @@ def test_batches_keep_the_budget_and_every_item(tokenizer: Tokenizer) -> None:
     assert Counter(id(item) for batch in batches for item in batch) == Counter(map(id, items))
     assert all(len(batch) * max(map(task.cost, batch)) <= 40 for batch in batches)
     assert len(bucketed(items, task.cost, 1)) == len(items)  # an item beyond the budget goes alone
+
+
+class Same(Corpus):
+    """Rounds that are all alike, so that what differs is the feed's."""
+
+    def round(self, number: int, seed: int) -> list[Item]:
+        return [(np.full(1 + place, place, np.int32),) for place in range(12)]
+
+    def once(self) -> list[Item]:
+        return self.round(0, 0)
+
+    def report(self) -> str:
+        return "the same"
+
+
+def orders(seed: int, rounds: int = 4) -> list[list[int]]:
+    """The first tokens of the batches of each round, one item in each."""
+    feed = Feed(Same(), lambda item: len(item[0]), 1, seed)
+    found: list[list[int]] = [[] for _ in range(rounds)]
+    while feed.place.round < rounds - 1 or feed.place.batch < feed.batches:
+        (item,) = next(feed)
+        found[feed.place.round].append(int(item[0][0]))
+    return found
+
+
+def test_each_round_has_all_batches_in_an_order_of_its_own() -> None:
+    """Bucketed by length, batches would come from short to long, and in every epoch alike."""
+    found = orders(seed=3)
+    assert [sorted(some) for some in found] == [list(range(12))] * 4
+    assert len({tuple(some) for some in [*found, *orders(seed=4), list(range(12))]}) == 9
+    assert orders(seed=3) == found
+
+
+def test_pairs_are_shuffled_anew_in_each_round(tokenizer: Tokenizer) -> None:
+    corpus = Translate().corpus(PAIRS, tokenizer)
+    rounds = [[id(item) for item in corpus.round(number, seed)] for number, seed in ((0, 0), (1, 0), (0, 1))]
+    assert len({tuple(some) for some in rounds}) == 3
+    assert len({frozenset(some) for some in rounds}) == 1
+    endless = Dates(round=32).split("train", ("source", "target"))
+    dates = Translate().corpus(endless, Char().train(text for pair in endless for text in pair))
+    one, two = ([source.tolist() for source, _ in dates.round(number, 0)] for number in range(2))
+    assert len(one) == len(two) == 32
+    assert sum(text in two for text in one) < 4  # an endless source goes on
 
 
 @pytest.mark.parametrize("endless", [True, False])
@@ -141,6 +233,21 @@ def test_agreement() -> None:
     assert float(found["bleu"]) > 70
     assert "case:mixed" in str(found["signature"])
     assert agreement(["YES"], ["yes"], "ignored")["exact"] == 100
+    assert agreement(["cafe\u0301"], ["caf\u00e9"], "kept")["exact"] == 100  # one text, in two spellings of Unicode
+
+
+def test_an_evaluation_holds_no_graphs(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, real, seen = Causal(context=4), Causal.loss, list[bool]()
+
+    def loss(self: Causal, model: AnyModel, batch: Batch) -> Loss:
+        seen.append(torch.is_grad_enabled())
+        return real(self, model, batch)
+
+    monkeypatch.setattr(Causal, "loss", loss)
+    model = Decoder.Config(width=8, depth=1).sized(tokenizer.size).build()
+    corpus_cross_entropy(task, model, task.corpus(Some(("x1x2x3y",)), tokenizer))
+    assert seen
+    assert not any(seen)
 
 
 @pytest.mark.parametrize("how", [Beam(beams=3), Sample(seed=5), Sample(temperature=0.5, top_k=3, seed=0)])

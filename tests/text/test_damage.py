@@ -64,14 +64,16 @@ def used(files: dict[str, object]) -> None:
             tokenizer = Tokenizer.of_folder(folder(Path(place), files))
             ids = tokenizer.encode("the fox's 12 ﬁ </s>")
             tokenizer.decode(ids)
-            tokenizer.framed("a", "b")
-            tokenizer.encode_marked("<s>a [SEP]")
+            framed = tokenizer.framed("a", "b")
+            marked = tokenizer.encode_marked("<s>a [SEP]")
             stream = tokenizer.stream()
             for index in ids[:3]:
                 stream.push(index)
             stream.rest()
         except HeedError:
-            pass
+            return
+    assert all(0 <= index < tokenizer.size for index in (*ids, *framed.ids, *marked))
+    assert len(framed.ids) == len(framed.segments)
 
 
 def places(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

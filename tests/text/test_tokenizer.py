@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from heed.core.errors import InputError
 from heed.text import (
@@ -284,3 +284,12 @@ def test_a_file_that_makes_the_library_panic_is_explained(tmp_path: Path, capfd:
 def test_kinds_are_unique() -> None:
     kinds = [config.model_fields["kind"].default for config in TOKENIZERS]
     assert kinds == ["byte", "char", "word", "bpe", "file"]
+
+
+def test_special_tokens_around_a_text_are_of_the_vocabulary() -> None:
+    inner = tokenizers.Tokenizer(models.WordLevel({"[CLS]": 0, "[SEP]": 1, "a": 2}, unk_token="a"))
+    inner.post_processor = processors.BertProcessing(("[SEP]", 1), ("[CLS]", 0))
+    assert Tokenizer(inner).framed("a").ids == [0, 2, 1]
+    inner.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 0))
+    with pytest.raises(InputError, match="puts the id 3 around texts; its ids end at 2"):
+        Tokenizer(inner)

@@ -11,16 +11,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
 
+from heed.cli import app
 from heed.core.atomic import appearing, replacing, unfinished
 from heed.core.errors import HeedError, RunError
 from heed.runs import Run, load
 from heed.runs.card import add_metrics
 from heed.runs.digests import SUMS, recorded
+from heed.runs.folder import TOLD
 from heed.runs.lock import LOCK, locked
 from heed.show.progress import Silent
 from heed.train import checkpoint, resume
 from heed.verify import proofs
+from heed.verify.trained import STATEMENTS
 from tests.train.support import resumed, same_run, trained
 
 links = pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
@@ -64,7 +69,8 @@ def test_links_in_a_run_folder_lead_nowhere(run: Path, tmp_path: Path) -> None:
     metrics = run / "metrics.jsonl"
     metrics.unlink()
     os.link(outside, metrics)
-    add_metrics(Run.open(run), "test", {"loss": 1.0})
+    with pytest.raises(RunError, match="README.md is damaged"):  # it is another than heed wrote
+        add_metrics(Run.open(run), "test", {"loss": 1.0})
     resumed(run, "training.steps=7")
     assert outside.read_text() == "years of work"
     assert not (run / "README.md").is_symlink()
@@ -102,7 +108,8 @@ def test_only_what_heed_wrote_is_deleted_and_never_the_newest(run: Path, tmp_pat
 def test_every_flipped_bit_is_noticed(made: Path, tmp_path: Path) -> None:
     draw, run = random.Random(0), tmp_path / "run"
     shutil.copytree(made, run)
-    files = [run / name for name in ("config.json", "tokenizer.json", "model.safetensors", SUMS)]
+    add_metrics(Run.open(run), "test", {"loss": 1.0})
+    files = [run / name for name in ("config.json", "tokenizer.json", "model.safetensors", *TOLD, SUMS)]
     files += sorted((run / "state").rglob("*.*")) + sorted((run / "state").rglob(SUMS))
     for file in files:
         whole = file.read_bytes()
@@ -114,7 +121,8 @@ def test_every_flipped_bit_is_noticed(made: Path, tmp_path: Path) -> None:
             assert noticed(run, file), f"bit {bit} of byte {place} of {file.relative_to(run)}"
         for cut in (b"", whole[:-1], whole + b"\0"):
             file.write_bytes(cut)
-            assert noticed(run, file), f"{file.relative_to(run)} with {len(cut)} bytes"
+            grown = file.name == "metrics.jsonl" and cut == whole + b"\0"
+            assert noticed(run, file) != grown, f"{file.relative_to(run)} with {len(cut)} bytes"
         file.write_bytes(whole)
     assert not Run.open(run).damage()
     load(run)
@@ -130,6 +138,19 @@ def test_verify_tells_damage(run: Path) -> None:
     assert "rng.safetensors is damaged" in first().worst
 
 
+def test_verify_goes_on_after_a_file_that_cannot_be_read(run: Path) -> None:
+    weights = run / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x7f")
+    found = [check() for check in proofs([str(run)])]
+    assert [proof.statement for proof in found] == list(STATEMENTS)
+    assert all(proof.fails for proof in found)
+    assert "model.safetensors is damaged" in found[0].worst
+    assert "not tried" in found[1].worst
+    assert CliRunner().invoke(app, ["verify", str(run)]).exit_code == 1
+    (run / "state" / "00000003" / SUMS).write_text("nothing of a list")
+    assert next(iter(proofs([str(run)])))().error == 2
+
+
 def noticed(run: Path, file: Path) -> bool:
     if "state" in file.parts:
         try:
@@ -139,10 +160,10 @@ def noticed(run: Path, file: Path) -> bool:
     found = []
     for look in (lambda: Run.open(run).damage(), lambda: Run.open(run).pipeline()):
         try:
-            found.append(isinstance(told := look(), list) and bool(told))
+            found.append(isinstance(told := look(), dict) and bool(told))
         except RunError:
             found.append(True)
-    return all(found)  # by whoever asks, and by whoever loads
+    return any(found) if file.name in (*TOLD, SUMS) else all(found)  # by whoever asks, and by whoever loads
 
 
 @pytest.mark.parametrize("name", ["model", "optimizer", "average", "rng", "progress"])
@@ -257,7 +278,8 @@ PROGRESS: dict[str, Callable[[dict[str, object]], object]] = {
     "none": lambda data: {**data, "processes": 0},
     "unknown": lambda data: {**data, "more": 1},
     "sizes": lambda data: {**data, "sizes": {"../../x": 1}},
-    "other": lambda data: {**data, "step": 7},
+    "later": lambda data: {**data, "step": 7},
+    "earlier": lambda data: {**data, "step": 3},
     "array": lambda data: [data],
 }
 
@@ -272,10 +294,35 @@ def test_strange_progress_is_damage(how: str, run: Path) -> None:
     assert "00000006 is damaged" in heard(run)
 
 
+def test_without_digests_sizes_still_tell(run: Path) -> None:
+    """A file may be read well and yet be another: longer than it was written, or with nothing in it."""
+    place = run / "state" / "00000006"
+    (place / SUMS).unlink()
+    file, progress = place / "optimizer.safetensors", place / "progress.json"
+    tensors, before = load_file(file), file.stat().st_size
+    save_file({**tensors, "zzz": tensors["step." + next(iter(tensors)).partition(".")[2]] * 0}, file)
+    with pytest.raises(ValueError, match=f"optimizer.safetensors has [0-9]+ bytes, it was written with {before}"):
+        checkpoint._load(place)
+    save_file({}, file)
+    told = json.loads(progress.read_text())
+    told["sizes"][file.name] = file.stat().st_size
+    progress.write_text(json.dumps(told))
+    with pytest.raises(ValueError, match="optimizer.safetensors is empty after 6 steps"):
+        checkpoint._load(place)
+
+
+def test_checkpoints_are_sorted_by_their_steps(tmp_path: Path) -> None:
+    """Beyond 99,999,999 steps a name gets longer."""
+    for name in ("99999999", "100000000", "00000005", "notes"):
+        (tmp_path / "state" / name).mkdir(parents=True)
+    assert [place.name for place in checkpoint.found(Run(tmp_path))] == ["00000005", "99999999", "100000000"]
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
         ("metrics.jsonl", DEEP + "\n"),
+        ("metrics.jsonl", '{"step": 1, "loss": true}\n'),
         ("metrics.jsonl", f'{{"step": {HUGE}}}\n'),
         ("metrics.jsonl", '{"step": -1}\n'),
         ("metrics.jsonl", "[1]\n"),

@@ -85,5 +85,5 @@ def test_no_sample_is_no_proof() -> None:
     found: list[Finding] = []
     proof = compared("thing", "is right", lambda: found)()
     assert not proof.holds
-    assert not proof.fails
-    assert proof.missing == "there is no sample to try it on"
+    assert proof.fails
+    assert proof.worst == "there is no sample to try it on"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -174,6 +175,19 @@ def test_a_training_begins_from_the_hub(hub: Hub, ask: Ask, model: Path, tmp_pat
     assert "error" not in made, made
     assert json.loads(ask(["convert", run, out, "--json"], "command")["text"])["family"] == "llama"
     assert json.loads(Path(out, "config.json").read_text())["hidden_size"] == 16
+
+
+def test_a_repository_that_lacks_a_shard_is_told_before_the_others_are_fetched(
+    hub: Hub, ask: Ask, model: Path, tmp_path: Path
+) -> None:
+    part = tmp_path / "part"
+    shutil.copytree(model, part)
+    first, second, *_ = sorted(path.name for path in part.glob("*.safetensors"))
+    (part / second).unlink()
+    hub.add("org/part", part)
+    lost = ask("org/part")
+    assert f"org/part lacks {second}: the copy here is not whole, or the repository is not" in lost["told"]
+    assert not any("org/part/resolve" in line and first in line for line in hub.asked)
 
 
 def test_revisions(hub: Hub, ask: Ask, model: Path) -> None:

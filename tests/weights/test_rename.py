@@ -105,6 +105,15 @@ def test_a_loaded_model_owns_its_memory_and_keeps_its_dtype() -> None:
     assert model.table.weight.requires_grad
 
 
+def test_memory_of_the_caller_stays_the_callers() -> None:
+    """In the very precision of the model, too, where nothing need be rounded: only what a file holds is taken over."""
+    model, tensors = built("meta"), checkpoint()
+    before = tensors["embed"].clone()
+    load(model, tensors, TABLE)
+    tensors["embed"].zero_()
+    assert torch.equal(model.table.weight, before)
+
+
 # --- errors ---
 
 
@@ -159,11 +168,25 @@ def test_either_name_of_a_tie_will_do_and_it_stays_tied(stored: tuple[str, ...])
     assert "unembed" not in export(model, TABLE)
 
 
-def test_a_tie_in_name_only_is_reported() -> None:
+@pytest.mark.parametrize("gap", [0.5, 1e-3, 2.0**-20])
+def test_a_tie_in_name_only_is_reported(gap: float) -> None:
+    """However little they differ: only one of the two can be kept, and a checkpoint that was trained untied may be
+    anywhere near.
+    """
     tensors = checkpoint()
+    tensors["embed"][3, 1] = 1.0
     tensors["unembed"] = tensors["embed"].clone()
-    tensors["unembed"][3, 1] += 0.5
-    assert problems(Model(), tensors) == ["embed and unembed are tied in this model, but differ by up to 0.5"]
+    tensors["unembed"][3, 1] += gap
+    told = f"embed and unembed are tied in this model, but differ by up to {gap:.3g}"
+    assert problems(Model(), tensors) == [told]
+
+
+def test_every_name_of_a_tie_is_compared() -> None:
+    """Three names of one tensor, of which the last holds other numbers."""
+    table = (*TABLE, Same("third", "head.weight"))
+    tensors = checkpoint()
+    tensors |= {"unembed": tensors["embed"].clone(), "third": tensors["embed"] + 1}
+    assert problems(Model(), tensors, table) == ["unembed and third are tied in this model, but differ by up to 1"]
 
 
 def test_neither_name_of_a_tie() -> None:
@@ -189,10 +212,27 @@ def test_constants_may_be_absent_but_not_different() -> None:
     ]
 
 
+@pytest.mark.parametrize(("off", "same"), [(2.0**-22, True), (1e-5, False), (-1e-4, False)])
+def test_constants_may_differ_by_a_rounding_and_no_more(off: float, same: bool) -> None:
+    tensors = checkpoint()
+    tensors["h.1.scale"] = SCALE * (1 + off)
+    if same:
+        load(Model(), tensors, TABLE)
+    else:
+        assert problems(Model(), tensors) == ["h.1.scale [2] is not the constant [2] that heed computes"]
+
+
 def test_ignored_tensors_may_hold_anything_and_are_not_written() -> None:
     model = Model()
     load(model, checkpoint() | {"h.0.mask": torch.ones(9, 9, dtype=torch.bool)}, TABLE)
     assert "h.0.mask" not in export(model, TABLE)
+
+
+@pytest.mark.parametrize("name", ["h.0.masks", "h.0.mask.weight", "hx0.mask", "h.0xmask", "h..mask", "a.h.0.mask"])
+def test_a_name_that_only_looks_like_an_ignored_one_is_unknown(name: str) -> None:
+    assert [line.split(";")[0] for line in problems(Model(), checkpoint() | {name: drawn(1)})] == [
+        f"{name} [1] is unknown"
+    ]
 
 
 # --- memory ---

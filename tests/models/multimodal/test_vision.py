@@ -193,6 +193,8 @@ def test_every_second_layer_of_a_stage_is_shifted() -> None:
     assert shifts == [[0, 1], [0, 1, 0], [0]]
     grids = [mixers(stage)[0].config.grid for stage in stages]
     assert grids == [(6, 8), (3, 4), (2, 2)]
+    wide = SWINS[1].model_copy(update={"window": 7, "depths": (2, 2, 1)}).build().levels
+    assert [[mixer.config.shift for mixer in mixers(stage)] for stage in wide] == [[0, 3], [0, 3], [0]]  # half a window
 
 
 @torch.no_grad()
@@ -204,6 +206,7 @@ def test_clip_matches_what_belongs_together() -> None:
     assert logits.shape == (2, 3)
     text, image = clip.texts(tokens, where), clip.images(batch)
     assert torch.allclose(text.norm(dim=1), torch.ones(3, dtype=torch.float64))
+    assert torch.allclose(image.norm(dim=1), torch.ones(2, dtype=torch.float64))  # so that a product is a cosine
     assert torch.allclose(logits, clip.scale.exp() * image @ text.T, rtol=0, atol=1e-12)
     assert float(clip.scale.exp()) == pytest.approx(1 / 0.07, rel=1e-4)
     for row, end in enumerate((2, 1, 0)):  # the first end counts, and nothing after it

@@ -169,3 +169,18 @@ BAD: list[tuple[Callable[[], object], str]] = [
 def test_what_does_not_fit_is_explained(call: Callable[[], object], words: str) -> None:
     with pytest.raises(InputError, match=words):
         call()
+
+
+def test_who_sees_nothing_has_weights_of_zero_and_spoils_no_gradient() -> None:
+    """A softmax over nothing is 0/0; its gradient would be NaN, and with it that of all weights of a model."""
+    score = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
+    visible = torch.ones(2, 3, 4, dtype=torch.bool)
+    visible[0, 1], visible[1, 2, 1:] = False, False
+    weight = masked_softmax(score, visible)
+    (weight * torch.arange(4)).square().sum().backward()
+    assert not weight[0, 1].any()
+    assert weight[1, 2].tolist() == [1.0, 0.0, 0.0, 0.0]
+    assert torch.allclose(weight.sum(-1)[0, [0, 2]], torch.ones(2).double())
+    assert score.grad is not None
+    assert score.grad.isfinite().all()
+    assert not score.grad[0, 1].any()

@@ -119,6 +119,16 @@ def test_who_sees_nothing_gets_zeros_and_finite_gradients() -> None:
         assert all(t.grad is not None and bool(t.grad.isfinite().all()) for t in tensors)
 
 
+@pytest.mark.parametrize("heads", [2, 1])
+def test_a_token_before_which_there_is_none_gets_zeros(heads: int) -> None:
+    """Not padding, which is blanked in any case: the first token of a mask that hides the token itself."""
+    where, mask = Where.run(2, 4), Causal() - Window(back=0)
+    query, key, value = draw(2, 4, 2, 3), draw(2, 4, heads, 3), draw(2, 4, heads, 3)
+    y = attend(query, key, value, mask(where, where), cap=1.0)
+    assert bool((y[:, 0] == 0).all())
+    equal(y, written_out(query, key, value, mask(where, where), cap=1.0)[0], [query, key, value])
+
+
 def test_dropout_falls_on_capped_weights_too() -> None:
     query = draw(1, 6, 2, 4)
     assert not torch.equal(attend(query, query, query, cap=1.0, dropout=0.5), attend(query, query, query, cap=1.0))

@@ -156,3 +156,15 @@ def test_impossible_mixtures_are_refused() -> None:
     for experts, active, groups in ((7, 2, 2), (4, 2, 4), (8, 5, 2)):
         with pytest.raises(ConfigError, match="groups must be equal and hold two experts at least"):
             Experts.Config(experts=experts, active=active, router=GroupedRouter(groups=groups)).build(WIDTH)
+
+
+@pytest.mark.parametrize("router", [SoftmaxRouter(), GroupedRouter(groups=2, kept=1)], ids=repr)
+def test_half_precision_is_routed_as_exactly_as_float32(router: SoftmaxRouter | GroupedRouter) -> None:
+    """Rounded to 8 bits the two best of these would be equal, and either might be chosen with any share."""
+    routes = router.build(WIDTH, 4, 2)
+    logits = torch.tensor([[4.0, 4.03125, -9.0, -9.0], [0.0, 0.0078125, 0.015625, -5.0]])
+    assert torch.equal(logits.bfloat16().float(), logits)
+    exact, half = routes.choose(logits), routes.choose(logits.bfloat16())
+    assert half[1].dtype == torch.float32
+    for one, other in zip(exact, half, strict=True):
+        assert torch.equal(one, other)

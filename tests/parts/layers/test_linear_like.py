@@ -147,6 +147,14 @@ def test_the_matrix_of_any_layer() -> None:
         assert bool(edited.weight.isnan().all())  # to compute with it is noticed
 
 
+def test_a_weight_at_the_mean_counts_as_negative() -> None:
+    """sign(0) = -1 (Wang et al. 2023, eq. 2): so it is stored in one bit."""
+    made = layer(1, 4, bias=False)
+    with torch.no_grad():
+        made.weight.copy_(torch.tensor([[-1.0, 1.0, 0.0, 0.0]]))
+    assert BinaryLinear(made).matrix.tolist() == [[-0.5, 0.5, -0.5, -0.5]]
+
+
 @pytest.mark.parametrize("value", [0.0, 1e-30])
 def test_layers_of_nothing(value: float) -> None:
     made = layer(bias=False)

@@ -26,6 +26,7 @@ from heed.parts.masks import (
     Segments,
     Sparse,
     Strided,
+    Summaries,
     Whole,
     Window,
 )
@@ -42,6 +43,9 @@ RULES: list[tuple[Mask, Callable[[int, int], bool]]] = [
     (Strided(stride=4), lambda i, j: j <= i and (i - j) % 4 == 0),
     (Fixed(context=4), lambda i, j: j <= i and (j // 4 == i // 4 or j % 4 == 3)),
     (Fixed(context=4, summaries=2), lambda i, j: j <= i and (j // 4 == i // 4 or j % 4 in (2, 3))),
+    (Summaries(context=4), lambda i, j: j // 4 < i // 4 and j % 4 == 3),
+    (Summaries(context=4, block=2), lambda i, j: j // 4 < i // 4 and j % 4 >= 2),
+    (Causal() - Window(back=2), lambda i, j: j < i - 2),
     (Prefix(length=4), lambda i, j: j <= i or j < 4),
     (Segments(length=5), lambda i, j: i // 5 == j // 5),
     (Segments(length=4, memory=2), lambda i, j: i // 4 * 4 - 2 <= j < i // 4 * 4 + 4),
@@ -74,6 +78,29 @@ def test_patterns_are_taken_in_turn_by_the_heads() -> None:
     assert pairs[0, 1, 9, 2]
     odd = mask(Where.run(1, 12), Where.run(1, 12)).pairs(3)
     assert torch.equal(odd, pairs[:, [0, 1, 0]])
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        Summaries(context=4),
+        Summaries(context=4, summaries=2),
+        Summaries(context=4, block=2),
+        Summaries(context=4, patterns=3),
+    ],
+)
+@pytest.mark.parametrize("keys", [12, 14, 15])
+def test_columns_are_all_keys_that_any_query_sees(mask: Summaries, keys: int) -> None:
+    """Pattern by pattern. A group that is not full is in nobody's past, so that it may be there or not."""
+    columns, patterns = mask.columns(keys), mask.patterns
+    assert columns is not None
+    later = Where.run(1, 4, start=16)  # behind all of them
+    seen = mask(later, Where.run(1, keys)).pairs(patterns)[0].any(1)  # [P, keys]
+    for pattern in range(patterns):
+        whole = {key for key in seen[pattern].nonzero()[:, 0].tolist() if key < keys // 4 * 4}
+        found = columns[pattern].tolist()
+        assert whole <= set(found) <= set(seen[pattern].nonzero()[:, 0].tolist())
+        assert len(found) == len(set(found))
 
 
 def test_masks_read_order_not_index() -> None:
@@ -123,6 +150,7 @@ def test_spans_spare_the_mask_where_it_matters() -> None:
     assert not Causal()(Where.ragged([9, 9]), ragged).triangle  # a real query would meet the padding of another row
     assert Window(back=8)(Where.run(1, 1, start=8), past).whole  # a full window
     assert not Window(back=7)(Where.run(1, 1, start=8), past).whole
+    assert not Window(back=8)(Where.run(1, 2, start=8), past).whole  # full for the first of two tokens only
     assert not Causal()(Where.run(1, 2, start=7), past).whole
     assert not Whole()(past, Where.ragged([9, 4])).whole
 

@@ -11,13 +11,24 @@ from heed.core.contract import Where
 from heed.core.errors import ConfigError
 from heed.models import Encoder
 from heed.parts.layers.norms import LayerNorm
-from heed.parts.outputs.heads import HEADS, Masked, Pool, Pooled, Replaced, Spans, Tagged, heads_of
+from heed.parts.outputs.heads import HEADS, LMHead, Masked, Pool, Pooled, Replaced, Spans, Tagged, heads_of
 
 WIDTH = 6
 
 
 def stream(rows: int = 2, tokens: int = 5) -> torch.Tensor:
     return torch.randn(rows, tokens, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("scale", [1.0, WIDTH**-0.5])
+@pytest.mark.parametrize("cap", [None, 0.7])
+def test_logits_are_scaled_before_and_capped_after(scale: float, cap: float | None) -> None:
+    head = LMHead(WIDTH, 11, bias=True, scale=scale, cap=cap).double()
+    x = 3 * stream()
+    bare = scale * x @ head.weight.T + head.bias
+    wanted = bare if cap is None else cap * torch.tanh(bare / cap)
+    assert torch.allclose(head(x), wanted, rtol=0, atol=1e-13)
+    assert cap is None or (bare.abs() > cap).any()
 
 
 def test_the_masked_head_scores_every_token_by_its_embedding() -> None:

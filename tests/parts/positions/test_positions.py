@@ -22,7 +22,7 @@ from heed.parts.positions import ADDED, POSITIONS, RELATIVE, AddedConfig, AnyAdd
 from heed.parts.positions.added import Binary, Integer, Learned, Sinusoid, Unit
 from heed.parts.positions.base import NoPosition
 from heed.parts.positions.rotary import Rope, XPos
-from heed.parts.positions.scaling import Llama3, Yarn
+from heed.parts.positions.scaling import Llama3, LongRope, Yarn
 from heed.parts.positions.scored import Alibi, Buckets, Relative, slopes
 from tests.parts.positions.frequencies import rope_frequencies
 
@@ -106,6 +106,15 @@ ROPES = [
     (Rope.Config(scaling=Llama3(factor=8.0, low=1.0, high=4.0, original=8192), base=500000.0), 64),
     (Rope.Config(scaling=Yarn(factor=16.0, original=4096)), 64),
     (Rope.Config(scaling=Yarn(factor=16.0, original=4096, whole=False)), 64),
+    (Rope.Config(scaling=Yarn(factor=4.0, original=4096, slow=1e-9, whole=False)), SIZE),  # ends beyond the channels
+    (Rope.Config(scaling=Yarn(factor=4.0, original=512, fast=4.0, slow=4.0, whole=False)), 64),  # a ramp of no width
+    (Rope.Config(scaling=Yarn(factor=4.0, original=6)), SIZE),  # likewise, at the first channel
+    (
+        Rope.Config(
+            scaling=LongRope(short=(1.0, 2.0, 3.0), long=(2.0, 4.0, 8.0), factor=4.0, original=2048, length=2048)
+        ),
+        SIZE,
+    ),
 ]
 
 
@@ -249,6 +258,16 @@ def test_xpos_refuses_what_would_overflow_and_nothing_less(dtype: torch.dtype) -
     assert torch.equal(key[0, 1], one[0, 1])
 
 
+def test_yarn_steps_where_its_ramp_has_no_width() -> None:
+    """Channels that turn as often as both borders say: those before are kept, those after are interpolated."""
+    plain, _ = rope_frequencies(Rope.Config(), 64)
+    step = Yarn(factor=4.0, original=512, fast=4.0, slow=4.0, whole=False)
+    ratios = [round(f / slow, 9) for f, slow in zip(plain, step.apply(tuple(plain), 10000.0), strict=True)]
+    assert set(ratios) == {1.0, 4.0}
+    turns = [512 * f / (2 * math.pi) for f in plain]
+    assert ratios == [1.0 if often > 4.0 else 4.0 for often in turns]
+
+
 def test_xpos_padding_is_finite_and_changes_nothing() -> None:
     code, q = XPos.Config().build(1, 8), draw(2, 3, 1, 8)
     padded = Stamps(torch.tensor([[0, 1, -1], [-1, -1, -1]]), torch.tensor([[10**8, 10**8 + 1, 0], [0, 0, 0]]))
@@ -257,6 +276,8 @@ def test_xpos_padding_is_finite_and_changes_nothing() -> None:
         assert got.isfinite().all()
         assert torch.equal(got[:1, :2], wanted)
     assert code.meet(q[:, :0], q, Where.run(2, 0), padded)[1] is q
+    far = Stamps(padded.order, padded.position.masked_fill(padded.order < 0, 10**12))  # padding stands nowhere
+    assert torch.equal(code.meet(q, q, far, far)[0][:1, :2], code.meet(q, q, padded, padded)[0][:1, :2])
 
 
 TWELVE: tuple[float, ...] = (1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5)  # -log2 of each slope, by hand
@@ -279,7 +300,7 @@ def test_alibi_slopes_are_those_of_mpt(heads: int) -> None:
 
 
 @pytest.mark.parametrize("both_ways", [False, True])
-@pytest.mark.parametrize(("buckets", "distance"), [(32, 128), (8, 20), (12, 100), (64, 256)])
+@pytest.mark.parametrize(("buckets", "distance"), [(32, 128), (8, 20), (12, 100), (64, 256), (64, 40)])
 def test_buckets_of_every_distance(both_ways: bool, buckets: int, distance: int) -> None:
     code = Buckets.Config(buckets=buckets, distance=distance, both_ways=both_ways).build(2, 3).double()
     wanted, f = [], numpy.float32

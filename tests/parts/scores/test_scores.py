@@ -319,3 +319,16 @@ def test_valid_lengths() -> None:
 def test_valid_lengths_errors(lengths: Tensor, message: str) -> None:
     with pytest.raises(InputError, match=message):
         valid_lengths(lengths, 3, 4)
+
+
+def test_a_key_at_the_border_of_a_kernel_is_outside() -> None:
+    """K(1) = 0, for the boxcar as for those that fall to zero there: a key at exactly the width has no weight."""
+    query, key = torch.tensor([[0.0]]), torch.tensor([[0.5], [2.0], [-1.0]])
+    for config in (
+        scores.Boxcar.Config(width=2.0),
+        scores.Triangular.Config(width=2.0),
+        scores.Epanechnikov.Config(width=2.0),
+    ):
+        _, weight = scores.pool(config.build(1, 1), query, key, key)
+        assert weight[0, 1] == 0
+        assert (weight[0, [0, 2]] > 0).all()

@@ -17,6 +17,7 @@ ROWS = {
     "rows that begin anywhere": [[5, 6, 7, 8], [14, 15, -1, -1], [-1, -1, -1, -1]],
     "holes": [[-1, 2, 3, 5, 9], [-1, -1, 7, 8, 9]],
     "one segment": [[1, 2], [0, -1]],
+    "one segment that ends": [[1, 2, 3], [0, -1, -1]],
     "nobody": [[-1, -1]],
 }
 

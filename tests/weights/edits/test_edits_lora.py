@@ -48,6 +48,13 @@ def test_a_fresh_adapter_changes_nothing() -> None:
         assert torch.equal(logits(edit(model, LoRA())), before)
 
 
+@pytest.mark.parametrize(("alpha", "scale"), [(None, 1.0), (4.0, 1.0), (2.0, 0.5), (12.0, 3.0)])
+def test_what_is_learnt_counts_alpha_over_rank(alpha: float | None, scale: float) -> None:
+    """So that another rank needs no other rate of learning; left out, it counts once (Hu et al. 2021, sec. 4.1)."""
+    model = edit(PLAIN.build(), LoRA(rank=4, alpha=alpha, on="*.query"))
+    assert {layer.scale for layer in model.modules() if isinstance(layer, LoraLinear)} == {scale}
+
+
 def test_only_adapters_learn() -> None:
     """Steps of an optimizer with decay over all parameters: nothing else moves by a single bit, nor has a gradient."""
     model = adapted().train()

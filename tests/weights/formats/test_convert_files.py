@@ -294,6 +294,7 @@ def test_files_that_are_not_what_they_seem(tmp_path: Path) -> None:
             saved(tmp_path / "a.pt", {"a": torch.zeros(1).expand(2**20, 2**20)}),
             "its tensors",
         ),
+        "some times its size": (saved(tmp_path / "i.pt", {"a": torch.zeros(1).expand(4000)}), "its tensors 16000"),
         "endless": (saved(tmp_path / "b.pt", loop), "more than"),
         "no names": (saved(tmp_path / "c.pt", [X, X]), "holds no tensors by name"),
         "sparse": (saved(tmp_path / "d.pt", {"a": torch.eye(3).to_sparse()}), "a is not an ordinary tensor"),

@@ -143,11 +143,18 @@ def test_the_package_is_needed_for_tensors_only(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_an_output_that_was_written_twice(tmp_path: Path, same: bool) -> None:
-    """GPT-2 is tied; a file that holds its embedding twice is tied still, one with another output is not."""
+@pytest.mark.parametrize("piece", [ours.PIECE, 64])
+def test_an_output_that_was_written_twice(
+    tmp_path: Path, same: bool, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GPT-2 is tied; a file that holds its embedding twice is tied still, one with another output is not, even if they
+    differ in their last number alone, of many pieces.
+    """
+    monkeypatch.setattr(ours, "PIECE", piece)
     table, norm = torch.randn(5, 48), torch.ones(48)
     given = {"token_embd.weight": table, "blk.0.ffn_up.weight": torch.ones(192, 48), "output_norm.weight": norm}
-    output = table if same else table + 1
+    output = table.clone()
+    output[-1, -1] += not same
     path = write(tmp_path / "a.gguf", "gpt2", {"block_count": 1} | PLAIN_KEYS, given | {"output.weight": output})
     read = ours.read(path)
     assert read.config["tie_word_embeddings"] is same
@@ -204,6 +211,13 @@ def test_positions(tmp_path: Path, rope: dict[str, Any], keys: dict[str, Any]) -
         "rope_parameters"
     ]
     assert read == {"rope_type": "default", "rope_theta": 10000.0} | rope
+
+
+@pytest.mark.parametrize("kind", ["linear", "yarn"])
+def test_a_scaling_that_is_not_known_is_not_passed_over(tmp_path: Path, kind: str) -> None:
+    keys = {"rope.scaling.type": kind, "rope.scaling.factor": 2.0, "rope.scaling.attn_bend": 1.5}
+    with pytest.raises(WeightsError, match="does not know llama.rope.scaling.attn_bend, which changes its positions"):
+        ours.read(tiny(tmp_path / "a.gguf", {"token_embd.weight": torch.ones(4, 48)}, keys))
 
 
 def factors(size: int, base: float, rope: dict[str, Any]) -> Tensor:

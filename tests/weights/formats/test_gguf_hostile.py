@@ -58,10 +58,20 @@ HOSTILE = {
     "version 4": (file(version=4), "its version is 4"),
     "another order of bytes": (file(version=3 << 24), "in the order of another machine"),
     "many tensors": (file(tensors=2**60), "claims 1152921504606846976 tensors"),
+    "one tensor too many": (file(tensors=2**17 + 1), "claims 131073 tensors; heed reads at most 131072"),
+    "one key too many": (file(keys=2**17 + 1), "claims 131073 keys; heed reads at most 131072"),
     "more tensors than bytes": (file(tensors=2**16), "is not a whole GGUF file"),
     "many keys": (file(keys=2**60), "claims 1152921504606846976 keys"),
     "more keys than bytes": (file(keys=2**16), "is not a whole GGUF file"),
     "a long key": (file(pairs=(struct.pack(U64, 2**62),)), "a text of 4611686018427387904 bytes"),
+    "a key of a byte too many": (
+        file(pairs=(pair("a" * (2**16 + 1), 0, b"1"),)),
+        "of 65537 bytes is longer than 65536",
+    ),
+    "a word of a byte too many": (
+        file(pairs=(pair("a", 9, struct.pack("<IQ", 8, 1) + text("b" * (2**16 + 1))),)),
+        "of 65537 bytes is longer than 65536",
+    ),
     "a key longer than the file": (file(pairs=(struct.pack(U64, 2**15),)), "it ends"),
     "a long text": (file(pairs=(pair("a", 8, struct.pack(U64, 2**62)),)), "a text of 4611686018427387904 bytes"),
     "a text longer than the file": (file(pairs=(pair("a", 8, struct.pack(U64, 2**27)),)), "it ends"),
@@ -113,6 +123,30 @@ def test_refused(tmp_path: Path, raw: bytes, message: str) -> None:
     assert str(path) in str(refused.value)
     assert peak < 2**24, f"{peak} bytes"
     assert spent < 1
+
+
+def test_lists_share_one_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each list would do by itself: thousands of them would take all memory."""
+    monkeypatch.setattr(ours, "ITEMS", 10)
+    six = struct.pack("<IQ", 0, 6) + bytes(6)
+    lists = [pair(name, 9, six) for name in "ab"]
+    path = tmp_path / "a.gguf"
+    path.write_bytes(file(pairs=(lists[0],)))
+    assert ours.metadata(path) == {"a": [0] * 6}
+    path.write_bytes(file(pairs=tuple(lists)))
+    with pytest.raises(WeightsError, match="its lists hold more than 10 items"):
+        ours.metadata(path)
+
+
+def test_a_description_has_a_bound_however_it_is_made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ours, "DESCRIPTION", 500)
+    path = tmp_path / "a.gguf"
+    several = tuple(pair(f"key {number}", 8, text("b" * 100)) for number in range(5))
+    path.write_bytes(file(pairs=several[:3]))
+    assert len(ours.metadata(path)) == 3
+    path.write_bytes(file(pairs=several))
+    with pytest.raises(WeightsError, match="grows beyond 500 bytes, before its description does"):
+        ours.metadata(path)
 
 
 def test_places_that_are_not_files(tmp_path: Path) -> None:

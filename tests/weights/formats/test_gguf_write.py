@@ -21,7 +21,7 @@ from heed.text import Bpe, Byte, Char, Tokenizer, Word
 from heed.text.gguf import from_gguf, to_gguf
 from heed.text.tokenizer_config import declared
 from heed.weights.families import open_
-from heed.weights.formats import gguf
+from heed.weights.formats import gguf, gguf_write
 from tests.weights.live import close, ids
 
 transformers.utils.logging.disable_progress_bar()
@@ -114,6 +114,19 @@ def test_heed_reads_back_what_it_writes(name: str, tokenizer: Tokenizer, tmp_pat
     close(open_(gguf.read(tmp_path / "f32.gguf")).model(tokens, where)[0], wanted, 1e-5)
     with pytest.raises(WeightsError, match="is already there"):
         convert(tmp_path / "theirs", tmp_path / "f16.gguf")
+
+
+def test_numbers_that_half_precision_cannot_hold_are_not_written_as_infinity(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    saved(MODELS["llama"], tmp_path / "theirs", tokenizer)
+    opened = weights.load(tmp_path / "theirs")
+    with torch.no_grad():
+        opened.model.get_parameter("stack.blocks.1.mixer.value.weight")[3, 5] = 7e4  # float16 ends at 65504
+    with pytest.raises(WeightsError, match="blk.1.attn_v.weight holds numbers that float16 cannot; .* --type f32"):
+        gguf_write.write(opened, tmp_path / "a.gguf", {}, "f16")
+    assert not (tmp_path / "a.gguf").exists()
+    gguf_write.write(opened, tmp_path / "a.gguf", {}, "f32")
 
 
 def within(exact: Tensor, made: Tensor) -> None:

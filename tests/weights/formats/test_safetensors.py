@@ -21,7 +21,7 @@ from heed import weights
 from heed.core.contract import Where
 from heed.core.errors import WeightsError
 from heed.models import Decoder
-from heed.weights.formats.safetensors import INDEX, WEIGHTS, Stored
+from heed.weights.formats.safetensors import INDEX, WEIGHTS, Cast, Held, Stored
 from tests.weights.support import GOLDEN
 
 GPT2 = GOLDEN / "gpt2" / "lm"
@@ -88,7 +88,12 @@ def test_export_in_files_of_any_size(folder: Path, tmp_path: Path, size: int) ->
         assert all(torch.equal(written[name], tensor) for name, tensor in read.items())
     else:
         assert files[0] == f"model-00001-of-{len(files):05}.safetensors"
-        assert json.loads((tmp_path / "out" / INDEX).read_text())["metadata"]["total_size"] > 0
+        index = json.loads((tmp_path / "out" / INDEX).read_text())
+        held = {name: load_file(tmp_path / "out" / name) for name in files}
+        assert index["weight_map"] == {name: file for file, tensors in held.items() for name in tensors}
+        sizes = [sum(tensor.nbytes for tensor in tensors.values()) for tensors in held.values()]
+        assert index["metadata"]["total_size"] == sum(sizes)
+        assert all(used <= size or len(tensors) == 1 for used, tensors in zip(sizes, held.values(), strict=True))
     with pytest.raises(WeightsError, match="already there"):
         weights.write(weights.load(folder), tmp_path / "out")
 
@@ -104,6 +109,15 @@ def test_half_precision_is_computed_in_float32_and_written_back_as_it_was(
     weights.write(opened, tmp_path / "out")
     written = load_file(tmp_path / "out" / WEIGHTS)
     assert all(torch.equal(written[name], tensor) and written[name].dtype == dtype for name, tensor in half.items())
+
+
+def test_whole_numbers_keep_their_type_in_another_precision() -> None:
+    tensors = Held({"weight": torch.ones(2), "codes": torch.tensor([3, 200], dtype=torch.uint8)})
+    cast = Cast(tensors, torch.float64)
+    assert {name: (tensor.dtype, cast.like(name).dtype) for name, tensor in cast.items()} == {
+        "weight": (torch.float64, torch.float64),
+        "codes": (torch.uint8, torch.uint8),
+    }
 
 
 PEAK = """
@@ -196,6 +210,27 @@ def pickled_shard(folder: Path) -> None:
     (folder / INDEX).write_text(json.dumps({"weight_map": dict.fromkeys(index, "a.bin")}))
 
 
+def twice(folder: Path) -> None:
+    """Both shards hold a tensor; which of them is meant, nothing tells."""
+    index = shards(folder, "a.safetensors", "b.safetensors")
+    other = next(name for name, file in index.items() if file == "a.safetensors")
+    held = load_file(folder / "b.safetensors")
+    save_file(held | {other: load_file(folder / "a.safetensors")[other] + 1}, folder / "b.safetensors")
+
+
+def elsewhere(folder: Path) -> None:
+    """A tensor lies in another shard than the index says: one of the two is of another checkpoint."""
+    index = shards(folder, "a.safetensors", "b.safetensors")
+    index["transformer.wte.weight"] = {"a": "b.safetensors", "b": "a.safetensors"}[index["transformer.wte.weight"][0]]
+    (folder / INDEX).write_text(json.dumps({"weight_map": index}))
+
+
+def climbing_back(folder: Path) -> None:
+    """As paths are written elsewhere."""
+    index = shards(folder, "a.safetensors")
+    (folder / INDEX).write_text(json.dumps({"weight_map": dict.fromkeys(index, "..\\a.safetensors")}))
+
+
 def foreign_tensor(folder: Path) -> None:
     index = shards(folder, "a.safetensors")
     (folder / INDEX).write_text(json.dumps({"weight_map": index | {"more": "a.safetensors"}}))
@@ -221,6 +256,9 @@ SPOILT = {
     "a header of 10 GB": (long_header, "not a whole safetensors file"),
     "a lost shard": (lost_shard, "not there: b.safetensors"),
     "a path that climbs": (climbing, "only files beside the index are read"),
+    "a path that climbs elsewhere": (climbing_back, "only files beside the index are read"),
+    "a tensor in two shards": (twice, "b.safetensors and a.safetensors both hold"),
+    "a tensor in another shard than the index says": (elsewhere, "do not hold: transformer.wte.weight"),
     "a pickle as shard": (pickled_shard, "not a safetensors file"),
     "a tensor that no shard holds": (foreign_tensor, "do not hold: more"),
     "unknown type": (configured(model_type="gpt22"), "near names: gpt2, .*it loads .*gpt2"),

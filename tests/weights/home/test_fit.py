@@ -178,3 +178,12 @@ def test_other_edits_have_no_home() -> None:
     edit(model, change)
     with pytest.raises(WeightsError, match=r"was edited \(bitlinear\), which the Hugging Face layout cannot hold"):
         at_home(model, Trained(shape, (change,)), length=LENGTH, tokens=TOKENS)
+
+
+def test_blocks_that_are_more_or_fewer_are_a_difference() -> None:
+    """Two lists that begin alike are not alike: a model of two blocks is not one of three."""
+    one, two, three = ({"kind": "decoder", "mixer": [{"kind": "attention"}] * count} for count in (1, 2, 3))
+    assert differences(two, dict(two)) == []
+    for other in (one, three):
+        assert [found.place for found in differences(two, other)] == ["mixer"]
+        assert [found.place for found in differences(other, two)] == ["mixer"]

@@ -332,3 +332,20 @@ def test_what_nothing_reads_is_written_back(name: str, tmp_path: Path) -> None:
     assert ours.keys() == theirs.keys()
     assert set(carried) <= ours.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in carried)
+
+
+def test_an_output_that_heed_does_not_make_is_not_passed_over(tmp_path: Path) -> None:
+    """A comparison of what is left would hold, and say nothing of what was recorded."""
+    torch.manual_seed(0)
+    model = saved(tf.GPT2LMHeadModel(tf.GPT2Config(**GPT)), tmp_path)
+    tokens = ids(1, 5, V)
+    save_file({"input_ids": tokens}, tmp_path / "inputs.safetensors")
+    with torch.no_grad():
+        wanted = {"logits": model(tokens).logits.contiguous()}
+    save_file(wanted, tmp_path / "outputs.safetensors")
+    assert replay(tmp_path).keys() == {"logits"}
+    save_file(wanted | {"logit": torch.zeros(1)}, tmp_path / "outputs.safetensors")
+    with pytest.raises(
+        WeightsError, match="outputs.safetensors holds logit, which heed does not make for gpt2; it makes .*logits"
+    ):
+        replay(tmp_path)
