@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from .core.tables import gc_paused
 from .installed import warn_of_namesake
+from .threads.waiting import wait_briefly
 
 warn_of_namesake()
+wait_briefly()
 
 __version__ = "0.1.0"
 

@@ -42,7 +42,7 @@ app = typer.Typer(
 app.command("list")(catalogue.list_)
 app.command("verify")(catalogue.verify)
 app.command("config")(settings.config)
-app.command("check")(check.check)
+app.command("check", cls=check.Check)(check.check)
 app.command("train")(training.train)
 app.command("eval")(training.evaluate)
 app.command("run")(run.run)

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from ..bench.shapes import Model
-from ..bench.work import Precision, Subject
+from ..bench.work import Asked, Precision
 from .options import Group, Json, Quiet, print_json, spread
 
 STOPPED = 128 + signal.SIGTERM  # the exit code of a program that was told to end
@@ -33,7 +33,7 @@ class Sizes(Group):
 @spread
 def bench(
     sizes: Sizes,
-    subject: Annotated[Subject | None, typer.Argument(help="What is measured; default: some of everything.")] = None,
+    subject: Annotated[Asked | None, typer.Argument(help="What is measured; default: some of everything.")] = None,
     model: Annotated[Model | None, typer.Option(help="The shape; its weights are random.")] = None,
     against: Annotated[str | None, typer.Option(help="Peers, with commas between them; default: all.")] = None,
     precision: Annotated[Precision, typer.Option(help="Of heed's weights; peers take the nearest they have.")] = "fp32",
@@ -47,6 +47,9 @@ def bench(
     """
     from rich.console import Console
 
+    if subject == "busy":
+        _busy(sizes, model, against, html, as_json=as_json, quiet=quiet)
+        return
     from ..bench import bench as measure
     from ..bench.cases import Size, contests
     from ..bench.page import page
@@ -64,6 +67,29 @@ def bench(
         print_json(report.plain())
     else:
         report.show(Console())
+
+
+def _busy(
+    sizes: Sizes, model: Model | None, against: str | None, html: Path | None, *, as_json: bool, quiet: bool
+) -> None:
+    """Beside other processes and under quotas: work, sizes and threads are those of a user who sets nothing."""
+    from rich.console import Console
+
+    from ..bench.busy import ENTRANTS, OURS, BusyReport
+
+    if (model, html, sizes.batch, sizes.tokens, sizes.threads) != (None,) * 5:
+        raise typer.BadParameter("busy has its own work and sizes; it takes --against, --rounds, --json and --quiet")
+    names = None if against is None else [*OURS, *(name.strip() for name in against.split(","))]
+    unknown = set(names or ()) - {entrant.name for entrants in ENTRANTS.values() for entrant in entrants}
+    if unknown:
+        known = ", ".join(sorted({entrant.name for entrants in ENTRANTS.values() for entrant in entrants}))
+        raise typer.BadParameter(f"--against {', '.join(sorted(unknown))}: busy is measured beside {known}")
+    errors = Console(stderr=True, quiet=quiet)
+    signal.signal(signal.SIGTERM, _end)
+    with errors.status("") as status:
+        say = status.update if errors.is_terminal else errors.print
+        report = BusyReport.taken(names, sizes.rounds, len(os.sched_getaffinity(0)), say)
+    print_json(report.plain()) if as_json else report.show(Console(width=None))
 
 
 def _end(*_: object) -> None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+import os
+import sys
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
+from typer.core import TyperCommand
 
-from .options import Group, Json, spread
+from .options import Group, Json, Quiet, spread
 
 if TYPE_CHECKING:
-    from ..check import Report
+    from ..check.reports.baseline import Baseline
 
-WRONG, CANNOT = 1, 2  # exit codes
+STOPPED = 130  # exit code: by Ctrl-C
 
 
 class MaskTrue(StrEnum):
@@ -77,21 +80,81 @@ class Known(Group):
 
 @dataclass(frozen=True)
 class Wanted(Group):
-    """Which probes, within which limits, and where the report goes."""
+    """Which probes, within which limits."""
 
     only: Annotated[list[str] | None, typer.Option(help="Run this probe only. May be repeated.")] = None
     skip: Annotated[list[str] | None, typer.Option(help="Leave this probe out. May be repeated.")] = None
     seed: Annotated[int, typer.Option(help="Of the weights and inputs.")] = 0
-    timeout: Annotated[float, typer.Option(help="Seconds after which to give up.")] = 120.0
-    memory: Annotated[float, typer.Option(help="GiB that the target may take.")] = 8.0
+    timeout: Annotated[float, typer.Option(help="Seconds after which to give up on a target.")] = 120.0
+    memory: Annotated[float, typer.Option(help="GiB that a target may take.")] = 8.0
+    jobs: Annotated[int, typer.Option(help="How many targets to check at once.", min=1)] = 2
+
+
+@dataclass(frozen=True)
+class Judging(Group):
+    """What counts as wrong."""
+
+    panel = "What counts as wrong"
+
+    strict: Annotated[bool, typer.Option("--strict", help="What is unusual counts as wrong.")] = False
+    baseline: Annotated[
+        Path | None, typer.Option(help="Accept the findings that this file names.", metavar="FILE.json")
+    ] = None
+    write_baseline: Annotated[
+        bool,
+        typer.Option(
+            "--write-baseline", help="Accept what is found now: write it to the baseline (heed-baseline.json)."
+        ),
+    ] = False
+    allow_none: Annotated[
+        bool, typer.Option("--allow-none", help="That there is nothing attention-like is fine: for hooks.")
+    ] = False
+
+    def opened(self) -> Baseline | None:
+        """The baseline, before anything is checked: one that is not there is told at once."""
+        from ..check.reports.baseline import NAME, Baseline
+
+        path = self.baseline or Path(NAME)
+        if self.write_baseline and not path.exists():
+            return Baseline(path)
+        return Baseline.read(path) if self.write_baseline or self.baseline is not None else None
+
+
+@dataclass(frozen=True)
+class Shown(Group):
+    """Where the report goes, and how much of it."""
+
+    panel = "The report"
+
+    everything: Annotated[bool, typer.Option("--all", help="List all probes, and what each found.")] = False
     junit: Annotated[Path | None, typer.Option(help="Write a JUnit file for test runners.")] = None
     sarif: Annotated[Path | None, typer.Option(help="Write a SARIF file for code scanning.")] = None
     html: Annotated[Path | None, typer.Option(help="Write a page with the map of influences.")] = None
+    quiet: Quiet = False
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the traceback where heed itself fails.")] = (
+        False
+    )
+
+
+class Check(TyperCommand):
+    """`-:Name`, a name in what comes on standard input, is no option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        pasted = [word for word in args if word.startswith("-:")]
+        rest = [word for word in args if word not in pasted]
+        return super().parse_args(ctx, [*rest, "--", *pasted] if pasted else args)
 
 
 @spread
 def check(
-    target: Annotated[str, typer.Argument(help="path/to/file.py:Name, package.module:Name, or a checkpoint's folder.")],
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TARGET...",
+            help="path/to/file.py:Name or package.module:Name; a file, folder or package: every attention in it; "
+            "or a checkpoint's folder.",
+        ),
+    ],
     init: Annotated[str, typer.Option(help="Arguments of the constructor.", metavar="JSON")] = "{}",
     adapter: Annotated[
         str | None, typer.Option(help="A function (target, x) -> y that calls it.", metavar="FILE.py:fn")
@@ -100,90 +163,65 @@ def check(
     *,
     known: Known,
     wanted: Wanted,
+    judging: Judging,
+    shown: Shown,
 ) -> None:
-    """Find the bug in an attention module: exit code 0 = nothing wrong, 1 = violations, 2 = could not run.
+    """Find the bug in an attention module: exit code 0 = nothing wrong, 1 = violations, 2 = could not be checked.
 
-    The target's code is run in this process, with your rights: check what you would also import.
+    The target's code is run with your rights: check what you would also import. Of one target it runs in this process,
+    of several in processes of their own.
     """
-    from ..check import check as asked
-    from ..check.foreign.limits import limited
-    from ..check.foreign.target import locate
+    out = _reserved() if as_json else sys.stdout
+    from ..check.reports.survey import Survey
+    from ..check.trees.find import is_tree
+    from ..check.trees.job import Options
+    from .checking import give, give_one, judged, one, surveyed
 
+    options = Options(
+        _arguments(init),
+        adapter,
+        wanted.only or (),
+        wanted.skip or (),
+        wanted.seed,
+        known.spec(),
+        wanted.timeout,
+        wanted.memory,
+        judging.strict,
+    )
+    baseline = judging.opened()
+    if len(targets) == 1 and not is_tree(targets[0]):
+        survey = judged(Survey([one(targets[0], options)]), targets, baseline, write=judging.write_baseline)
+        raise typer.Exit(give_one(survey, shown, as_json, out))
+    if options.init or adapter is not None:
+        raise typer.BadParameter("--init and --adapter are for one target: path/to/file.py:Name")
+    survey = surveyed(targets, options, wanted.jobs, quiet=shown.quiet)
+    survey = judged(survey, targets, baseline, write=judging.write_baseline)
+    give(survey, shown, as_json, out)
+    if survey.left:
+        raise typer.Exit(STOPPED)
+    raise typer.Exit(0 if judging.allow_none and not survey.results else survey.code)
+
+
+def _reserved() -> TextIO:
+    """The standard output, for JSON alone: whatever a target prints from now on, by whatever means, goes to the error
+    stream."""
+    out = sys.stdout
+    own: TextIO
+    try:
+        own = os.fdopen(os.dup(out.fileno()), "w", encoding="utf-8")
+        out.flush()
+        os.dup2(sys.stderr.fileno(), out.fileno())
+    except (OSError, ValueError):  # it is no file
+        own = out
+    sys.stdout = sys.stderr
+    return own
+
+
+def _arguments(init: str) -> dict[str, Any]:
     try:
         arguments = json.loads(init)
     except json.JSONDecodeError as error:
         raise typer.BadParameter(f"--init is no JSON: {error}") from None
     if not isinstance(arguments, dict):
         raise typer.BadParameter("--init wants an object, such as '{\"d_model\": 32}'")
-    with limited(wanted.timeout, wanted.memory):
-        report = asked(
-            _opened(target),
-            init=arguments,
-            adapter=None if adapter is None else locate(adapter),
-            only=wanted.only or (),
-            skip=wanted.skip or (),
-            seed=wanted.seed,
-            **known.spec(),
-        )
-    _give(report, wanted, as_json)
-    raise typer.Exit(0 if report.ok else WRONG)
-
-
-def _opened(target: str) -> Any:
-    """The model of a folder that heed itself reads and transformers does not: a run, or a checkpoint of authors."""
-    place = Path(target)
-    if not place.is_dir() or _theirs(place):
-        return target
-    from ..check.kinds.own import Own
-    from ..runs import Run, load
-    from ..tasks import Causal
-
-    model = load(place).model
-    task = Run.open(place).recipe.task if "task" in _config(place) else None
-    return Own(model, _losing(task) if isinstance(task, Causal) else None)
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    try:
-        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # opening it says so
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _theirs(folder: Path) -> bool:
-    """Whether transformers knows the model of a folder, and is there."""
-    try:
-        import transformers
-    except ImportError:
-        return False
-    named = _config(folder).get("architectures") or []
-    return bool(named) and named[0] in dir(transformers)
-
-
-def _losing(task: Any) -> Any:
-    """How training would compute the loss of some ids with some labels: the mean over labels that count."""
-
-    def of(model: Any) -> Any:
-        def loss(ids: Any, labels: Any) -> Any:
-            batch = task.batch([(row.numpy(),) for row in ids])
-            wanted = labels[:, 1:]
-            batch = replace(batch, labels=wanted, tokens=int((wanted >= 0).sum()))
-            return task.loss(model, batch).total / max(batch.tokens, 1)
-
-        return loss
-
-    return of
-
-
-def _give(report: Report, wanted: Wanted, as_json: bool) -> None:
-    from ..check.reports import exports, render
-    from ..check.reports.page import page
-
-    for path, form in ((wanted.junit, exports.junit), (wanted.sarif, exports.sarif), (wanted.html, page)):
-        if path is not None:
-            exports.write(path, form(report))
-    if as_json:
-        print(exports.as_json(report))
-    else:
-        render.show(report)
+    return arguments

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import sqrt
 from typing import Any, TypeAlias
 
 import torch
@@ -16,6 +17,7 @@ from .state import Seen, State, leaves
 
 AnyMixer: TypeAlias = "Mixer[Any]"
 Schedule: TypeAlias = "list[list[int]]"  # for each call, how many tokens each row gets
+BOUND = 1e-12  # float64 carries 16 digits; a few hundred operations may cost the last three
 CHUNK, RETRIEVED = 4, 6  # with the last of every four tokens six entries of neighbours arrive
 
 
@@ -30,10 +32,30 @@ class Case:
     memory: Tensor  # [B, S, D]
 
     @classmethod
-    def make(cls, width: int, *, rows: int = 3, tokens: int = 11, source: int = 5, seed: int = 0) -> Case:
+    def make(
+        cls,
+        width: int,
+        *,
+        rows: int = 3,
+        tokens: int = 11,
+        source: int = 5,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float64,
+    ) -> Case:
         draw = torch.Generator().manual_seed(seed)
         x = torch.randn(rows, tokens, width, generator=draw, dtype=torch.float64)
-        return cls(x, torch.randn(rows, source, width, generator=draw, dtype=torch.float64))
+        return cls(x.to(dtype), torch.randn(rows, source, width, generator=draw, dtype=torch.float64).to(dtype))
+
+    @property
+    def bound(self) -> float:
+        """How far two ways to the same result may be apart.
+
+        Where float32 is computed with, by kernels, too: what a sum over all tokens and channels of a row is off by, the
+        root of their number in units of its last place, eight times over for gradients that pass through several.
+        """
+        if self.x.dtype == torch.float64:
+            return BOUND
+        return 8 * torch.finfo(self.x.dtype).eps * sqrt(self.x.shape[1] * self.x.shape[2])
 
     @property
     def given(self) -> Given:
@@ -178,7 +200,12 @@ def ragged_error(mixer: AnyMixer, case: Case, schedule: Schedule, garbage: float
 
 
 def distance(a: Tensor, b: Tensor) -> float:
-    """Largest difference, relative to the largest magnitude where that exceeds one; infinite if not a number."""
+    """Largest difference, relative to the largest magnitude where that exceeds one; infinite if not a number.
+
+    Tensors of different shapes are infinitely far apart: no row of the one is compared with all rows of the other.
+    """
+    if a.shape != b.shape:
+        return float("inf")
     if not a.numel():
         return 0.0
     gap = (a - b).abs().max() / a.abs().max().clamp(min=1.0)

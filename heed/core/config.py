@@ -28,11 +28,12 @@ from .errors import ConfigError
 from .tables import Named, Origin, Outside, Table
 
 Data: TypeAlias = "dict[str, Any]"  # what a TOML or JSON file holds
-LARGEST = 1 << 26  # bytes of such a file
+LARGEST, LEVELS = 1 << 26, 100  # bytes of such a file, and tables in tables that it may hold
 PACKAGE = "package"  # beside a kind that another package brings: which one
 
 # The scalars of a configuration. Strict: "8" is not 8, and 1 is not true. Plain int, float, bool and str are not used.
-Size = Annotated[int, Strict(), Gt(0)]  # a width, a depth, a number of heads
+Size = Annotated[int, Strict(), Gt(0)]  # a width, a number of heads
+Parts = Annotated[int, Strict(), Gt(0), Le(1 << 16)]  # layers, experts: what is built one by one, and takes its time
 Count = Annotated[int, Strict(), Ge(0)]
 Number = Annotated[float, Strict()]
 Positive = Annotated[float, Strict(), Gt(0)]
@@ -71,6 +72,7 @@ class Config(BaseModel):
     @classmethod
     def load(cls, data: Mapping[str, Any]) -> Self:
         """From plain data, as a file holds it."""
+        must_be_shallow(data, cls.__qualname__)
         try:
             return cls.model_validate(data)
         except ValidationError as error:
@@ -122,8 +124,7 @@ class OneOf:
                 partial(_or_outside, found), union, serialization=_with_package(found.outside)
             )
         renamed = found.renamed if isinstance(found, Named) else {}
-        current = partial(_current, renamed)
-        return core_schema.no_info_before_validator_function(current, union) if renamed else union
+        return core_schema.no_info_before_validator_function(partial(_current, renamed), union) if renamed else union
 
 
 class ManyOf(OneOf):
@@ -132,7 +133,8 @@ class ManyOf(OneOf):
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         one = super().__get_pydantic_core_schema__(source, handler)
         several = core_schema.tuple_variable_schema(one, min_length=1)
-        return core_schema.no_info_before_validator_function(_several, several)
+        alone = lambda value: (value,) if isinstance(value, Config | dict) else value  # noqa: E731
+        return core_schema.no_info_before_validator_function(alone, several)
 
 
 def kind_of(config: type[Config]) -> str:
@@ -155,7 +157,18 @@ def read_data(path: Path) -> Data:
         raise ConfigError(f"{path} is not valid {'toml' if path.suffix == '.toml' else 'json'}: {error}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{path} holds a {type(data).__name__}; a configuration is a table of named values")
+    must_be_shallow(data, str(path))
     return data
+
+
+def must_be_shallow(data: object, what: str) -> None:
+    """Raise if tables and lists are nested so deeply that whoever goes through them would run out of stack."""
+    level: Any = [data]
+    for _ in range(LEVELS):
+        held = (node.values() if isinstance(node, Mapping) else node for node in level)
+        if not (level := [node for nodes in held for node in nodes if isinstance(node, Mapping | list | tuple)]):
+            return
+    raise ConfigError(f"{what} is nested more than {LEVELS} levels deep; no configuration is")
 
 
 def override(data: Mapping[str, Any], changes: Iterable[str] | Mapping[str, Any]) -> Data:
@@ -163,9 +176,11 @@ def override(data: Mapping[str, Any], changes: Iterable[str] | Mapping[str, Any]
 
     Setting `kind` starts that node anew, without the old kind's keys.
     """
+    must_be_shallow(data, "the configuration")
     changed: Data = deepcopy(dict(data))
     for place, value in sorted(settings_of(changes).items(), key=_kinds_first):
         _set(changed, place, value)
+    must_be_shallow(changed, "the configuration")
     return changed
 
 
@@ -206,20 +221,16 @@ def _worded(problem: ErrorDetails, place: str, trail: _Trail) -> str:
         case "missing":
             return f"{place} is missing"
         case "union_tag_invalid":
-            expected = [tag.strip("'") for tag in str(context["expected_tags"]).split(", ")]
-            tag = str(context["tag"])
-            return (
-                f"{place}.kind is {tag!r}{_unknown_kind(given, tag, trail.choices or {kind: {} for kind in expected})}"
-            )
+            expected, tag = str(context["expected_tags"]).replace("'", "").split(", "), str(context["tag"])
+            known = trail.choices or {kind: {} for kind in expected}
+            return f"{place}.kind is {tag!r}{_unknown_kind(given, tag, known)}"
         case "union_tag_not_found":
             return f"{place} is {_short(given)}, which has no kind; name one of {', '.join(sorted(trail.choices))}"
         case "value_error":
             return f"{place}: {context['error']}"
         case _:
             must = problem["msg"].replace("Input should be", "it must be", 1)
-            if (
-                trail.choices and problem["type"] != "too_short"
-            ):  # something else stands where a table with a kind belongs
+            if trail.choices and problem["type"] != "too_short":  # something else stands where a kind belongs
                 must = f"give a table with kind = one of {', '.join(sorted(trail.choices))}"
             return f"{place} is {_short(given)}; {must[0].lower()}{must[1:]}"
 
@@ -261,9 +272,8 @@ def configs_in(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Mappin
 
 def _tagged(found: Mapping[str, type[Config]], kinds: Iterable[str]) -> CoreSchema:
     """One of these kinds, each validated by its own class."""
-    choices = dict[str, CoreSchema]()
-    for kind in kinds:
-        choices[kind] = core_schema.no_info_plain_validator_function(partial(_own, found, kind))
+    own, plain = (lambda kind, value: found[kind].model_validate(value)), core_schema.no_info_plain_validator_function
+    choices: dict[Any, CoreSchema] = {kind: plain(partial(own, kind)) for kind in kinds}
     each = core_schema.simple_ser_schema("any")  # written as its own class says
     return core_schema.tagged_union_schema(choices, discriminator="kind", serialization=each)
 
@@ -313,11 +323,6 @@ def _unknown_kind(given: Any, kind: str, known: Mapping[str, Mapping[str, Any]])
     return f"{said}; another package may bring it: install that" if is_open and "known:" in said else said
 
 
-def _own(choices: Mapping[str, type[Config]], kind: str, value: Any) -> Config:
-    """What the class of this kind makes of a value."""
-    return choices[kind].model_validate(value)
-
-
 def _current(renamed: Mapping[str, str], value: Any) -> Any:
     """What was written when a kind had another name."""
     old = value.get("kind") if isinstance(value, dict) else None
@@ -338,10 +343,6 @@ def renamed_keys(**now: str) -> Any:
         return {now.get(key, key): held for key, held in value.items()} if old else value
 
     return model_validator(mode="before")(classmethod(current))  # type: ignore[arg-type]  # as its decorator is used
-
-
-def _several(value: Any) -> Any:
-    return (value,) if isinstance(value, Config | dict) else value
 
 
 def _set(data: Data, place: str, value: Any) -> None:
@@ -391,10 +392,9 @@ def _index(node: list[Any], step: str, place: str) -> int:
 def _parsed(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return text if len(text := repr(value)) <= 60 else text[:57] + "..."

@@ -92,11 +92,25 @@ class Where(Stamps):
 
     given: Given = NOTHING
 
+    def __post_init__(self) -> None:
+        order, position = self.order, self.position
+        given: tuple[object, ...] = order, position  # callers may not check types
+        if not all(isinstance(one, Tensor) for one in given):
+            raise InputError(f"order and position are tensors, not {type(order).__name__}; Where.run makes them")
+        if order.shape != position.shape or order.dim() != 2 or order.is_floating_point():
+            raise InputError(
+                f"order and position are whole numbers, one for each token, [rows, tokens]; got {order.dtype} of shape "
+                f"{list(order.shape)} and {position.dtype} of shape {list(position.shape)}"
+            )
+
     @classmethod
     def run(cls, rows: int, length: int, *, start: int = 0, device: torch.device | str | None = None) -> Where:
         """Tokens start .. start+length-1 in every row, no padding."""
         if start < 0:
             raise InputError(f"the first token of a run must have an order of 0 or more, not {start}")
+        sizes: tuple[object, ...] = rows, length
+        if not all(isinstance(size, int) for size in sizes) or min(rows, length) < 0:
+            raise InputError(f"a run has 0 or more rows and tokens, not {rows!r} and {length!r}")
         order = torch.arange(start, start + length, device=device).expand(rows, length)
         where = cls(order, order)
         where.known(Span(start, start + length - 1, run=True, padded=False))
@@ -206,6 +220,7 @@ class Mixer(nn.Module, ABC, Generic[S]):
 
     def default_where(self, x: Tensor) -> Where:
         """The stamps of a whole sequence without padding: what `where` is if it is left out."""
+        must_be_tensor(x, type(self).__name__)
         if x.dim() < 2:  # rows and tokens
             raise InputError(
                 f"{type(self).__name__} needs [rows, tokens, ...], got the shape {list(x.shape)}; for one sequence "
@@ -216,6 +231,12 @@ class Mixer(nn.Module, ABC, Generic[S]):
     def __call__(self, x: Tensor, where: Where | None = None, state: S | None = None) -> tuple[Tensor, S | None]:
         if not isinstance(where, Where):
             where = self._left_out(x, where, state)
+        must_be_tensor(x, type(self).__name__)
+        if x.dim() < 4 and x.shape[:2] != where.order.shape and x.numel():  # of four axes are images, cut into patches
+            raise InputError(
+                f"where is about {tuple(where.shape)} (rows, tokens), the tensor of {type(self).__name__} holds "
+                f"{tuple(x.shape[:2])}; Where.run({', '.join(map(str, x.shape[:2]))}) would fit"
+            )
         if state is not None:
             self.must_stream()
             must_have(state, where.shape[0])
@@ -247,6 +268,15 @@ class Mixer(nn.Module, ABC, Generic[S]):
                 "where=Where.run(rows, tokens, start=how_many_came_before)"
             )
         return _after(first, *last)
+
+
+def must_be_tensor(x: object, name: str) -> None:
+    """What a mixer is given; lists are what most people try first."""
+    if not isinstance(x, Tensor):
+        raise InputError(
+            f"{name} takes a tensor, not {type(x).__name__}; of token ids in lists, write torch.tensor([[...]]), a row "
+            "for each sequence; a pipeline (heed.load) takes texts and lists"
+        )
 
 
 class MixerConfig(Config):

@@ -1,6 +1,7 @@
 """The five laws of the contract, as measurements. Each gives a finding with numbers and the smallest failing case.
 
-They run in float64 on a copy of the mixer in eval mode. A mixer that looks ahead cannot stream; of it the split law
+They run on a copy of the mixer in eval mode, in the precision of the case: float64, where nothing but rounding is below
+their bound, or float32, in which kernels compute. A mixer that looks ahead cannot stream; of it the split law
 asks that it refuse a state, and the others hold all the same. There is no skip list: what a mixer cannot do it
 declares.
 """
@@ -11,19 +12,23 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import wraps
+from math import inf
 from typing import TypeAlias
 
 import torch
 
 from . import cases as trials
-from .cases import AnyMixer, Case, added_up, distance
+from .cases import BOUND, AnyMixer, Case, added_up, distance
 from .errors import CannotStream
 from .spec import price
 from .state import State, fork, nbytes, select
 
-__all__ = ["BOUND", "LAWS", "Case", "Finding", "Law", "cost", "padding", "reach", "rows", "split"]
+__all__ = ["BOUND", "LAWS", "Case", "Finding", "Law", "cost", "padding", "reach", "rows", "split", "within"]
 
-BOUND = 1e-12  # float64 carries 16 digits; a few hundred operations may cost the last three
+
+def within(error: float, bound: float) -> bool:
+    """Whether a bound is kept: an error that is no number keeps none, and what allows anything is no bound."""
+    return 0.0 <= error <= bound < inf
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class Finding:
 
     @property
     def holds(self) -> bool:
-        return self.error <= self.bound  # NaN does not hold
+        return within(self.error, self.bound)
 
     def __str__(self) -> str:
         verdict = "holds" if self.holds else "FAILS"
@@ -53,9 +58,9 @@ def _law(measure: Law) -> Law:
     @wraps(measure)
     def law(mixer: AnyMixer, case: Case) -> Finding:
         try:
-            return measure(deepcopy(mixer).double().eval(), case)
+            return measure(deepcopy(mixer).to(case.x.dtype).eval(), case)
         except Exception as error:
-            return Finding(measure.__name__, float("inf"), 0.0, f"raised {type(error).__name__}: {error}")
+            return Finding(measure.__name__, inf, 0.0, f"raised {type(error).__name__}: {error}")
 
     return law
 
@@ -71,15 +76,15 @@ def split(mixer: AnyMixer, case: Case) -> Finding:
         whole, _ = mixer(case.x, case.where(0, tokens))
         for cuts in ways:
             error = distance(whole, trials.run(mixer, case, cuts, poison=True))
-            if not error <= BOUND:
+            if not error <= case.bound:
                 return _smallest_cut(mixer, case, cuts)
             worst = max(worst, error)
     for cuts in ([1] * tokens, trials.random_cuts(tokens)):
         error = _gradient_error(mixer, case, cuts)
-        if not error <= BOUND:
+        if not error <= case.bound:
             return _smallest_gradient(mixer, case, cuts)
         worst = max(worst, error)
-    return Finding("split", worst, BOUND, f"values and gradients of {tokens} tokens over {len(ways)} cuttings")
+    return Finding("split", worst, case.bound, f"values and gradients of {tokens} tokens over {len(ways)} cuttings")
 
 
 @_law
@@ -91,13 +96,13 @@ def padding(mixer: AnyMixer, case: Case) -> Finding:
         with torch.no_grad():
             for schedule in trials.schedules(mixer, count, tokens):
                 error, _ = trials.ragged_error(mixer, case, schedule, garbage)
-                if not error <= BOUND:
+                if not error <= case.bound:
                     return _smallest_padding(mixer, case, schedule, garbage)
                 worst = max(worst, error)
     leak = _padding_gradient(mixer, case)
-    if leak > BOUND:
-        return Finding("padding", leak, BOUND, "the gradient of real outputs with respect to padding is not zero")
-    return Finding("padding", worst, BOUND, "ragged rows, early and late, with numbers and NaN in the padding")
+    if not leak <= case.bound:
+        return Finding("padding", leak, case.bound, "the gradient of real outputs with respect to padding is not zero")
+    return Finding("padding", worst, case.bound, "ragged rows, early and late, with numbers and NaN in the padding")
 
 
 @_law
@@ -109,12 +114,14 @@ def rows(mixer: AnyMixer, case: Case) -> Finding:
     with torch.no_grad():
         for index in selections:
             error = _rows_error(mixer, case, index)
-            if not error <= BOUND:
-                few = next(n for n in range(1, tokens + 1) if not _rows_error(mixer, case.first(n), index) <= BOUND)
+            if not error <= case.bound:
+                few = next(
+                    n for n in range(1, tokens + 1) if not _rows_error(mixer, case.first(n), index) <= case.bound
+                )
                 words = f"rows {index} of {count}, {few} tokens, do not give the outputs they give in the batch"
-                return Finding("rows", error, BOUND, words)
+                return Finding("rows", error, case.bound, words)
             worst = max(worst, error)
-    return Finding("rows", worst, BOUND, f"{len(selections)} selections of {count} rows, before and after a state")
+    return Finding("rows", worst, case.bound, f"{len(selections)} selections of {count} rows, before and after a state")
 
 
 @_law
@@ -147,18 +154,22 @@ def reach(mixer: AnyMixer, case: Case) -> Finding:
     tokens = case.x.shape[1]
     back, ahead = mixer.reach
     strength = trials.influence(mixer, case)
-    strength = strength / strength.max().clamp(min=1e-300)  # [i, j], relative to the strongest
+    if not bool(strength.isfinite().all()):
+        return Finding(
+            "reach", inf, case.bound, "a gradient is not finite, so that nothing can be said about influence"
+        )
+    strength = strength / strength.max().clamp(min=torch.finfo(strength.dtype).tiny)  # [i, j], of the strongest
     gap = torch.arange(tokens)[:, None] - torch.arange(tokens)  # i - j
     outside = (gap < -(tokens if ahead is None else ahead)) | (gap > (tokens if back is None else back))
     declared = f"declared: {_far(back)} back, {_far(ahead)} ahead"
-    wrong = (outside & ~(strength <= BOUND)).nonzero()
+    wrong = (outside & (strength > case.bound)).nonzero()
     if len(wrong):
         i, j = wrong[0].tolist()
-        worst = float(strength[outside].nan_to_num(float("inf")).max())
-        return Finding("reach", worst, BOUND, f"token {i} is influenced by token {j}; {declared}")
-    farthest = int(gap[strength > BOUND].max()) if bool((strength > BOUND).any()) else 0
+        worst = float(strength[outside].max())
+        return Finding("reach", worst, case.bound, f"token {i} is influenced by token {j}; {declared}")
+    farthest = int(gap[strength > case.bound].max()) if bool((strength > case.bound).any()) else 0
     worst = float(strength[outside].max()) if bool(outside.any()) else 0.0
-    return Finding("reach", worst, BOUND, f"measured {farthest} back over {tokens} tokens; {declared}")
+    return Finding("reach", worst, case.bound, f"measured {farthest} back over {tokens} tokens; {declared}")
 
 
 LAWS: tuple[Law, ...] = (split, padding, rows, cost, reach)
@@ -184,11 +195,11 @@ def _smallest_cut(mixer: AnyMixer, case: Case, cuts: Sequence[int]) -> Finding:
         small = case.first(sum(candidate))
         whole, _ = mixer(small.x, small.where(0, sum(candidate)))
         error, token = trials.tokens_apart(whole, trials.run(mixer, small, candidate, poison=True))
-        if not error <= BOUND * max(1.0, float(whole.abs().max())):
+        if not error <= case.bound * max(1.0, float(whole.abs().max())):
             words = f"{sum(candidate)} tokens cut {added_up(candidate)}: token {token} differs"
-            return Finding("split", error, BOUND, words)
+            return Finding("split", error, case.bound, words)
     return Finding(
-        "split", float("inf"), BOUND, f"outputs of {tokens} tokens cut {added_up(cuts)} differ from call to call"
+        "split", inf, case.bound, f"outputs of {tokens} tokens cut {added_up(cuts)} differ from call to call"
     )
 
 
@@ -199,22 +210,22 @@ def _gradient_error(mixer: AnyMixer, case: Case, cuts: Sequence[int]) -> float:
 
 def _smallest_gradient(mixer: AnyMixer, case: Case, cuts: Sequence[int]) -> Finding:
     small = ([end - 1, 1] for end in range(2, case.x.shape[1] + 1))
-    failing = (way for way in small if not _gradient_error(mixer, case.first(sum(way)), way) <= BOUND)
+    failing = (way for way in small if not _gradient_error(mixer, case.first(sum(way)), way) <= case.bound)
     candidate = next(failing, cuts)
     error = _gradient_error(mixer, case.first(sum(candidate)), candidate)
     words = f"the gradients of {sum(candidate)} tokens cut {added_up(candidate)} differ from one call's"
-    return Finding("split", error, BOUND, words)
+    return Finding("split", error, case.bound, words)
 
 
 def _smallest_padding(mixer: AnyMixer, case: Case, schedule: trials.Schedule, garbage: float) -> Finding:
     pair = case.rows([0, len(case.x) - 1])
     small = trials.small_schedules(mixer, case.x.shape[1])
-    failing = (way for way in small if not trials.ragged_error(mixer, pair, way, garbage)[0] <= BOUND)
+    failing = (way for way in small if not trials.ragged_error(mixer, pair, way, garbage)[0] <= case.bound)
     candidate = next(failing, None)
     some, candidate = (case, schedule) if candidate is None else (pair, candidate)
     error, row = trials.ragged_error(mixer, some, candidate, garbage)
     words = f"rows of {', then '.join(map(str, candidate))} tokens padded with {garbage:g}: row {row} changes"
-    return Finding("padding", error, BOUND, words)
+    return Finding("padding", error, case.bound, words)
 
 
 def _padding_gradient(mixer: AnyMixer, case: Case) -> float:
@@ -226,7 +237,9 @@ def _padding_gradient(mixer: AnyMixer, case: Case) -> float:
     x = case.x.clone().requires_grad_()
     y, _ = mixer(x, type(where)(order, torch.where(real, where.position, 0), case.given))
     (gradient,) = trials.gradients_of(y[real].square().sum(), [x])
-    return float((gradient[~real].abs().max() / gradient.abs().max().clamp(min=1e-300)).nan_to_num(float("inf")))
+    if not bool(gradient.isfinite().all()):
+        return inf
+    return float(gradient[~real].abs().max() / gradient.abs().max().clamp(min=torch.finfo(gradient.dtype).tiny))
 
 
 def _rows_error(mixer: AnyMixer, case: Case, index: Sequence[int]) -> float:

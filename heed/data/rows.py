@@ -323,7 +323,7 @@ def _parquet(path: Path, layout: Layout, notes: Notes) -> Iterator[Example]:
                         yield _values(_texts(row), names)
                     except BadRow as bad:
                         notes.problem(path, number, str(bad))
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: names of columns
         why = str(error).partition("\n")[0]
         raise InputError(f"{path} is not parquet, or damaged: {why}") from None
 

@@ -135,15 +135,24 @@ def _ends(where: Where, near: Seen, stride: int) -> tuple[Stamps, Tensor]:
     count = (span.first + tokens) // stride - span.first // stride if alike else -(-tokens // stride)
     begin = where.order[:, :1] if tokens else where.order.new_zeros(rows, 1)
     last = (begin // stride + 1 + torch.arange(count, device=device)) * stride - 1  # [B, G]
-    column = lead + (last - begin)[..., None] + torch.arange(1 - stride, 1, device=device)
+    wanted = last[..., None] + torch.arange(1 - stride, 1, device=device)  # which tokens: [B, G, s]
+    column = lead + wanted - begin[..., None] if alike else _columns(near.order, wanted)
     there = (begin >= 0) & (last < begin + where.real.sum(1, keepdim=True)) & (column[..., 0] >= 0)
     column = column.clamp(0, max(0, near.shape[1] - 1))
-    there &= near.order.take_along_dim(column[..., 0], 1) == last - stride + 1  # unless a text begins within a group
+    held = near.order.take_along_dim(column.flatten(1), 1).view_as(wanted)
+    there &= (held == wanted).all(-1)  # unless a text begins within a group
     end = Stamps(torch.where(there, last, -1), torch.where(there, last, 0))
     if alike and lead == min(span.first, stride - 1):
         begun = (span.first // stride + 1) * stride - 1
         end.known(Span(begun, begun + (count - 1) * stride, run=count <= 1, padded=False))
     return end, column
+
+
+def _columns(order: Tensor, wanted: Tensor) -> Tensor:
+    """Where these tokens stand, if they are there. Rows that were ragged lie in a ring each in an order of its own."""
+    ranked, column = order.sort(stable=True, dim=1)
+    at = torch.searchsorted(ranked, wanted.flatten(1)).clamp(max=max(0, order.shape[1] - 1))
+    return column.take_along_dim(at, 1).view_as(wanted)
 
 
 def _first(begun: Log | None, where: Where, key: Tensor, value: Tensor) -> tuple[Seen, Log | None]:

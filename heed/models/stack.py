@@ -9,7 +9,7 @@ from pydantic import field_validator, model_validator
 from torch import Tensor, nn
 
 from ..core.config import Config as Tree
-from ..core.config import Count, Flag, Share, Size
+from ..core.config import Count, Flag, Parts, Share, Size
 from ..core.contract import NOTHING, Given, Mixer, MixerConfig, Reach, Where
 from ..core.spec import Spec
 from ..core.state import State
@@ -27,7 +27,7 @@ class Stack(Mixer[States]):
 
     class Config(Tree):
         width: Size
-        depth: Size
+        depth: Parts
         mixer: SomeMixers = (Attention.Config(),)
         cross: AnyCross | None = None  # attention to a source, in every block; None: there is no source
         feedforward: SomeFeedForwards = (FeedForward.Config(),)

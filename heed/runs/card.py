@@ -11,18 +11,16 @@ from typing import Any
 
 import tomli_w
 
-from ..core.atomic import replacing
 from ..core.config import read_data
 from ..core.contract import Mixer
-from ..core.errors import HeedError
+from ..core.errors import HeedError, RunError
 from ..core.laws import LAWS, Finding
 from ..data import Files, Source
 from ..data.paths import expanded
 from ..models import AnyModel, Embedded, familiar
 from ..weights.formats.folder import Folder
+from . import digests
 from .folder import CARD, CONFIG, SCORES, Run, writing
-
-Table = Mapping[str, Mapping[str, Any]]
 
 
 def laws(model: Mixer[Any]) -> list[Finding]:
@@ -36,7 +34,7 @@ def laws(model: Mixer[Any]) -> list[Finding]:
 def add_metrics(run: Run, name: str, metrics: Mapping[str, float | str]) -> None:
     """Remember the metrics of a run on some data, and write them on the card."""
     path, every = run.path / SCORES, {**run.evaluated, name: dict(metrics)}
-    with writing(path), replacing(path) as fresh:
+    with writing(path), digests.recorded(run.path, SCORES) as fresh:
         fresh.write_text(json.dumps(every, indent=1) + "\n", encoding="utf-8")
     write_card(run)
 
@@ -44,10 +42,12 @@ def add_metrics(run: Run, name: str, metrics: Mapping[str, float | str]) -> None
 def write_card(run: Run, findings: Sequence[Finding] | None = None) -> None:
     """README.md of the run folder. Findings that are not given stay as the card has them, and with them the data."""
     path = run.path / CARD
+    if findings is None and path.exists():
+        run.must_be_whole(CARD)  # what is kept of it would count as whole from then on
     before = path.read_text("utf-8", "replace") if path.exists() else ""
     contract, data = (_kept(before, CONTRACT), _kept(before, DATA)) if findings is None else (_lines(findings), "")
     text = _card(run, contract, data or _learnt_from(run.recipe.data))
-    with writing(path), replacing(path) as fresh:
+    with writing(path), digests.recorded(run.path, CARD) as fresh:
         fresh.write_text(text, encoding="utf-8")
 
 
@@ -124,7 +124,7 @@ def _card(run: Run, contract: str, data: str) -> str:
     parts = [
         f"{title}\n\nTrained with heed. {weights:,} weights, a vocabulary of {run.tokenizer.size:,} tokens.",
         f"## Use\n\nFrom inside this folder, wherever it is:\n\n```sh\n{use}\n```",
-        f"## Metrics\n\n{_metrics(run.evaluated)}",
+        f"## Metrics\n\n{_metrics(run)}",
         f"{DATA}\n\n{data}",
         f"{CONTRACT}\n\n{contract or 'Not tried yet: heed verify tries it.'}",
         f"## Task and training\n\n```toml\n{settings}```",
@@ -133,7 +133,11 @@ def _card(run: Run, contract: str, data: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _metrics(table: Table) -> str:
+def _metrics(run: Run) -> str:
+    try:
+        table = run.evaluated
+    except RunError:  # a training that ends need not know them
+        return f"{SCORES} is damaged; without it, `heed eval` measures them again and writes them here."
     if not table:
         return "None yet: `heed eval` measures them and writes them here."
     rows = [f"| {name} | {key} | {_cell(value)} |" for name, found in table.items() for key, value in found.items()]

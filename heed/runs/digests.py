@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from hashlib import file_digest
+from hashlib import file_digest, sha256
 from pathlib import Path
 
 from ..core.atomic import replacing
@@ -69,14 +69,35 @@ def recorded(folder: Path, name: str) -> Iterator[Path]:
     write(folder, {**before, name: (found,)})
 
 
-def problem(folder: Path, name: str, digests: Digests) -> str | None:
-    """What is wrong with a file, in words; None if it is as it was written, or if the list does not speak of it."""
+def forget(folder: Path, name: str) -> None:
+    """Before a file is removed: it is not missing then."""
+    before = listed(folder) or {}
+    if name in before and len(before) > 1:
+        write(folder, {other: found for other, found in before.items() if other != name})
+
+
+def begins_as(path: Path, wanted: tuple[str, ...]) -> bool:
+    """Whether some lines at the beginning of a file have this digest: lines were added to it since."""
+    found = sha256()
+    with path.open("rb") as file:
+        for line in file:
+            if found.hexdigest() in wanted:
+                return True
+            found.update(line)
+    return found.hexdigest() in wanted
+
+
+def problem(folder: Path, name: str, digests: Digests, *, grows: bool = False) -> str | None:
+    """What is wrong with a file, in words; None if it is as it was written, or if the list does not speak of it.
+
+    One that `grows` may have more lines than when its digest was taken.
+    """
     path, wanted = folder / name, digests.get(name)
     if wanted is None:
         return None
     if not path.is_file():
         return f"{path} is missing, but {SUMS} lists it; copy it again"
-    if digest(path) in wanted:
+    if begins_as(path, wanted) if grows else digest(path) in wanted:
         return None
     return (
         f"{path} is damaged: its SHA-256 is another than when it was written; copy it again or, if you changed it on "

@@ -8,7 +8,7 @@ scores.json         metrics of `heed eval`, by the name of the data
 README.md           a model card
 base/               of a fine-tuned run: config and tokenizer of the checkpoint that it began as, names of its tensors
 state/STEP/         what is needed to go on, of the newest checkpoint and of the one before
-SHA256SUMS          digests of config, tokenizer, weights and base/; state/STEP has one of its own
+SHA256SUMS          digests of all of them (of metrics.jsonl as it was at the newest checkpoint); state/STEP has its own
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ from ..pipelines import Pipeline
 from ..text import Tokenizer, holds
 from ..weights.formats import native as own
 from ..weights.formats.checkpoint import Checkpoint
+from ..weights.formats.safetensors import Stored
 from ..weights.formats.sidecars import NAMES, bring
 from ..weights.home.derived import Promised
 from ..weights.home.fit import Trained
+from ..weights.outline import MOST, bounded
 from . import digests
 from .lock import LOCK
 from .recipe import Recipe
@@ -43,6 +45,8 @@ from .records import scores_of
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
 METRICS, SCORES, CARD, STATE = "metrics.jsonl", "scores.json", "README.md", "state"
 BASE, TENSORS = "base", "tensors.json"
+USED = (CONFIG, TOKENIZER, WEIGHTS)
+TOLD = (METRICS, SCORES, CARD)  # what a run tells of itself; nothing is computed from them
 AFFORDABLE = 1 << 25  # bytes of weights that are compared with their digest whenever they are loaded: some 20 ms
 LARGEST = 1 << 53  # sizes of a tensor
 
@@ -118,6 +122,11 @@ class Run:
         """The model with fresh weights, edited."""
         return self.recipe.build(self.tokenizer.size)
 
+    @property
+    def parts(self) -> int:
+        """Calls of torch that its model may be built by: what its weights can fill, if there are some."""
+        return bounded(len(Stored.of(self.path))) if (self.path / WEIGHTS).is_file() else MOST
+
     def model(self) -> Mixer[Any]:
         """The model with the weights that training chose."""
         if not (self.path / WEIGHTS).is_file():
@@ -126,7 +135,7 @@ class Run:
                 f"is not whole; heed train --resume {self.path} goes on"
             )
         if (self.path / WEIGHTS).stat().st_size <= AFFORDABLE:
-            self._must_be_whole(WEIGHTS)
+            self.must_be_whole(WEIGHTS)
         size = self.tokenizer.size  # before the model is built, so that what is wrong with it is said as such
         return own.read(lambda: self.recipe.build(size), self.path)
 
@@ -172,33 +181,39 @@ class Run:
         """Write the weights to use, all of them or none."""
         with writing(self.path / WEIGHTS), digests.recorded(self.path, WEIGHTS) as fresh:
             own.write(model, fresh)
-        (self.path / SCORES).unlink(missing_ok=True)  # they were of other weights
+        with writing(self.path / SCORES):  # they were of other weights
+            digests.forget(self.path, SCORES)
+            (self.path / SCORES).unlink(missing_ok=True)
 
-    def damage(self) -> list[str]:
-        """What is not as it was written, of the files that have digests; all of each is read.
+    def damage(self) -> dict[str, str]:
+        """What is not as it was written, by file, of those that have digests; all of each is read.
 
         Weights may be missing: a training that is killed before its first evaluation has none yet.
         """
-        listed = self._digests or {}
-        names = [name for name in listed if name != WEIGHTS or (self.path / name).exists()]
-        return [found for name in names if (found := digests.problem(self.path, name, listed)) is not None]
+        names = [name for name in self._digests or {} if name != WEIGHTS or (self.path / name).exists()]
+        return {name: found for name in names if (found := self.damage_of(name)) is not None}
+
+    def damage_of(self, name: str) -> str | None:
+        """What is wrong with one of the files, in words."""
+        return digests.problem(self.path, name, self._digests or {}, grows=name == METRICS)
 
     @property
     def has_digests(self) -> bool:
         """Runs of the last release have none."""
-        return self._digests is not None
+        return CONFIG in (self._digests or {})
 
     @property
     def _digests(self) -> digests.Digests | None:
         found = digests.listed(self.path)
-        own = {CONFIG, TOKENIZER, WEIGHTS, f"{BASE}/{TENSORS}", *(f"{BASE}/{name}" for name in NAMES)}
+        own = {*USED, *TOLD, f"{BASE}/{TENSORS}", *(f"{BASE}/{name}" for name in NAMES)}
         strange = sorted((found or {}).keys() - own)
         if strange:
             raise RunError(f"{self.path / digests.SUMS} is damaged: it lists {strange[0]}, which is no file of a run")
         return found
 
-    def _must_be_whole(self, name: str) -> None:
-        found = digests.problem(self.path, name, self._digests or {})
+    def must_be_whole(self, name: str) -> None:
+        """Raise if a file is not as it was written."""
+        found = self.damage_of(name)
         if found is not None:
             raise RunError(found)
 
@@ -206,7 +221,7 @@ class Run:
         path = self.path / name
         if not path.is_file():
             raise RunError(f"{path} is missing; the run folder is not whole, copy it again")
-        self._must_be_whole(name)
+        self.must_be_whole(name)
         try:
             return read(path)
         except (ConfigError, InputError, WeightsError, OSError) as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,15 +26,15 @@ from ..tasks import Causal
 from ..text import Tokenizer, holds, pretrained
 from ..text.tokenizer_config import TokenizerSettings
 from ..weights import AUTHORS, Folder, Opened
-from ..weights.edits import edit
+from ..weights.edits import Edit, edit
 from ..weights.families import kind_of as family_of
 from ..weights.families.base import understood
 from ..weights.formats import gguf
 from ..weights.formats.checkpoint import OWN, Checkpoint
 from ..weights.formats.folder import CONFIG
 from ..weights.formats.quantised import SOURCE, Told, theirs
-from ..weights.formats.safetensors import Held, Stored, Tensors
-from ..weights.rename import outlined
+from ..weights.formats.safetensors import Stored, Tensors
+from ..weights.outline import EACH, FUSED, outlined, unfilled
 from . import resolve
 from .folder import METRICS, WEIGHTS, Run
 from .records import history
@@ -84,6 +84,7 @@ class Parts:
     family: str
     shape: Shape
     model: Mixer[Any]  # without memory
+    parameters: int  # of it before its edits
     pipeline: Pipeline
     stored: Mapping[str, int]
     files: tuple[Path, ...]  # that hold the weights
@@ -163,7 +164,7 @@ class Source(ABC):
             family=parts.family,
             model=kind_of(type(parts.shape)),
             pipeline=type(parts.pipeline).__name__,
-            parameters=sum(parameter.numel() for parameter in _outline(parts.shape.build).parameters()),
+            parameters=parts.parameters,
             bytes=sum(file.stat().st_size for file in parts.files),
             stored=parts.stored,
             layers=tuple(_layers(parts.shape)),
@@ -218,13 +219,15 @@ class _Run(Source):
     def parts(self) -> Parts:
         recipe, shape, tokenizer = self.run.recipe, self.run.shape, self.run.tokenizer
         files = (self.path / WEIGHTS,) if (self.path / WEIGHTS).is_file() else ()
-        model = _outline(lambda: edit(shape.build(), *recipe.edits))
+        stored = Stored.of(self.path) if files else None
+        model, parameters = _outline(shape, recipe.edits, self.path, stored, EACH)
         return Parts(
             kind_of(type(recipe.task)),
             shape,
             model,
+            parameters,
             recipe.task.pipeline(model, tokenizer),
-            _dtypes(Stored.of(self.path)) if files else {},
+            {} if stored is None else _dtypes(stored),
             files,
             recipe.edits,
             self._training(),
@@ -312,13 +315,14 @@ def _checkpoint_parts(
         family, shape, edits = found.family, found.shape, found.edits
     else:
         family, shape, edits = family_of(checkpoint).load(checkpoint.config), told.model, told.edits
-    model = _outline(lambda: edit(shape.build(), *edits))
+    model, parameters = _outline(shape, edits, checkpoint.place, checkpoint.tensors)
     opened = Opened(family, model, (), checkpoint.config, {}, shape, edits)
     config = checkpoint.config
     return Parts(
         str(config["model_type"]),
         shape,
         model,
+        parameters,
         pipeline_for(opened, place.path, place.tokenizer),
         stored,
         files,
@@ -326,9 +330,20 @@ def _checkpoint_parts(
     )
 
 
-def _outline(build: Callable[[], Mixer[Any]]) -> Mixer[Any]:
-    """The model without memory."""
-    return outlined(build, Checkpoint(Path(), {}, Held({}))).eval()
+def _outline(
+    shape: Shape, edits: Sequence[Edit], place: Path, tensors: Tensors | None, each: int = FUSED
+) -> tuple[Mixer[Any], int]:
+    """The model without memory, edited, and how many parameters it had before."""
+    counted = 0
+
+    def build() -> Mixer[Any]:
+        nonlocal counted
+        model = shape.build()
+        counted = sum(parameter.numel() for parameter in model.parameters())
+        return edit(model, *edits)
+
+    model = unfilled(build) if tensors is None else outlined(build, Checkpoint(place, {}, tensors), each)
+    return model.eval(), counted
 
 
 def _layers(shape: Config) -> Iterator[Layers]:

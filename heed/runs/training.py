@@ -111,8 +111,10 @@ class Training(Config):
     patience: Size | None = None  # stop after so many evaluations without a better loss
     keep: Literal["best", "last"] = "best"  # which weights model.safetensors holds in the end
     seed: Seed = 0  # of weights, data and dropout
+    threads: Size | None = None  # that torch computes with; None: OMP_NUM_THREADS, else the cores available. Recorded
     device: Text | None = None  # cpu, cuda, mps ...; None: an accelerator if there is one
     precision: Literal["float32", "bfloat16"] = "float32"  # of what is multiplied, not of the weights
     recompute: Flag = False  # gradient checkpointing: blocks are computed again backwards, the same bits in less memory
+    max_memory: Size | None = None  # bytes that weights and optimizer may take; None: what the machine has
     compile: Flag = False  # the model is compiled by torch.compile
     tensorboard: Flag = False  # metrics are also written for TensorBoard

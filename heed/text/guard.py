@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -35,8 +35,19 @@ def understood(what: str) -> Iterator[None]:
         raise InputError(f"{what}: {error}") from None
 
 
+def must_frame_within(tokenizer: tokenizers.Tokenizer, size: int) -> None:
+    """Raise if ids that are put around texts are not below `size`: a post-processor names them by itself."""
+    with understood("this tokenizer cannot put its special tokens around a text"):
+        around = tokenizer.encode("", "").ids
+    strange = [index for index in around if index >= size]
+    if strange:
+        raise InputError(f"this tokenizer puts the id {strange[0]} around texts; its ids end at {size - 1}")
+
+
 def read_bytes(path: Path, most: int) -> bytes:
     """All of a file, which may have `most` bytes."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise InputError(f"{path} is not a file")
     try:
         with path.open("rb") as file:
             data = file.read(most + 1)
@@ -109,3 +120,18 @@ def longest_replacement(charsmap: bytes) -> int:
     """Bytes of the longest text in a map of characters: a trie, its size before it, then texts that end in zeros."""
     size = int.from_bytes(charsmap[:4], "little")
     return max(map(len, charsmap[4 + size :].split(b"\0")))
+
+
+def many(texts: Iterable[str]) -> Iterator[str]:
+    """Texts that a tokenizer can take, one by one."""
+    if isinstance(texts, str):
+        raise InputError("a list of texts is needed, and this is one text; write [text]")
+    for text in texts:
+        if not isinstance(text, str):
+            raise InputError(f"a tokenizer takes text, not {type(text).__name__}")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            place = f"character {error.start} of {text[:20]!r}..."
+            raise InputError(f"{place} is half of a surrogate pair, which no UTF-8 can hold; leave it out") from None
+        yield text

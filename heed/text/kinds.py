@@ -15,6 +15,7 @@ from tokenizers import decoders, models, trainers
 
 from ..core.config import Config, Flag, OneOf, Size, Text
 from ..core.errors import InputError
+from .guard import many
 from .pretokenizers import (
     byte_alphabet,
     byte_lines,
@@ -25,7 +26,7 @@ from .pretokenizers import (
     normalizer,
     words,
 )
-from .tokenizer import NAMES, SPECIAL, Tokenizer, many
+from .tokenizer import NAMES, SPECIAL, Tokenizer
 
 
 class TokenizerConfig(Config):

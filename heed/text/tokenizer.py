@@ -19,7 +19,8 @@ from ..core.atomic import replacing
 from ..core.errors import InputError
 from .batch import FamiliarNames, Framed, Numbers, listed
 from .chat import Chat, Message, checked
-from .guard import VOCABULARY, check_growth, read_bytes, understood
+from .confined.trial import trial_of
+from .guard import VOCABULARY, check_growth, many, must_frame_within, read_bytes, understood
 from .pretokenizers import bytes_in, cut, may_be_cut, spaces_stripped
 from .prompt import Prompter
 from .stream import Bytes, Fallback, Stream, Whole
@@ -71,6 +72,7 @@ class Tokenizer(FamiliarNames):
         self.size = max(vocabulary.values()) + 1
         if self.size > MOST:
             raise InputError(f"this tokenizer has ids up to {self.size - 1:,}; at most {MOST:,} are accepted")
+        must_frame_within(inner, self.size)
         self._declared = declared or Declared()
         roles = self._declared.roles or _by_name(vocabulary, _special(inner).values())
         kept = {"unknown"} if self._declared.roles is None else set()  # what a name suggests is not certain
@@ -92,6 +94,7 @@ class Tokenizer(FamiliarNames):
         self._never = self._special - {self.unknown}  # what no text may give
         self._cuttable = may_be_cut(inner)
         self._bytes = bytes_in(inner)
+        self._trial = trial_of(inner)
 
     @property
     def algorithm(self) -> str:
@@ -140,6 +143,7 @@ class Tokenizer(FamiliarNames):
 
     def encode_marked(self, text: str) -> list[int]:
         """The ids of a text whose special tokens are special, as a chat template writes it. Not for texts of users."""
+        self._try([text])
         with understood("this tokenizer cannot read the text"):
             return list(self._marked.encode(next(many([text])), add_special_tokens=False).ids)
 
@@ -158,6 +162,7 @@ class Tokenizer(FamiliarNames):
             raise InputError(f"each text needs its pair; there are {len(texts)} texts and {len(pairs)} pairs")
         found: list[Framed] = []
         for batch in _batches(many(texts) if pairs is None else zip(many(texts), many(pairs), strict=True)):
+            self._try([text for one in batch for text in ([one] if isinstance(one, str) else one)])
             with understood("this tokenizer cannot read the text"):
                 encoded = (self._marked if marked else self._inner).encode_batch(batch, add_special_tokens=True)
             found += [Framed(one.ids, one.type_ids) if marked else self._framed(one) for one in encoded]
@@ -176,6 +181,7 @@ class Tokenizer(FamiliarNames):
             raise InputError("this tokenizer has no chat template")
         hidden = self._prompter.hidden
         text = self.chat.render(hidden(checked(messages)), prompt=prompt, tools=hidden(tools), **values)
+        self._try([text])
         return self._prompter.encode(next(many([text])), self._as_text)
 
     def decode(self, ids: Numbers, *, skip_special_tokens: bool = True) -> str:
@@ -187,6 +193,8 @@ class Tokenizer(FamiliarNames):
         ids = [listed(row) for row in rows]
         for row in ids:
             self._check(row)
+        if self._trial is not None:
+            self._trial.write([[self._inner.id_to_token(index) or "" for index in row] for row in ids])
         with understood("this tokenizer cannot write these ids"):
             return self._inner.decode_batch(ids, skip_special_tokens=skip_special_tokens)
 
@@ -261,6 +269,7 @@ class Tokenizer(FamiliarNames):
         return self._inner.token_to_id(token)
 
     def _encode(self, batch: list[str], owner: list[int], found: list[list[int]]) -> None:
+        self._try(batch)
         with understood("this tokenizer cannot read the text"):
             encoded = self._inner.encode_batch_fast(batch, add_special_tokens=False)
         for number, one in zip(owner, encoded, strict=True):
@@ -268,6 +277,11 @@ class Tokenizer(FamiliarNames):
             if not self._never.isdisjoint(ids):  # a vocabulary may hold "</s>" as a word like any other
                 ids = [index for index in map(self._as_text, ids) if index is not None]
             found[number] += ids
+
+    def _try(self, texts: Sequence[str]) -> None:
+        """Patterns that nobody knows are tried in another process first."""
+        if self._trial is not None:
+            self._trial.read([text for text in texts if text])
 
     def _as_text(self, index: int) -> int | None:
         """An id that came out of a text: no special one."""
@@ -380,18 +394,3 @@ def _batches(texts: Iterable[str | tuple[str, str]]) -> Iterator[list[str | tupl
             batch, held = [], 0
     if batch:
         yield batch
-
-
-def many(texts: Iterable[str]) -> Iterator[str]:
-    """Texts that a tokenizer can take, one by one."""
-    if isinstance(texts, str):
-        raise InputError("a list of texts is needed, and this is one text; write [text]")
-    for text in texts:
-        if not isinstance(text, str):
-            raise InputError(f"a tokenizer takes text, not {type(text).__name__}")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            place = f"character {error.start} of {text[:20]!r}..."
-            raise InputError(f"{place} is half of a surrogate pair, which no UTF-8 can hold; leave it out") from None
-        yield text

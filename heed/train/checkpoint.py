@@ -19,7 +19,7 @@ from annotated_types import Ge, Lt
 from pydantic import Strict
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Generator, Tensor, nn
 
 from ..core.atomic import appearing, aside, is_file, is_folder, remove, unfinished
 from ..core.config import Config, read_data
@@ -27,7 +27,8 @@ from ..core.errors import RunError
 from ..runs import digests
 from ..runs.folder import STATE, Run, writing
 from ..runs.records import FURTHEST
-from ..weights.formats.native import current
+from ..weights.formats.native import current, must_fill
+from .optim import MOMENTS
 
 PROGRESS = "progress.json"
 PARTS = ("model", "optimizer", "average", "rng")
@@ -53,6 +54,7 @@ class Progress:
     waited: int = 0  # evaluations since then
     processes: int = 1
     seconds: float = 0.0  # of training so far
+    threads: int = 0  # of each process, which the last bits depend on; 0: not recorded
 
 
 class Written(Config):
@@ -69,6 +71,7 @@ class Written(Config):
     waited: Counted
     processes: Annotated[int, Strict(), Ge(1), Lt(FURTHEST)]
     seconds: Measured
+    threads: Counted = 0
     sizes: dict[str, Counted]
 
     def progress(self) -> Progress:
@@ -108,13 +111,41 @@ class Checkpoint:
             if is_folder(left):
                 remove(left)
 
+    def must_fit(self, model: nn.Module, *, averaged: bool, processes: int) -> None:
+        """Raise unless a training of this model, which may be without memory, can go on from here."""
+        must_fill(model, self.tensors["model"])
+        learning = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+        moments = {f"{moment}.{name}": (moment, weight) for name, weight in learning.items() for moment in MOMENTS}
+        held = self.tensors["optimizer"]
+        for name in learning:
+            count = sum(f"{moment}.{name}" in held for moment in MOMENTS)
+            _must_be(count in (0, len(MOMENTS)), f"the optimizer's state of {name}", "whole")
+        for name, tensor in held.items():
+            moment, weight = moments.get(name, ("", None))
+            if moment == "step":
+                _must_be(tensor.shape == () and 0 <= float(tensor) <= self.progress.step, name, "a number of steps")
+            else:
+                _must_be_like(tensor, weight, name)
+        weights = dict(model.named_parameters()) if averaged else {}
+        for name in weights.keys() | self.tensors["average"].keys():
+            _must_be_like(self.tensors["average"].get(name), weights.get(name), f"average {name}")
+        for rank in range(processes):
+            state = self.tensors["rng"].get(f"cpu.{rank}")
+            _must_be(state is not None and _draws(state), f"cpu.{rank}", "the state of a random generator")
+
     @classmethod
-    def load(cls, run: Run, tell: Callable[[str], None] = lambda text: None) -> Checkpoint | None:
-        """The newest one that is whole; None if the run was stopped before its first. Damaged ones are told."""
+    def load(
+        cls,
+        run: Run,
+        tell: Callable[[str], None] = lambda text: None,
+        fits: Callable[[Checkpoint], None] = lambda checkpoint: None,
+    ) -> Checkpoint | None:
+        """The newest one that is whole, and `fits`; None if the run was stopped before its first. Others are told."""
         places, last = found(run), ""
         for place in reversed(places):
             try:
                 checkpoint = _load(place)
+                fits(checkpoint)
             except DAMAGE as error:
                 tell(f"the checkpoint {place} is damaged ({error}); the one before it is tried")
                 last = str(error)
@@ -174,3 +205,25 @@ def _state(run: Run) -> Path:
 
 def _file(place: Path, part: str) -> Path:
     return place / f"{part}.safetensors"
+
+
+def _must_be(is_so: bool, name: str, what: str) -> None:
+    if not is_so:
+        raise ValueError(f"{name} is not {what}")
+
+
+def _must_be_like(tensor: Tensor | None, weight: Tensor | None, name: str) -> None:
+    """Of the shape and dtype of its weight."""
+    given, needed = (None if one is None else (one.dtype, tuple(one.shape)) for one in (tensor, weight))
+    if given != needed:
+        told = ("nothing" if one is None else f"{one[0]} of shape {list(one[1])}" for one in (given, needed))
+        raise ValueError("{} is {}, needed is {}".format(name, *told))
+
+
+def _draws(state: Tensor) -> bool:
+    """Whether it is the state of a generator of torch's."""
+    try:
+        Generator().set_state(state)
+    except (RuntimeError, TypeError):
+        return False
+    return True

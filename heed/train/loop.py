@@ -18,11 +18,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .. import engine
 from ..core.contract import Mixer
-from ..core.errors import RunError
+from ..core.errors import RunError, counted
 from ..parts.feedforward.experts import Experts, balance, routed
 from ..runs.folder import WEIGHTS, Run
 from ..show.progress import Reporter
 from ..tasks import Batch, Corpus, Feed, Item, Place, Task, bucketed, cross_entropy_of
+from ..threads.teams import adapting, given, standard
 from ..weights.formats import native as own
 from .average import Average
 from .checkpoint import Checkpoint, Progress
@@ -183,9 +184,11 @@ class Trainer:
         if self.group.leads:
             self._metrics = MetricsLog(self.run, before.step, tensorboard=settings.tensorboard)
         self._tally.restart()
-        with self._stopper.listening(), self.reporter.counting("training", settings.steps, before.step):
+        counting = self.reporter.counting("training", settings.steps, before.step)
+        with self._stopper.listening(), counting, adapting(self._threads()) as waiting:
             while not self.done:
                 self.step()
+                waiting.look()
                 if self._due(settings.log):
                     self._report()
                 self.reporter.at(self.progress.step, self._news)
@@ -195,6 +198,21 @@ class Trainer:
                 if self._due(settings.save) or self.done:
                     self._save()
         return self.progress
+
+    def _threads(self) -> int:
+        """The number that the recipe says, else the one that this training began with, else what is usual here.
+
+        It stays, because bits depend on it: what `OMP_NUM_THREADS` says is told if it is another than before.
+        """
+        before = self.progress.threads
+        threads = self.settings.threads or given() or before or standard()
+        if before not in {0, threads}:
+            self.reporter.say(
+                f"{counted(threads, 'thread')}, {before} before: the last bits of sums may differ; "
+                f"training.threads={before} goes on bit for bit"
+            )
+        self.progress = replace(self.progress, threads=threads)
+        return threads
 
     def _due(self, every: int) -> bool:
         return self.progress.step % every == 0 or self.progress.step == self.settings.steps
@@ -309,6 +327,8 @@ class Trainer:
                     "rng": rng,
                 }
                 Checkpoint(self.progress, parts).save(self.run)
+                if self._metrics is not None:
+                    self._metrics.seal()
                 if not (self.run.path / WEIGHTS).exists():  # stopped before the first evaluation
                     with self.average.applied():
                         self.run.keep(self.model)

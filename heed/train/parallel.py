@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, RunError
 
 T = TypeVar("T")
 
@@ -98,7 +98,12 @@ def draw_again(processes: Group, states: Mapping[str, Tensor]) -> None:
     torch.set_rng_state(states[f"cpu.{processes.rank}"])
     here = f"device.{processes.rank}"
     if processes.device.type != "cpu" and here in states:  # not there if it was trained on a CPU before
-        torch.get_device_module(processes.device).set_rng_state(states[here])
+        try:
+            torch.get_device_module(processes.device).set_rng_state(states[here])
+        except (RuntimeError, TypeError) as error:
+            raise RunError(
+                f"the checkpoint's {here} is no state of the generator of {processes.device}: {error}"
+            ) from None
 
 
 def _device(name: str | None) -> torch.device:

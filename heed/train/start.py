@@ -20,7 +20,7 @@ from ..runs import load
 from ..runs.base import Base, begun
 from ..runs.card import laws, write_card
 from ..runs.digests import SUMS
-from ..runs.folder import METRICS, WEIGHTS, Run, writing
+from ..runs.folder import METRICS, TOLD, WEIGHTS, Run, writing
 from ..runs.lock import locked
 from ..runs.recipe import Recipe, Settings
 from ..runs.records import history
@@ -103,7 +103,7 @@ def train(recipe: Recipe, out: Path | str, reporter: Reporter | None = None, *, 
     with group(recipe.training.device) as processes, ExitStack() as held:
         path = Path(processes.agree(str(free(Path(out)) if numbered else out)))
         progress = _reporter(processes, reporter)
-        corpora = _founded(recipe, path, progress, held) if processes.leads else None
+        corpora = _founded(recipe, path, progress, processes.device, held) if processes.leads else None
         processes.wait()
         run = Run.open(path)
         return _go(run, corpora or _corpora(run.recipe, run.tokenizer, progress), processes, progress)
@@ -122,7 +122,10 @@ def resume(path: Path | str, changes: Settings = (), reporter: Reporter | None =
             left = held.enter_context(locked(run.path))
             _look_over(run, left, progress)
         corpora = _corpora(recipe, run.tokenizer, progress)
-        checkpoint = Checkpoint.load(run, progress.say)
+        outline = memory.afforded(run.build, recipe.training, processes.device, run.parts)
+        averaged = recipe.training.average is not None
+        fits = partial(Checkpoint.must_fit, model=outline, averaged=averaged, processes=processes.size)
+        checkpoint = Checkpoint.load(run, progress.say, fits)
         if processes.leads and changes:  # only now that nothing was wrong with them
             run.configure(recipe)
         processes.wait()
@@ -139,15 +142,17 @@ def _look_over(run: Run, left: str | None, reporter: Reporter) -> None:
     """Whether a run that goes on is as it was left."""
     if left is not None:
         reporter.say(f"the training by {left} was killed; its lock is taken over")
-    damage = run.damage()
-    if damage:
-        more = f". Or remove {WEIGHTS}: the next evaluation writes it anew" if WEIGHTS in damage[0] else ""
-        raise RunError(damage[0] + more)
+    for name, damage in run.damage().items():
+        if name in TOLD:
+            reporter.say(f"{damage}. The training goes on without it")
+            continue
+        more = f". Or remove {WEIGHTS}: the next evaluation writes it anew" if name == WEIGHTS else ""
+        raise RunError(damage + more)
     if not run.has_digests:
         reporter.say(f"{run.path} has no {SUMS}, so damage of its files may go unseen; what is written from now on has")
 
 
-def _founded(recipe: Recipe, path: Path, reporter: Reporter, held: ExitStack) -> Corpora:
+def _founded(recipe: Recipe, path: Path, reporter: Reporter, device: torch.device, held: ExitStack) -> Corpora:
     """Read the data and make the tokenizer; only when all of it fits together there is a folder."""
     Run.must_be_new(path)
     base = None if recipe.base is None else Base.open(recipe.base)
@@ -158,8 +163,7 @@ def _founded(recipe: Recipe, path: Path, reporter: Reporter, held: ExitStack) ->
     whole = recipe.sized(tokenizer.size)
     reporter.say(f"the run is written to {path}")
     reporter.say(f"tokenizer: {counted(tokenizer.size, 'token')}")
-    with torch.device("meta"):
-        whole.task.must_fit(whole.build(tokenizer.size))
+    whole.task.must_fit(memory.afforded(lambda: whole.build(tokenizer.size), whole.training, device))
     corpora = _corpora(whole, tokenizer, reporter)
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)

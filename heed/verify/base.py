@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from math import inf, isfinite
+from math import inf, isfinite, isnan
 from typing import Any, Self, TypeAlias
 
 import torch
@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..core.laws import Finding
+from ..core.errors import HeedError
+from ..core.laws import Finding, within
 from ..kernels import described
 
 
@@ -38,17 +39,26 @@ class Proof:
         """What could not be tried."""
         return cls(subject, statement, 0, inf, 0.0, "", missing)
 
+    @classmethod
+    def of(cls, subject: str, statement: str, found: Sequence[Finding]) -> Self:
+        """The worst finding. What was tried on nothing has shown nothing, and fails."""
+        if not found:
+            return cls(subject, statement, 0, inf, 0.0, "there is no sample to try it on")
+        worst = max(found, key=lambda finding: (not finding.holds, inf if isnan(finding.error) else finding.error))
+        return cls(subject, statement, len(found), worst.error, worst.bound, worst.detail)
+
     @property
     def holds(self) -> bool:
-        return self.error <= self.bound  # NaN does not hold
+        return within(self.error, self.bound)
 
     @property
     def fails(self) -> bool:
         return not self.holds and not self.missing
 
     def plain(self) -> dict[str, Any]:
-        """For machines. JSON has no infinity: an error that is no number is null."""
-        return {**asdict(self), "error": self.error if isfinite(self.error) else None, "holds": self.holds}
+        """For machines. JSON has no infinity: an error or a bound that is no number is null."""
+        numbers = {name: n if isfinite(n) else None for name, n in (("error", self.error), ("bound", self.bound))}
+        return {**asdict(self), **numbers, "holds": self.holds}
 
 
 Check: TypeAlias = "Callable[[], Proof]"
@@ -59,13 +69,23 @@ def compared(name: str, statement: str, compare: Callable[[], list[Finding]]) ->
 
     def check() -> Proof:
         with one_thread():
-            found = compare()
-        if not found:
-            return Proof.without(name, statement, "there is no sample to try it on")
-        worst = max(found, key=lambda finding: (not finding.holds, finding.error))
-        return Proof(name, statement, len(found), worst.error, worst.bound, worst.detail)
+            return Proof.of(name, statement, attempted(statement, compare))
 
     return check
+
+
+def attempted(statement: str, compare: Callable[[], list[Finding]]) -> list[Finding]:
+    """What is found out. What is tried may raise anything: that is a finding too."""
+    try:
+        return compare()
+    except Exception as error:
+        raised = "" if isinstance(error, HeedError) else f"raised {type(error).__name__}: "
+        return [Finding(statement, inf, 0.0, f"{raised}{error}")]
+
+
+def largest(errors: Iterable[float]) -> float:
+    """The largest of several errors: infinite if one of them is no number, which `max` may pass over, or if none is."""
+    return max((inf if isnan(error) else error for error in errors), default=inf)
 
 
 @contextmanager

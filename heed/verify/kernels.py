@@ -24,7 +24,7 @@ from ..kernels.build import why_none
 from ..models import Decoder, Encoder
 from ..parts.layers.bitnet import pack_ternary, quantise_ternary
 from ..parts.layers.quantised import quantise_groups, quantise_rows
-from .base import Check, Proof, compared
+from .base import Check, Proof, compared, largest
 from .samples import samples
 from .sampling import choices, ranks
 
@@ -102,14 +102,17 @@ def float32() -> list[Finding]:
 
 
 def entropy() -> list[Finding]:
-    """Slopes of a cross-entropy: probabilities, off by few units of 1."""
+    """Cross-entropies and their slopes, with smoothed labels and without: probabilities, off by few units of 1."""
     found = []
     for tokens, count, size in ((1, 1, 1.0), (3, 129, 1.0), (2, 1000, 1e3)):
-        scores = torch.randn(tokens, count, generator=torch.Generator().manual_seed(0)) * size
-        labels, exact = torch.zeros(tokens, dtype=torch.long), scores.double()
-        loss.entropy_(scores, labels, 0.1)
-        loss.entropy_written_out(exact, labels, 0.1)
-        found.append(Finding("kernels", _apart(scores, exact), 8 * UNIT, f"{tokens} × {count}, of size {size:g}"))
+        for smoothing in (0.0, 0.1):
+            scores = torch.randn(tokens, count, generator=torch.Generator().manual_seed(0)) * size
+            labels, exact = (torch.arange(tokens) * 7 + 5) % count, scores.double()
+            mine = loss.entropy_(scores, labels, smoothing)
+            wanted = loss.entropy_written_out(exact, labels, smoothing)
+            sums = (_apart(one, other) / max(1.0, float(other.abs())) for one, other in zip(mine, wanted, strict=True))
+            words = f"{tokens} × {count}, of size {size:g}, smoothed by {smoothing:g}; sums relative"
+            found.append(Finding("kernels", largest((_apart(scores, exact), *sums)), 8 * UNIT, words))
     return found
 
 
@@ -127,7 +130,8 @@ def state_spaces() -> list[Finding]:
 
 
 def weighted_means() -> list[Finding]:
-    """RWKV's means, their last sums and all slopes; exponents of size K are rounded by K units."""
+    """RWKV's means, their last sums and all slopes, of whole and of ragged rows; exponents of size K are rounded by K
+    units."""
     found = []
     for rows, tokens, channels in ((1, 1, 1), (2, 65, 17), (1, 130, 40)):
         for size in (1.0, 100.0):
@@ -135,13 +139,17 @@ def weighted_means() -> list[Finding]:
             key, value, fade, bonus, above, level = _drawn(shape, shape, *(shape[2:],) * 2, *(shape[::2],) * 2)
             start = torch.stack((above, above.abs() + 1, level))
             given = (key * size, value, -fade.exp(), bonus, start)
-            apart = _both_ways(_mean_and_sums, given)
-            found.append(Finding("kernels", apart, 64 * (1 + size) * UNIT, f"{shape}, keys of {size:g}; relative"))
+            for count in (None, torch.tensor([tokens - 1, tokens // 3][:rows])):
+                words = f"{shape}, keys of {size:g}{'' if count is None else ', ragged'}; relative"
+                apart = _both_ways(partial(_mean_and_sums, count), given)
+                found.append(Finding("kernels", apart, 64 * (1 + size) * UNIT, words))
     return found
 
 
-def _mean_and_sums(*given: Tensor) -> tuple[Tensor, Tensor]:
-    mean, last = wkv(*given)
+def _mean_and_sums(
+    count: Tensor | None, key: Tensor, value: Tensor, fade: Tensor, bonus: Tensor, start: Tensor
+) -> tuple[Tensor, Tensor]:
+    mean, last = wkv(key, value, fade, bonus, start, count)
     return mean, last[:2]
 
 
@@ -153,7 +161,7 @@ def _both_ways(form: Callable[..., tuple[Tensor, ...]], given: tuple[Tensor, ...
         outputs = form(*inputs)
         slopes = torch.autograd.grad(sum(((y * y).sum() for y in outputs), torch.zeros(())), inputs)
         made.append([y.detach() for y in (*outputs, *slopes)])
-    return max(_apart(one, other) / max(1.0, float(other.abs().max())) for one, other in zip(*made, strict=True))
+    return largest(_apart(one, other) / max(1.0, float(other.abs().max())) for one, other in zip(*made, strict=True))
 
 
 def _drawn(*shapes: tuple[int, ...]) -> list[Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from ..models import MODELS, AnyModel, Decoder, Embedded, Encoder, Seq2seq
 from ..parts.feedforward import FEEDFORWARDS
 from ..parts.scores import SCORES
 from . import kernels, trained
-from .base import Check, Proof, compared, one_thread
+from .base import Check, Proof, attempted, compared
 from .samples import WIDTH, samples
 from .statements import ATTEND, looking, over_ids, pooled, round_trips
 
@@ -87,13 +88,11 @@ def _kinds(data: Any) -> Iterator[str]:
 
 
 def _tried(name: str, statement: str, measure: Callable[[Config], Finding], tries: Iterable[Config]) -> Check:
-    def check() -> Proof:
-        with one_thread():
-            found = [(measure(sample), sample) for sample in tries]
-        worst, sample = max(found, key=lambda pair: (not pair[0].holds, pair[0].error))
-        return Proof(name, statement, len(found), worst.error, worst.bound, f"{worst.detail}; {sample!r}")
+    def tried(sample: Config) -> Finding:
+        (finding,) = attempted(statement, lambda: [measure(sample)])
+        return replace(finding, detail=f"{finding.detail}; {sample!r}")
 
-    return check
+    return compared(name, statement, lambda: [tried(sample) for sample in tries])
 
 
 def _obeys(law: Law) -> Callable[[Config], Finding]:

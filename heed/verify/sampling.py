@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 import torch
 from torch import Tensor
@@ -10,8 +11,10 @@ from torch import Tensor
 from ..core.laws import Finding
 from ..decode import Greedy, Sample, SamplingConfig
 from ..engine.execution import SamplingSettings, sample, topk_logprobs
+from .base import largest
 
 ROWS, DRAWS = 6, 3
+CLOSE = 4e-6  # log-probabilities in float32: some 30 roundings of 2^-23
 STRATEGIES: tuple[SamplingConfig, ...] = (
     Greedy(),
     Sample(),
@@ -25,7 +28,8 @@ STRATEGIES: tuple[SamplingConfig, ...] = (
 
 
 def choices() -> list[Finding]:
-    """Tokens that are not those of the written-out form; a draw would have to fall within rounding of a border."""
+    """Tokens that are not those of the written-out form, or have another log-probability; a draw would have to fall
+    within rounding of a border."""
     return [
         Finding("kernels", _wrong(how, logits), 0.0, f"{how!r} from {logits.shape[1]} tokens")
         for how in STRATEGIES
@@ -34,12 +38,16 @@ def choices() -> list[Finding]:
 
 
 def ranks() -> list[Finding]:
-    """Top-k log-probabilities."""
+    """Top-k log-probabilities, and the tokens that have them, each of which is named once."""
     found = []
     for logits in _logits():
-        count = min(7, logits.shape[1])
-        apart = (topk_logprobs(logits, count)[0] - logits.log_softmax(1).topk(count).values).abs().max()
-        found.append(Finding("kernels", float(apart), 4e-6, f"top {count} of {logits.shape[1]} tokens"))
+        count, exact = min(7, logits.shape[1]), logits.log_softmax(1)
+        logp, tokens = topk_logprobs(logits, count)
+        apart = largest(
+            float((logp - wanted).abs().max()) for wanted in (exact.topk(count).values, exact.gather(1, tokens))
+        )
+        once = bool((tokens.sort(1).values.diff(dim=1) > 0).all())
+        found.append(Finding("kernels", apart if once else inf, CLOSE, f"top {count} of {logits.shape[1]} tokens"))
     return found
 
 
@@ -54,7 +62,10 @@ def _logits() -> Iterator[Tensor]:
 def _wrong(how: SamplingConfig, logits: Tensor) -> float:
     rule = SamplingSettings(torch.ones(ROWS, dtype=torch.bool), enough=1, ends=torch.empty(0, dtype=torch.long))
     one, other, wrong = how.seeded(0).start(ROWS), how.seeded(0).start(ROWS), 0.0
+    exact = logits.log_softmax(1)
     for _ in range(DRAWS):
-        wrong += float((sample(logits, other.settings(rule, 1))[0] != one(logits)).sum())
+        tokens, logp = sample(logits, other.settings(rule, 1))
+        told = (logp - exact.gather(1, tokens[:, None])[:, 0]).abs() <= CLOSE
+        wrong += float(((tokens != one(logits)) | ~told).sum())
         other.used(1)
     return wrong

@@ -22,6 +22,7 @@ from ..parts.attention.sdpa import How, pays
 from ..parts.look import look, points
 from ..parts.masks import Causal, Mask, Segments, Sight, Window
 from ..parts.scores import ScoreConfig, pool
+from .base import largest
 
 EXACT = 1e-13  # float64, relative: sums of a few hundred terms in another order
 
@@ -108,7 +109,10 @@ def blind() -> list[Finding]:
 
 
 def pooled(configs: Iterable[type[ScoreConfig]]) -> list[Finding]:
-    """Weights of a score sum to one, or are all zero where nothing is visible; gradients are finite everywhere."""
+    """Weights of a score sum to one, or are all zero where nothing is visible; gradients are finite everywhere.
+
+    None is below zero or lies on what is hidden, and they are those that values are summed with.
+    """
     found = []
     visible = torch.tensor([[True] * 5, [True, False, True, True, False], [False] * 5])
     needed = {"additive": {"hidden": 7}, "location": {"length": 9}}
@@ -119,7 +123,8 @@ def pooled(configs: Iterable[type[ScoreConfig]]) -> list[Finding]:
         y, weight = pool(score, query, key, value, visible)
         wanted = torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64)
         finite = all(bool(slope.isfinite().all()) for slope in gradients_of(y.square().sum(), (query, key)))
-        error = float((weight.sum(-1) - wanted).detach().abs().max()) if finite else float("inf")
+        off = (weight.sum(-1) - wanted, weight.clamp(max=0.0), weight[~visible], y - weight @ value)
+        error = largest(float(part.detach().abs().max()) for part in off) if finite else inf
         found.append(Finding("pooled", error, EXACT, kind_of(config)))
     return found
 
@@ -154,7 +159,7 @@ def _equal(words: str, sight: Sight, heads: int, kv_heads: int, *, bias: bool = 
         (slow, *torch.autograd.grad((slow * target).sum(), inputs)),
         strict=True,
     )
-    error = max(float((a - b).detach().abs().max() / b.detach().abs().max().clamp(min=1)) for a, b in pairs)
+    error = largest(float((a - b).detach().abs().max() / b.detach().abs().max().clamp(min=1)) for a, b in pairs)
     return Finding("attend", error, EXACT, words)
 
 

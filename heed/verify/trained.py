@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..core.cases import distance
 from ..core.contract import NOTHING, Given, Mixer, Where
-from ..core.errors import HeedError, InputError
+from ..core.errors import HeedError, InputError, RunError
 from ..core.laws import BOUND, LAWS, Finding, Law
 from ..decode import stream
 from ..models import AnyModel, Embedded, Seq2seq, familiar
@@ -32,6 +32,7 @@ from .statements import looking, over_ids
 
 TEXTS = 12  # that are answered
 TOKENS = 24  # of a prompt, and of an answer
+WHOLE = "every file is as it was written"
 
 
 @dataclass(frozen=True)
@@ -91,18 +92,20 @@ class Trained:
 
 
 def checks(path: str) -> Iterator[Check]:
-    """Every statement about a run folder."""
-    trained = Trained.open(path)
-    for statement, measure in STATEMENTS.items():
-        yield compared(path, statement, partial(_measured, statement, measure, trained))
-
-
-def _measured(statement: str, measure: Callable[[Trained], list[Finding]], trained: Trained) -> list[Finding]:
-    """A model may raise anything: that is a finding too."""
+    """Every statement about a run folder. If damage keeps its model from being read, that is a finding of each."""
     try:
-        return measure(trained)
-    except Exception as error:
-        return [Finding(statement, float("inf"), 0.0, f"raised {type(error).__name__}: {error}")]
+        trained = Trained.open(path)
+    except HeedError as error:
+        run = Run.open(path)
+        if not _damage(run):
+            raise
+        unread = Finding(WHOLE, float("inf"), 0.0, f"not tried: {error}")
+        yield compared(path, WHOLE, lambda: _files(run))
+        for statement in [*STATEMENTS][1:]:
+            yield compared(path, statement, lambda: [unread])
+        return
+    for statement, measure in STATEMENTS.items():
+        yield compared(path, statement, partial(measure, trained))
 
 
 def _obeys(law: Law) -> Callable[[Trained], list[Finding]]:
@@ -207,14 +210,31 @@ def _round_trip(trained: Trained) -> list[Finding]:
 
 
 def _whole(trained: Trained) -> list[Finding]:
+    return _files(trained.run)
+
+
+def _files(run: Run) -> list[Finding]:
     """Every file that has a digest, those of the checkpoints included, is compared with it."""
-    wrong = [*trained.run.damage(), *(problem for place in found(trained.run) for problem in damage(place))]
-    told = wrong or ([] if trained.run.has_digests else [f"there is no {SUMS} to compare with"])
+    wrong = _damage(run)
+    told = wrong or ([] if run.has_digests else [f"there is no {SUMS} to compare with"])
     return [Finding("files", float(len(wrong)), 0.0, "; ".join(told))]
 
 
+def _damage(run: Run) -> list[str]:
+    """What is damaged; a list of digests may be so itself."""
+    looks: tuple[Callable[[], list[str]], ...] = (lambda: list(run.damage().values()),)
+    looks = (*looks, *(partial(damage, place) for place in found(run)))
+    wrong: list[str] = []
+    for look in looks:
+        try:
+            wrong += look()
+        except (RunError, OSError) as error:
+            wrong.append(str(error))
+    return wrong
+
+
 STATEMENTS: dict[str, Callable[[Trained], list[Finding]]] = {
-    "every file is as it was written": _whole,
+    WHOLE: _whole,
     **{law.__name__: _obeys(law) for law in LAWS},
     "looking changes nothing": _looking,
     "whole = cut = padded, over token ids": _over_ids,

@@ -20,17 +20,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice, pairwise
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from ..core.config import nearest
-from ..core.errors import HeedError, WeightsError
+from ..core.errors import WeightsError
 from .formats.checkpoint import Checkpoint
 from .formats.folder import Folder
 from .formats.safetensors import Held, Tensors
+from .outline import FUSED, outlined
 
 SHOWN = 40  # problems that a message lists; a checkpoint of another model has thousands
 EQUAL = 1e-6  # relative: what float32 leaves of two ways to compute the same constant
@@ -121,17 +121,24 @@ def load(model: nn.Module, tensors: Mapping[str, Tensor], table: Table) -> None:
     All that is missing, unknown, misshapen or tied in name only is listed in one error, before anything is changed. A
     model built under `torch.device("meta")` gets its memory here; weights that it ties stay tied.
     """
-    plan, tensors = Plan(model, table), tensors if isinstance(tensors, Tensors) else Held(tensors)
-    problems = list(islice(plan.problems(tensors), SHOWN + 1))
-    if problems:
-        shown = "\n  - ".join(problems[:SHOWN])
-        more = f"\n  and more than {SHOWN} in all" if len(problems) > SHOWN else ""
-        raise WeightsError(f"the tensors do not fit the model:\n  - {shown}{more}")
+    tensors = tensors if isinstance(tensors, Tensors) else Held(tensors)
+    plan = must_fit(model, tensors, table)
     with torch.no_grad():
         for link in plan.links:
             if link.theirs in tensors:
                 for name, part in zip(link.ours, link.rule.split(tensors[link.theirs]), strict=True):
                     plan.place(name, part, keep=not isinstance(tensors, Held))
+
+
+def must_fit(model: nn.Module, tensors: Tensors, table: Table) -> Plan:
+    """Raise unless every tensor has its place in the model, and every place its tensor."""
+    plan = Plan(model, table)
+    problems = list(islice(plan.problems(tensors), SHOWN + 1))
+    if problems:
+        shown = "\n  - ".join(problems[:SHOWN])
+        more = f"\n  and more than {SHOWN} in all" if len(problems) > SHOWN else ""
+        raise WeightsError(f"the tensors do not fit the model:\n  - {shown}{more}")
+    return plan
 
 
 def export(model: nn.Module, table: Table) -> dict[str, Tensor]:
@@ -162,41 +169,20 @@ def exported(model: nn.Module, table: Table) -> Iterator[tuple[str, Tensor]]:
         yield name, value.to(like.device, value.dtype if value.is_complex() else like.dtype, copy=True)
 
 
-def restore(build: Callable[[], M], checkpoint: Checkpoint | Folder, table: Table | Callable[[M], Table]) -> M:
+def restore(
+    build: Callable[[], M], checkpoint: Checkpoint | Folder, table: Table | Callable[[M], Table], each: int = FUSED
+) -> M:
     """The model of a checkpoint, ready to use, in the precision of its weights, but at least float32.
 
-    It is built without memory first: sizes that only its config claims cost nothing.
+    It is built without memory first: sizes that only its config claims cost nothing. `each`: see `outlined`.
     """
     held = checkpoint.checkpoint if isinstance(checkpoint, Folder) else checkpoint
-    model = outlined(build, held)
+    model = outlined(build, held, each)
     try:
         load(model, held.tensors, table if isinstance(table, tuple) else table(model))
     except WeightsError as error:
         raise WeightsError(f"{held.place}: {error}") from None
     return model.eval()
-
-
-def outlined(build: Callable[[], M], checkpoint: Checkpoint) -> M:
-    """The model of a checkpoint without memory, in the precision that it will have."""
-    try:
-        with torch.device("meta"), _Unfilled():
-            return build().to(torch.promote_types(checkpoint.tensors.dtype or torch.float32, torch.float32))
-    except HeedError as error:
-        raise WeightsError(f"{checkpoint.place}: its config describes no model: {error}") from None
-    except (RuntimeError, OverflowError, TypeError) as error:  # torch, of sizes that no tensor can have
-        raise WeightsError(f"{checkpoint.place}: its config describes a model that cannot be built: {error}") from None
-
-
-class _Unfilled(TorchFunctionMode):
-    """First weights are not drawn: they would be thrown away, and drawing without memory makes torch import sympy."""
-
-    def __torch_function__(
-        self, function: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        given = kwargs or {}
-        if getattr(function, "__module__", None) == nn.init.__name__ and function.__name__.endswith("_"):
-            return given["tensor"] if "tensor" in given else args[0]
-        return function(*args, **given)
 
 
 @dataclass(frozen=True)

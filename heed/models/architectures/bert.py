@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from ...core.config import Share, Size
+from ...core.config import Parts, Share, Size
 from ...mixers import Attention
 from ...parts.feedforward import Activation, FeedForward
 from ...parts.layers.norms import LayerNorm
@@ -34,7 +34,7 @@ class Bert(Plan):
 
     kind: Literal["bert"] = "bert"
     width: Size = 128  # channels of the hidden states; the paper's base model: 768, 12 layers, 12 heads
-    depth: Size = 2
+    depth: Parts = 2
     heads: Size = 2
     hidden: Size | None = None  # of the feed-forward; 4 · width
     length: Size = 512  # positions

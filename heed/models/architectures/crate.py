@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...core.config import Number, Positive, Share, Size
+from ...core.config import Number, Parts, Positive, Share, Size
 from ...mixers import Mssa
 from ...parts.feedforward import Ista
 from ...parts.inputs.patches import PatchEmbeddings
@@ -79,7 +79,7 @@ class Crate(Plan):
 
     kind: Literal["crate"] = "crate"
     width: Size = 128
-    depth: Size = 4
+    depth: Parts = 4
     heads: Size = 4
     step: Positive = 0.1  # of the sparse codes
     threshold: Number = 0.1  # of the sparse codes: what is smaller becomes zero

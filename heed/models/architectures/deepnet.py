@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from ...core.config import Positive, Share, Size
+from ...core.config import Parts, Positive, Share, Size
 from ...mixers import Attention, Cross
 from ...parts.feedforward import FeedForward
 from ...parts.masks import Causal, Whole
@@ -20,8 +20,8 @@ class Sides(Plan):
     """What the plans of deep encoder-decoders share."""
 
     width: Size = 128
-    depth: Size = 18  # of the encoder
-    decoder_depth: Size | None = None  # as deep as the encoder
+    depth: Parts = 18  # of the encoder
+    decoder_depth: Parts | None = None  # as deep as the encoder
     heads: Size = 4
     hidden: Size | None = None  # of the feed-forward; 4 · width
     dropout: Share = 0.1
@@ -75,7 +75,7 @@ class DeepNetDecoder(Plan):
 
     kind: Literal["deepnet_decoder"] = "deepnet_decoder"
     width: Size = 128
-    depth: Size = 36
+    depth: Parts = 36
     heads: Size = 4
     hidden: Size | None = None  # of the feed-forward; 4 · width
     dropout: Share = 0.0
@@ -103,7 +103,7 @@ class ResiDualTransformer(Sides):
     paper: ClassVar[str] = "Xie et al. 2023, ResiDual: Transformer with Dual Residual Connections, arXiv 2304.14802"
 
     kind: Literal["residual_transformer"] = "residual_transformer"
-    depth: Size = 12
+    depth: Parts = 12
     scale: Positive = 1.0  # of the second stream: below 1 where half precision would overflow; its norm does not see it
 
     def sized(self, vocabulary: int) -> Seq2seq.Config:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from ...core.config import Share, Size
+from ...core.config import Parts, Share, Size
 from ...mixers import GatedUnit
 from ...parts.feedforward import Absent
 from ...parts.layers.norms import AnyNorm, LayerNorm
@@ -24,7 +24,7 @@ class Flash(Plan):
 
     kind: Literal["flash"] = "flash"
     width: Size = 128
-    depth: Size = 8  # units: twice the layers of a Transformer
+    depth: Parts = 8  # units: twice the layers of a Transformer
     hidden: Size | None = None  # channels of gate and values; 2 · width
     size: Size = 128  # channels of queries and keys
     chunk: Size = 256  # tokens that look at one another pair by pair

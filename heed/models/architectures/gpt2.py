@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from ...core.config import Share, Size
+from ...core.config import Parts, Share, Size
 from ...mixers import Attention
 from ...parts.feedforward import FeedForward
 from ...parts.layers.norms import LayerNorm
@@ -31,7 +31,7 @@ class GPT2(Plan):
     kind: Literal["gpt2"] = "gpt2"
     size: Literal["small", "medium", "large", "xl"] | None = None  # instead of width, depth and heads
     width: Size = 128
-    depth: Size = 4
+    depth: Parts = 4
     heads: Size = 4
     length: Size = 1024  # positions
     dropout: Share = 0.1

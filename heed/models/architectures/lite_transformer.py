@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from annotated_types import MinLen
 
-from ...core.config import Share, Size
+from ...core.config import Parts, Share, Size
 from ...core.contract import MixerConfig
 from ...mixers import Attention, Branches, Cross, DynamicConv, LightConv
 from ...parts.feedforward import FeedForward
@@ -44,7 +44,7 @@ class LiteTransformer(Plan):
 
     kind: Literal["lite_transformer"] = "lite_transformer"
     width: Size = 160
-    depth: Size = 6
+    depth: Parts = 6
     heads: Size = 4  # of each branch
     kernels: Annotated[tuple[Size, ...], MinLen(1)] = (3, 7, 15, 31)  # layer by layer; the last one for the rest
     convolution: Convolving = "dynamic"  # which one stands beside attention

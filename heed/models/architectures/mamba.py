@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from ...core.config import Flag, Share, Size
+from ...core.config import Flag, Parts, Share, Size
 from ...mixers import Mamba
 from ...parts.feedforward import Absent
 from ...parts.layers.norms import AnyNorm, RMSNorm
@@ -23,7 +23,7 @@ class MambaDecoder(Plan):
 
     kind: Literal["mamba"] = "mamba"
     width: Size = 128
-    depth: Size = 8
+    depth: Parts = 8
     hidden: Size | None = None  # channels inside a mixer; 2 · width
     state: Size = 16  # numbers that each of them remembers
     kernel: Size = 4  # tokens that its convolution sees

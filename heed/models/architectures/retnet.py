@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from ...core.config import Share, Size
+from ...core.config import Parts, Share, Size
 from ...mixers import Retention
 from ...parts.feedforward import FeedForward
 from ...parts.layers.norms import AnyNorm, LayerNorm
@@ -27,7 +27,7 @@ class RetNet(Plan):
 
     kind: Literal["retnet"] = "retnet"
     width: Size = 128
-    depth: Size = 4
+    depth: Parts = 4
     heads: Size = 2
     value_width: Size | None = None  # of all heads; 2 · width
     hidden: Size | None = None  # of the feed-forward; 2 · width

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from ...core.config import Flag, Share, Size
+from ...core.config import Flag, Parts, Share, Size
 from ...mixers import Rwkv
 from ...parts.feedforward import ChannelMix
 from ...parts.layers.norms import AnyNorm, LayerNorm
@@ -24,7 +24,7 @@ class RWKV(Plan):
 
     kind: Literal["rwkv"] = "rwkv"
     width: Size = 128
-    depth: Size = 4
+    depth: Parts = 4
     hidden: Size | None = None  # of the time mixing; the width
     inner: Size | None = None  # of the channel mixing; 4 · width
     norm: AnyNorm = LayerNorm()

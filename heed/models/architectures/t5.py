@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from ...core.config import Share, Size
+from ...core.config import Parts, Share, Size
 from ...mixers import Attention, Cross
 from ...parts.feedforward import FeedForward
 from ...parts.layers.norms import RMSNorm
@@ -34,7 +34,7 @@ class T5(Plan):
     kind: Literal["t5"] = "t5"
     size: Literal["small", "base", "large", "3b", "11b"] | None = None  # instead of the five numbers below
     width: Size = 128
-    depth: Size = 2  # of each side
+    depth: Parts = 2  # of each side
     heads: Size = 4
     head_size: Size = 32  # channels of a head
     hidden: Size = 256  # of the feed-forward

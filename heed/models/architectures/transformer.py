@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...core.config import Flag, Share, Size
+from ...core.config import Flag, Parts, Share, Size
 from ...parts.layers.norms import LayerNorm, NormConfig, StdNorm
 from ...parts.residual.wiring import AnyWiring, PostNorm, PreNorm, WiringConfig
 from ..plan import Plan
@@ -97,7 +97,7 @@ class Transformer(Plan):
 
     kind: Literal["transformer"] = "transformer"
     width: Size = TINY.width
-    depth: Size = TINY.depth
+    depth: Parts = TINY.depth
     heads: Size = TINY.heads
     hidden: Size = TINY.hidden  # channels inside the feed-forward
     dropout: Share = TINY.dropout

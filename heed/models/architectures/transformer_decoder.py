@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from ...core.config import Share, Size
+from ...core.config import Parts, Share, Size
 from ...mixers import Attention, MemoryCompressed
 from ...parts.feedforward import FeedForward, SomeFeedForwards
 from ...parts.masks import Causal, Segments
@@ -29,7 +29,7 @@ class TransformerDecoder(Plan):
 
     kind: Literal["transformer_decoder"] = "transformer_decoder"
     width: Size = 128
-    depth: Size = 5
+    depth: Parts = 5
     heads: Size = 4
     local: Size = 256  # tokens of a local block
     stride: Size = 3  # tokens that a compressed entry stands for

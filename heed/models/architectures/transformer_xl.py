@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from ...core.config import Count, Flag, Share, Size
+from ...core.config import Count, Flag, Parts, Share, Size
 from ...mixers import TransformerXLAttention
 from ...parts.feedforward import FeedForward
 from ...parts.inputs.adaptive import Adaptive
@@ -30,7 +30,7 @@ class TransformerXL(Plan):
 
     kind: Literal["transformer_xl"] = "transformer_xl"
     width: Size = 128
-    depth: Size = 4
+    depth: Parts = 4
     heads: Size = 4
     head_size: Size | None = None  # width / heads
     hidden: Size | None = None  # of the feed-forward; 4 · width

@@ -8,7 +8,7 @@ from typing import Literal, Self, cast
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from ...core.config import Flag, Positive, Share, Size, renamed_keys
+from ...core.config import Flag, Parts, Positive, Share, Size, renamed_keys
 from ...core.contract import Mixer, Reach, Where
 from ...core.interfaces import Asked, Encodes, Sees
 from ...core.spec import Spec
@@ -52,7 +52,7 @@ class Swin(Mixer[States], Encodes, Sees, Asked):
         kind: Literal["swin"] = "swin"
         embeddings: PatchEmbeddings.Config  # without marks
         width: Size  # of the first stage
-        depths: tuple[Size, ...]  # blocks of each stage
+        depths: tuple[Parts, ...]  # blocks of each stage
         heads_per_stage: tuple[Size, ...]  # attention heads
         window: Size = 7  # cells on a side
         ratio: Positive = 4.0  # hidden channels of the feed-forward per channel

@@ -10,7 +10,7 @@ import torch
 from pydantic import model_validator
 from torch import Tensor
 
-from ...core.config import Count, Flag, Size
+from ...core.config import Count, Flag, Parts, Size
 from ...core.contract import Where
 from ...core.state import Seen
 from ...mixers import FunnelAttention, SomeMixers
@@ -19,6 +19,7 @@ from ..block import States
 from ..encoder import Encoder
 from .xlnet import Segmented, with_segments
 
+DEEPEST = 1 << 16  # layers, as `Parts` has it
 Pooling = Literal["mean", "max", "min"]
 
 
@@ -44,7 +45,7 @@ class Funnel(Encoder):
         sizes: tuple[Size, ...] = (1, 1)  # layers of each block
         repeats: tuple[Size, ...] | None = None  # how often each layer of a block is applied; None = once
         upper: Count = 1  # layers over all tokens again
-        depth: Size = 1  # follows from these three, and so does `order`
+        depth: Parts = 1  # follows from these three, and so does `order`
         pool: Pooling = "mean"  # how two tokens become one
         separate: Flag = True  # the first token is not pooled
         truncate: Flag = True  # leave the last token out where the first stands apart
@@ -63,6 +64,9 @@ class Funnel(Encoder):
             numbers = (*sizes, *repeats, upper)
             if len(sizes) != len(repeats) or not all(type(number) is int and number >= 0 for number in numbers):
                 return given  # which is refused field by field
+            depth = sum(size * again for size, again in zip(sizes, repeats, strict=True)) + upper
+            if depth > DEEPEST:
+                return {**given, "depth": depth}  # which is refused, before any list is that long
             first = list(accumulate(sizes, initial=0))
             order = [
                 first[block] + layer
@@ -71,7 +75,7 @@ class Funnel(Encoder):
                 for _ in range(again)
             ]
             order += range(first[-1], first[-1] + upper)
-            return {**given, "depth": max(len(order), 1), "order": tuple(order)}
+            return {**given, "depth": max(depth, 1), "order": tuple(order)}
 
         @model_validator(mode="after")
         def _fits(self) -> Self:

@@ -10,7 +10,7 @@ from pydantic import model_validator
 from torch import Tensor, nn
 
 from ...core.config import Config as Tree
-from ...core.config import Count, Share, Size
+from ...core.config import Count, Parts, Share
 from ...core.contract import NOTHING, Given, Mixer, Reach, Where
 from ...core.errors import ConfigError, InputError
 from ...core.spec import Dim, Entries, Slot, Spec
@@ -91,7 +91,7 @@ class NeighbourEncoder(nn.Module):
     """Bidirectional layers over each neighbour, with cross-attention to the decoder's hidden states of its chunk."""
 
     class Config(Tree):
-        depth: Size = 2
+        depth: Parts = 2
         attention: Cross.Config = Cross.Config()  # the sizes of both attentions
         position: Rope.Config = Rope.Config()
         crossed: tuple[Count, ...] | None = None  # layers that look at the chunk; None: all

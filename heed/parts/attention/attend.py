@@ -135,6 +135,17 @@ def _check(query: Tensor, key: Tensor, value: Tensor) -> None:
             f"{shapes} do not fit: rows must be equal, key and value must agree in tokens and heads, "
             "query and key in size"
         )
+    if not (query.shape[2] and key.shape[2] and query.shape[3]):
+        raise InputError(f"{shapes}: attention needs at least one head, of at least one channel")
+    if not query.dtype == key.dtype == value.dtype or not query.is_floating_point():
+        raise InputError(
+            f"query, key and value are {query.dtype}, {key.dtype} and {value.dtype}; one floating-point dtype is "
+            "needed for all three: key.to(query.dtype)"
+        )
+    if not query.device == key.device == value.device:
+        raise InputError(
+            f"query, key and value lie on {query.device}, {key.device} and {value.device}; bring them together"
+        )
     if query.shape[2] % key.shape[2]:
         raise InputError(
             f"{query.shape[2]} query heads cannot share {key.shape[2]} key heads evenly; "

@@ -59,6 +59,11 @@ def attend(
     """
     if theirs:
         raise InputError("; ".join(f"attend has no {name}{_ours(name)}" for name in theirs))
+    for name, given in (("query", query), ("key", key), ("value", value)):
+        if not isinstance(given, Tensor):
+            raise InputError(f"{name} is a {type(given).__name__}; attend takes tensors [rows, tokens, heads, size]")
+    if not 0.0 <= dropout < 1.0:
+        raise InputError(f"dropout is a share from 0 to 1, not {dropout!r}")
     q, k, v = (x.transpose(1, 2) if layout == "bhtd" else x for x in (query, key, value))
     if layout not in (None, "bthd", "bhtd"):
         raise InputError(f'layout is "bthd" (rows, tokens, heads, size) or "bhtd", not {layout!r}')

@@ -20,7 +20,7 @@ from pydantic import Strict, model_validator
 from torch import Tensor, nn
 
 from ...core.config import Config as Tree
-from ...core.config import Flag, OneOf, Size
+from ...core.config import Flag, OneOf, Parts, Size
 from ...core.contract import Mixer, MixerConfig, Reach, Where
 from ...core.errors import InputError
 from ..look import Look
@@ -48,7 +48,7 @@ class Experts(Mixer[Nothing]):
         paper: ClassVar[str] = "Shazeer et al. 2017, Outrageously Large Neural Networks; Fedus et al. 2022"
 
         kind: Literal["experts"] = "experts"
-        experts: Size = 8  # how many
+        experts: Parts = 8  # how many
         active: Size = 2  # experts per token
         expert: AnyExpert = Gated.Config()
         router: AnyRouter = SoftmaxRouter()

@@ -29,7 +29,7 @@ class Dropout(nn.Module):
 
 def dropped(x: Tensor, share: float) -> Tensor:
     """`x` with a random share of its elements zero and the others grown to make up for it."""
-    zeros = round(share * STEPS)
+    zeros = min(round(share * STEPS), STEPS - 1)  # a share just below 1 still keeps some, to grow
     if zeros == 0:
         return x
     words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)  # all 64 bits

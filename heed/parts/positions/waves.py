@@ -17,11 +17,13 @@ from pydantic import Strict
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from ...core.errors import ConfigError
 from ...core.stamps import one_row
 from .base import distinct
 
 Base = Annotated[float, Strict(), Gt(1)]  # the slowest wave turns about this many times slower than the fastest
 Spread = Literal["paper", "inclusive"]
+MOST = 1 << 17  # waves, which are counted one by one: a width that no model has is refused before it costs time
 
 
 def frequencies(count: int, base: float, spread: Spread = "paper") -> tuple[float, ...]:
@@ -31,6 +33,8 @@ def frequencies(count: int, base: float, spread: Spread = "paper") -> tuple[floa
     width = 2·count this is base^(-2c/width)). "inclusive" is ω_c = base^(-c/(count-1)), which reaches 1/base
     (tensor2tensor, fairseq; the rotation of RetNet).
     """
+    if count > MOST:
+        raise ConfigError(f"a position code of {2 * count:,} channels; it may have {2 * MOST:,}: name a smaller size")
     steps = count if spread == "paper" else max(count - 1, 1)
     return tuple(base ** (-c / steps) for c in range(count))
 

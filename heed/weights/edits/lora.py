@@ -13,6 +13,7 @@ from ...core.atomic import replacing
 from ...core.config import Positive, Share, Size
 from ...core.errors import ConfigError, InputError, WeightsError
 from ...parts.layers.lora import LoraLinear
+from ..formats.export import writing
 from ..formats.native import current
 from ..formats.safetensors import Stored
 from .base import Layer, Patterns, Swap, linears
@@ -109,7 +110,7 @@ def save_adapters(model: nn.Module, path: Path | str) -> None:
     if not found:
         raise InputError("this model has no adapters to save; put some in with edit(model, LoRA(...))")
     tensors = {f"{name}.{part}": tensor for name, layer in found.items() for part, tensor in _stored(layer).items()}
-    with replacing(Path(path)) as fresh:
+    with writing(Path(path)), replacing(Path(path)) as fresh:
         save_file(tensors, fresh, {"format": "pt"})
 
 

@@ -85,8 +85,9 @@ class DebertaV2(Bertlike):
     def mixer(self) -> MixerConfig:
         heads, size = self.num_attention_heads, self.attention_head_size
         if not self.disentangled:  # the named products count for the scale even where they are not made
-            scale = ((1 + len(self.terms)) * (size or self.hidden_size // heads)) ** -0.5
-            return Attention.Config(heads=heads, head_size=size, scale=scale, mask=Whole())
+            plain = Attention.Config(heads=heads, head_size=size, mask=Whole())
+            scale = ((1 + len(self.terms)) * plain.size(self.hidden_size)) ** -0.5
+            return plain.model_copy(update={"scale": scale})
         distances = RelativeEmbeddings.Config(
             distance=self.max_relative_positions or self.max_position_embeddings,
             buckets=self.position_buckets,

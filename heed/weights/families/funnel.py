@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import mul
 from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, Field
@@ -16,6 +17,7 @@ from ...parts.layers.norms import LayerNorm
 from ...parts.outputs.heads import Masked, Replaced
 from ..formats.safetensors import Tensors
 from ..rename import Rule, Same, Table, both
+from .albert import DEEPEST
 from .base import Act, prefix
 from .encoders import Found, OneSided, norms
 
@@ -54,7 +56,7 @@ class Funnel(OneSided):
 
     @property
     def layers(self) -> int:
-        return sum(self.block_sizes)
+        return sum(self.block_sizes) + self.num_decoder_layers
 
     @property
     def norm(self) -> LayerNorm:
@@ -65,6 +67,11 @@ class Funnel(OneSided):
             raise ConfigError(
                 f"block_sizes is {self.block_sizes}, block_repeats is {self.block_repeats}; needed is a number of both "
                 "for each block, and at least one block"
+            )
+        if sum(map(mul, self.block_sizes, self.block_repeats or ())) > DEEPEST:
+            raise ConfigError(
+                f"block_repeats is {self.block_repeats}, for blocks of {self.block_sizes} layers: heed reads up to "
+                f"{DEEPEST} layers in all"
             )
         if self.d_model % 2:
             raise ConfigError(f"d_model is {self.d_model}; distances are sines and cosines, so it must be even")

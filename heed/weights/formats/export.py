@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from ...core.atomic import appearing
-from ...core.errors import InputError, WeightsError
+from ...core.errors import HeedError, InputError, WeightsError
 from ..families.base import Opened
 from ..rename import exported
 from .folder import CONFIG
@@ -31,11 +33,23 @@ def write(
             f"what is written is a checkpoint, as heed.weights.load gives it, not {type(opened).__name__}; a pipeline "
             "is written by m.save(folder)"
         )
-    with appearing(new_folder(folder)) as fresh:
+    place = new_folder(folder)
+    with writing(place), appearing(place) as fresh:
         (fresh / CONFIG).write_text(json.dumps(opened.config, indent=2) + "\n", encoding="utf-8")
         names = [_save(fresh, number, tensors) for number, tensors in enumerate(_shards(opened, shard))]
         _finish(fresh, names)
         beside(fresh)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Whatever the disk refuses, as one kind of error and with the path."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        if isinstance(error, HeedError):
+            raise
+        raise WeightsError(f"{path} could not be written: {error}; nothing was left of it") from None
 
 
 def new_folder(given: Path | str) -> Path:

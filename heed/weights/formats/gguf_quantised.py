@@ -22,7 +22,8 @@ from ..edits import Edit, Quantised, edit
 from ..edits.quantised import Bits, is_quantised
 from ..families import kind_of
 from ..families.base import Opened, Understood, understood
-from ..rename import Link, Plan, Same, outlined, restore
+from ..outline import outlined
+from ..rename import Link, Plan, Same, restore
 from . import gguf
 from .checkpoint import Checkpoint
 from .gguf_metadata import Keys

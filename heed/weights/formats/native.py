@@ -12,9 +12,10 @@ from typing import TypeVar
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ..rename import Same, Table, export, load, restore
+from ..outline import EACH
+from ..rename import Same, Table, export, load, must_fit, restore
 from .checkpoint import Checkpoint
-from .safetensors import Stored
+from .safetensors import Held, Stored
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -42,10 +43,15 @@ def fill(model: nn.Module, held: Mapping[str, Tensor]) -> None:
     load(model, held, names(model, held))
 
 
+def must_fill(model: nn.Module, held: Mapping[str, Tensor]) -> None:
+    """Raise unless `fill` would do; the model may be without memory."""
+    must_fit(model, Held(held), names(model, held))
+
+
 def read(build: Callable[[], M], folder: Path) -> M:
     """The model of a folder's model.safetensors, ready to use."""
     stored = Stored.of(folder)
-    return restore(build, Checkpoint(folder, {}, stored), lambda model: names(model, stored))
+    return restore(build, Checkpoint(folder, {}, stored), lambda model: names(model, stored), EACH)
 
 
 def names(model: nn.Module, held: Iterable[str] = ()) -> Table:

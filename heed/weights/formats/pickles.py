@@ -34,6 +34,14 @@ DEEPEST, ENTRIES = 8, 2**17  # of dictionaries within dictionaries
 GROWTH = 4  # tensors may share memory in a pickle, but never in a safetensors file
 MEMORY, SECONDS, PER_SECOND = 2**32, 60, 5_000_000  # for a file of no size, and bytes that any disk manages
 REFUSED = 3  # the exit code that comes with a reason
+APART = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import heed
+del sys.path[0]
+from heed.weights.formats.pickles import main
+sys.exit(main(*sys.argv[2:]))
+"""  # isolated Python finds installed packages alone; it must be this very heed that opens a pickle, wherever it lies
 
 
 def find(folder: Path | str) -> list[Path]:
@@ -82,8 +90,9 @@ def _apart(source: Path, files: list[Path], target: Path) -> None:
             [
                 sys.executable,
                 "-I",
-                "-m",
-                "heed.weights.formats.pickles",
+                "-c",
+                APART,
+                str(Path(__file__).parents[3]),
                 str(source.absolute()),
                 str(target.absolute()),
             ],
@@ -255,7 +264,3 @@ def _own(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         taken.add(memory.data_ptr())
         made[name] = tensor if alone else tensor.contiguous().clone()
     return made
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))

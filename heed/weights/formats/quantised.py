@@ -15,6 +15,7 @@ from ...models import ENCODERS_OF_CLIP, MODELS, MULTIMODAL, Shape
 from ..edits import Edit, Quantised, SomeEdits, edit
 from ..edits.quantised import is_quantised
 from ..families.base import Family, Opened, must_hold
+from ..outline import EACH
 from ..rename import restore
 from . import native as own
 from .checkpoint import OWN, Checkpoint
@@ -69,6 +70,9 @@ def read(kind: type[Family], config: Data, checkpoint: Checkpoint) -> Opened:
     except ConfigError as error:
         raise WeightsError(f"{checkpoint.place}: its config cannot be used: {error}") from None
     model = restore(
-        lambda: edit(told.model.build(), *told.edits), checkpoint, lambda model: own.names(model, checkpoint.tensors)
+        lambda: edit(told.model.build(), *told.edits),
+        checkpoint,
+        lambda model: own.names(model, checkpoint.tensors),
+        EACH,
     )
     return Opened(family, model, (), config, {}, told.model, told.edits)  # no table: there is no way back

@@ -22,6 +22,7 @@ from ...core.errors import ConfigError, WeightsError
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PLACEHOLDER = "_empty"  # stands in the weights of a mechanism that has none
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+LONGEST = 200  # characters of a file's name; systems take some 255 bytes
 FRESH = 1 << 24  # bytes of a mapping: pages that were read count as memory while a tensor of it is held
 
 DTYPES = {
@@ -172,8 +173,9 @@ def shards_of(index: Path) -> dict[str, str]:
     if not isinstance(found, dict) or not found or not all(isinstance(file, str) for file in found.values()):
         raise WeightsError(f"{index} must hold a weight_map: which file holds each tensor")
     for file in sorted(set(found.values())):
-        if file != Path(file).name or file in ("", ".", "..") or "\\" in file or "\0" in file:
-            raise WeightsError(f"{index} names the file {file!r}; only files beside the index are read")
+        strange = file in ("", ".", "..") or "\\" in file or "\0" in file or len(file) > LONGEST
+        if strange or file != Path(file).name:
+            raise WeightsError(f"{index} names the file {file[:LONGEST]!r}; only files beside the index are read")
     return found
 
 

@@ -2,7 +2,7 @@
 
 A template is a program by a stranger. Jinja's sandbox keeps it from what it must not touch, but not from using up time
 and memory: 'a' * 10**10, nested loops, a list that holds itself twice forty times over. So it runs here, where the
-system sets the limits and the caller ends what takes too long (`chat.py`).
+system sets the limits and the caller ends what takes too long (`worker.py`).
 
 Each line of the input is a request in JSON, each line of the output its answer.
 """
