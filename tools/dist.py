@@ -61,7 +61,7 @@ def build(folder: Path) -> tuple[Path, Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, target, follow_symlinks=False)
     made.mkdir()
-    run([sys.executable, "-c", SDIST.format(out=str(made))], copy)
+    run([sys.executable, "-I", "-c", SDIST.format(out=str(made))], copy)
     (sdist,) = made.glob("*.tar.gz")
     return sdist, build_wheel(unpacked(sdist, folder / "unpacked"), made)
 
@@ -69,14 +69,14 @@ def build(folder: Path) -> tuple[Path, Path]:
 def build_wheel(source: Path, out: Path) -> Path:
     """A wheel of the sources in a folder."""
     out.mkdir(exist_ok=True)
-    run([sys.executable, "-c", WHEEL.format(out=str(out))], source)
+    run([sys.executable, "-I", "-c", WHEEL.format(out=str(out))], source)
     (wheel,) = out.glob("*.whl")
     return wheel
 
 
 def unpacked(sdist: Path, folder: Path) -> Path:
     """The folder that an sdist holds."""
-    run([sys.executable, "-m", "tarfile", "-e", sdist, folder], sdist.parent)
+    run([sys.executable, "-I", "-m", "tarfile", "-e", sdist, folder], sdist.parent)
     (inside,) = folder.iterdir()
     return inside
 
@@ -94,7 +94,16 @@ class Environment:
         made = cls(folder)
         shared = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
         (made.packages / "shared.pth").write_text("".join(f"{path}\n" for path in sorted(shared)), encoding="utf-8")
-        pip = [sys.executable, "-m", "pip", "--python", str(made.python), "--disable-pip-version-check", "install"]
+        pip = [
+            sys.executable,
+            "-I",
+            "-m",
+            "pip",
+            "--python",
+            str(made.python),
+            "--disable-pip-version-check",
+            "install",
+        ]
         run([*pip, "--quiet", "--no-index", "--no-deps", str(wheel)], folder)
         return made
 
@@ -114,12 +123,18 @@ class Environment:
 
 
 def main() -> None:
-    """`python -m tools.dist FOLDER`: the sdist, and the wheel built from it."""
+    """`python -m tools.dist FOLDER`: the sdist, the wheel built from it, and the SBOM of both."""
+    from .release import sbom
+
     out = Path(sys.argv[1])
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        for made in build(Path(folder)):
-            print(shutil.copy2(made, out))
+        sdist, wheel = (Path(shutil.copy2(made, out)) for made in build(Path(folder)))
+    named = sdist.name.removesuffix(".tar.gz")
+    told = out / f"{named}.cdx.json"
+    told.write_text(sbom(named.rpartition("-")[2], [sdist, wheel]), encoding="utf-8")
+    for made in (sdist, wheel, told):
+        print(made)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from heed.kernels import build, prebuilt
+from heed.kernels import prebuilt
+from heed.kernels.compiler import compile_to
 from tools import dist
 
 ROOT = Path(__file__).parents[1]
@@ -56,7 +57,7 @@ def libraries(folder: Path, compiler: str) -> list[Path]:
     made = []
     for variant in prebuilt.VARIANTS:
         place = folder / variant.place.name
-        said = build.compile_to(place, found, (*variant.flags, *OLDER))
+        said = compile_to(place, found, (*variant.flags, *OLDER))
         if said:
             sys.exit(f"{found} could not build {variant.name}:\n{said}")
         unfit = list(problems(place))
