@@ -41,6 +41,16 @@ def attended(query: Tensor, key: Tensor, value: Tensor, seen: list[int], own: in
     return sum((w / sum(weight) * value[j] for w, j in zip(weight, seen, strict=True)), torch.zeros(6, dtype=DOUBLE))
 
 
+def test_rotations_do_not_depend_on_the_default_dtype_of_the_first_call() -> None:
+    """They are kept for the process: drawn in float64 once, all later models would have hashed by other rotations."""
+    shape = (2, 3, 1, 4)
+    drawn.cache_clear()
+    torch.set_default_dtype(DOUBLE)  # a fixture sets it back
+    made = drawn(5, *shape)
+    torch.set_default_dtype(torch.float32)
+    assert torch.equal(made, torch.randn(shape, generator=torch.Generator().manual_seed(5)))
+
+
 @pytest.mark.parametrize("tokens", [7, 75])
 @pytest.mark.parametrize("causal", [True, False])
 def test_it_is_its_equation(tokens: int, *, causal: bool) -> None:

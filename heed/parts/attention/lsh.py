@@ -26,7 +26,7 @@ FEW = 4  # queries that are compared with every key one by one, without sorting
 def drawn(seed: int, *shape: int) -> Tensor:
     """Random numbers that depend on nothing but the seed and the shape, in float32 on the CPU."""
     with torch.inference_mode(False), torch.device("cpu"):
-        return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+        return torch.randn(shape, dtype=torch.float32, generator=torch.Generator().manual_seed(seed))
 
 
 def hashed(x: Tensor, rotation: Tensor, factors: tuple[int, ...]) -> Tensor:
