@@ -67,7 +67,7 @@ def test_every_entry_of_the_list_fits_the_code() -> None:
 
 def test_verdicts(project: Path) -> None:
     faults = [NOTICED, HANGS, MISSED, CRASHES, SAME, CLAIMED]
-    results = judged(project, faults, jobs=1, limit=10, tell=False)
+    results = judged(project, faults, jobs=1, limit=10, tell=False, loaded=())
     assert [result.name for result in results] == [fault.name for fault in faults]
     verdicts = [Verdict.NOTICED, Verdict.TIMEOUT, Verdict.UNNOTICED, Verdict.CRASH, Verdict.EQUIVALENT, Verdict.WRONG]
     assert [result.verdict for result in results] == verdicts
@@ -81,13 +81,13 @@ def test_verdicts(project: Path) -> None:
 def test_tests_must_pass_without_a_fault(project: Path) -> None:
     (project / "tests/test_sums.py").write_text(TESTS + "\ndef test_wrong():\n    assert total([1]) == 2\n")
     with pytest.raises(Broken, match="test_wrong"):
-        judged(project, [NOTICED], jobs=1, limit=10, tell=False)
+        judged(project, [NOTICED], jobs=1, limit=10, tell=False, loaded=())
     (project / "tests/test_sums.py").write_text(TESTS)
 
 
 def test_a_test_that_pytest_does_not_find_is_no_notice(project: Path) -> None:
     with pytest.raises(Broken, match="not found: .*test_total"):
-        judged(project, [replace(NOTICED, tests=("tests/test_sums.py::test_total[2]",))], 1, 10, tell=False)
+        judged(project, [replace(NOTICED, tests=("tests/test_sums.py::test_total[2]",))], 1, 10, tell=False, loaded=())
 
 
 @pytest.mark.parametrize(

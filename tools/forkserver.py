@@ -1,13 +1,15 @@
-"""Runs tests in children of a process that has imported torch and pytest already, but nothing of heed.
+"""Runs tests in children of a process that has imported pytest and the modules given already, but nothing of heed.
 
-`python -P tools/forkserver.py`, in the folder whose tests are meant: each line of its input is a JSON list of pytest's
-arguments, a time limit and a file for the output; each line of its output says how that went. Starting from here saves
-the seconds that importing takes, and every child still imports heed anew, as it is then.
+`python -P tools/forkserver.py MODULE...`, in the folder whose tests are meant: each line of its input is a JSON list of
+pytest's arguments, a time limit and a file for the output; each line of its output says how that went. Starting from
+here saves the seconds that importing takes, and every child still imports heed anew, as it is then.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
+import importlib
 import json
 import os
 import resource
@@ -15,12 +17,10 @@ import select
 import signal
 import sys
 import time
+import traceback
 from typing import NoReturn
 
-import numpy  # noqa: F401 - imported so that the children need not
-import pydantic  # noqa: F401
 import pytest
-import torch  # noqa: F401
 
 MEMORY = 6 << 30  # bytes that a child may hold: a fault in a bound must not take the machine with it
 
@@ -28,9 +28,8 @@ MEMORY = 6 << 30  # bytes that a child may hold: a fault in a bound must not tak
 def run(arguments: list[str], output: str) -> int:
     """pytest in this process, which is a child and ends with it. A group of its own, so that all of it can be ended."""
     os.setsid()
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # ignored, and by all children, where a shell starts this with &
+    # Where a shell starts this with &, the signal is ignored, and by all children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -44,6 +43,9 @@ def alone(arguments: list[str], output: str) -> NoReturn:
     code = 70
     try:
         code = run(arguments, output)
+    except BaseException:
+        traceback.print_exc()
+        raise
     finally:
         sys.stdout.flush()
         os._exit(code)
@@ -62,6 +64,9 @@ def waited(child: int, limit: float) -> int | None:
 
 def main() -> None:
     os.nice(10)
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
+    gc.freeze()  # the children's collections need not go over all of that
     print("ready", flush=True)
     for line in sys.stdin:
         arguments, limit, output = json.loads(line)

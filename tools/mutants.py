@@ -34,7 +34,10 @@ NEEDED = 0.95  # of the faults that are not equivalent
 LIMIT, COMPILING = 120, 240  # seconds per fault, and what compiling the kernels may add
 UNTOUCHED = 1800  # seconds for all tests that are named, in the copy as it is
 # -x: the first failure is enough. No cache and no workers: every child is one run of few tests.
-PYTEST = ("-x", "-q", "-rfE", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist")
+# Plain assertions: nobody reads the values, and rewriting would go over all of heed, whose plugin for pytest is loaded.
+PYTEST = ("-x", "-q", "-rfE", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist", "--assert=plain")
+# What the tests import of others, loaded once for all faults.
+LOADED = ("torch._dynamo", "transformers.models.llama.modeling_llama", "hypothesis", "rich.progress", "typer")
 FAILED, NO_TESTS, USAGE = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.M), 5, 4
 
 
@@ -71,7 +74,7 @@ class Broken(Exception):
 class Copy:
     """A copy of the project in a folder of its own, and a process in it that runs tests."""
 
-    def __init__(self, root: Path, folder: Path) -> None:
+    def __init__(self, root: Path, folder: Path, loaded: Sequence[str] = LOADED) -> None:
         self.place, self.log, self.planted = folder / "project", folder / "output.txt", 0
         for name in _files(root):
             (self.place / name).parent.mkdir(parents=True, exist_ok=True)
@@ -80,9 +83,10 @@ class Copy:
         if _user_cache().is_dir():
             shutil.copytree(_user_cache(), cache)
         given = {"PYTHONPATH": str(self.place), "HEED_CACHE": str(cache), "HF_HUB_OFFLINE": "1"}
+        given |= {"PYTHONDONTWRITEBYTECODE": ""}  # compiled once, not for every fault
         threads = {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "1000"}
         self.process = subprocess.Popen(
-            [sys.executable, "-P", str(Path(__file__).with_name("forkserver.py"))],
+            [sys.executable, "-P", str(Path(__file__).with_name("forkserver.py")), *loaded],
             cwd=self.place,
             env=os.environ | given | threads,
             stdin=subprocess.PIPE,
@@ -178,7 +182,9 @@ def chosen(faults: list[Fault], only: str, sample: float, seed: str) -> list[Fau
     return sorted(some, key=found.index)
 
 
-def judged(root: Path, faults: list[Fault], jobs: int, limit: float, tell: bool = True) -> list[Result]:
+def judged(
+    root: Path, faults: list[Fault], jobs: int, limit: float, tell: bool = True, loaded: Sequence[str] = LOADED
+) -> list[Result]:
     """All faults, by several workers that each have a copy."""
     waiting: SimpleQueue[Fault] = SimpleQueue()
     for fault in faults:
@@ -203,7 +209,7 @@ def judged(root: Path, faults: list[Fault], jobs: int, limit: float, tell: bool 
         copies = []
         for number in range(min(jobs, len(faults))):
             (folder / str(number)).mkdir()
-            copies.append(stack.enter_context(Copy(root, folder / str(number))))
+            copies.append(stack.enter_context(Copy(root, folder / str(number), loaded)))
         seconds = copies[0].untouched(faults)
         progress.say(f"without a fault all tests pass ({seconds:.0f} s); {len(faults)} faults follow")
         threads = [Thread(target=work, args=(copy,)) for copy in copies]
