@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from heed.check import check
-from heed.check.probes import PROBES
 from tests.check.mutant_reports import report_of
 from tests.check.mutants import CORRECT, MUTANTS
+from tests.check.test_branches import ASK, BRANCHES, failing
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -22,25 +22,25 @@ def test_there_are_enough_of_them() -> None:
     assert len(CORRECT) >= 20
 
 
-JUSTIFIED = {  # for each probe a mutant that it finds, and at most two others do
+ALONE: dict[str, str | tuple[str, str]] = {  # for each probe a mutant, or a branch, that it finds and no other does
     "layout": "block: tokens first",
-    "rows": "aside: a mean over the rows",
-    "prefix": "fused: a mean over blocks",
+    "rows": ("rows", "counted"),
+    "prefix": ("prefix", "length, beside itself"),
     "future": "both: the switch is forgotten",
-    "gradient": "fused: a mean over blocks",
-    "past": "distances: weights without effect",
+    "gradient": ("gradient", "alone"),
+    "past": ("past", "nothing before"),
     "extent": "windowed: one too many",
     "mask": "block: no triangle beside padding",
-    "alone": "cloned: scaled by the number of all tokens",
+    "alone": ("alone", "louder"),
     "padding": "placed: places from the end",
     "dead-row": "classic: NaN replaced",
     "large": "cloned: small mask constant",
-    "same": "distances: softmax over queries",
+    "same": "turned: values, too",
     "order": "aside: heads merged by view",
     "repeat": "fused: dropout in eval",
     "pure": "function: queries scaled in place",
-    "gradients": "distances: weights without effect",
-    "precision": "einsum: sum instead of softmax",
+    "gradients": ("gradients", "reached"),
+    "precision": ("precision", "rounded"),
     "looking": "shown: no triangle where weights are shown",
     "cache": "storing: top-left triangle",
     "written-out": "classic: scale after the softmax",
@@ -48,13 +48,19 @@ JUSTIFIED = {  # for each probe a mutant that it finds, and at most two others d
     "shift": "falling: upwards",
     "source": "cloned: keys for values",
 }
+BEFORE = {"order": {"same", "written-out"}}  # it speaks only where they have seen tokens mixed up
 
 
-@pytest.mark.parametrize("probe", [probe.name for probe in PROBES])
-def test_every_probe_is_justified(probe: str) -> None:
-    found = {outcome.probe for outcome in report_of(JUSTIFIED[probe]).failed} & {probe.name for probe in PROBES}
-    assert probe in found
-    assert len(found) <= 3, found
+@pytest.mark.parametrize("probe", ASK)
+def test_every_probe_has_a_fault_that_it_alone_finds(probe: str) -> None:
+    """A probe that has none here is one without which nothing would be missed."""
+    fault = ALONE[probe]
+    if isinstance(fault, str):
+        found = {outcome.probe for outcome in report_of(fault).failed} & ASK.keys()
+    else:
+        target, declared, _, _ = BRANCHES[fault[0]][fault[1]]
+        found = failing(target, **declared)
+    assert found - BEFORE.get(probe, set()) == {probe}
 
 
 @pytest.mark.parametrize("seed", range(5))
