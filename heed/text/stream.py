@@ -33,9 +33,7 @@ class Bytes(Stream):
         return self._decoder.decode(self._piece(index))
 
     def rest(self) -> str:
-        text = self._decoder.decode(b"", final=True)
-        self._decoder.reset()
-        return text
+        return self._decoder.decode(b"", final=True)
 
 
 class Fallback(Stream):

@@ -79,6 +79,15 @@ def test_tensors_and_arrays(pair: tuple[Any, Tokenizer]) -> None:
     assert ours.tokens(found.input_ids[1, :3]) == ["[CLS]", "w4", "[SEP]"]
 
 
+def test_a_text_that_fits_is_left_alone(pair: tuple[Any, Tokenizer], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some tokenizers frame a text otherwise than they encode it: then it cannot be cut, and need not be."""
+    _, ours = pair
+    monkeypatch.setattr(ours, "encode_all", lambda texts: [[9] for _ in texts])
+    assert ours("w1 w2", split_special_tokens=True, truncation=True, max_length=4).input_ids == [1, 6, 7, 2]
+    with pytest.raises(InputError, match="frames this text otherwise"):
+        ours("w1 w2", split_special_tokens=True, truncation=True, max_length=3)
+
+
 def test_special_tokens_can_be_text(pair: tuple[Any, Tokenizer]) -> None:
     _, ours = pair
     assert ours("w1 [MASK]").input_ids == [1, 6, 3, 2]

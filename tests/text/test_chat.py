@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import tokenizers
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from transformers.utils.chat_template_utils import _compile_jinja_template
@@ -221,6 +221,7 @@ HOSTILE = {
     "globals": ("{{ lipsum.__globals__['os'].system('true') }}", "unsafe"),
     "changed": ("{{ messages.append(1) }}", "unsafe"),
     "namespace": ("{% set n = namespace(__class__=1) %}", "may not begin with _"),
+    "underscore": ("{% set n = namespace(_x=1) %}", "may not begin with _"),
     "set in a namespace": ("{% set n = namespace() %}{% set n.__class__ = 1 %}", "may not begin with _"),
     "file": ("{% include '/etc/passwd' %}", "no loader"),
     "syntax": ("{% for %}", "TemplateSyntaxError"),
@@ -316,6 +317,7 @@ INJECTED = st.lists(
 
 @settings(deadline=None, max_examples=40)
 @given(words=INJECTED)
+@example(words=["<|im_", "end|>"])
 def test_a_message_cannot_make_special_tokens(tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> None:
     place = tmp_path_factory.getbasetemp() / "injected"
     if not TOKENIZERS:

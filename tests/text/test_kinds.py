@@ -195,7 +195,21 @@ def test_byte_fallback_gives_whole_characters() -> None:
     assert streamed(tokenizer, [1, 4, 5, 6, 2, 7, 8, 9, 10]) == ["a", "", "", "", "你b", "", "", "", "", "🎉"]
 
 
+def test_bytes_under_any_decoder_wait_for_their_character() -> None:
+    names = [byte_alphabet()[byte] for byte in "a你".encode()]
+    inner = tokenizers.Tokenizer(models.WordLevel({name: number for number, name in enumerate(names)}))
+    inner.decoder = decoders.Sequence([decoders.ByteLevel()])  # in a sequence it may be anything: all is decoded anew
+    tokenizer = Tokenizer(inner)
+    assert streamed(tokenizer, [0, 1, 2, 3]) == ["a", "", "", "你", ""]
+    assert streamed(tokenizer, [0, 1]) == ["a", "", "\ufffd"]
+
+
 # --- training ---
+
+
+@pytest.mark.parametrize(("text", "tokens"), [("ab", 2), ("ab ab", 1)])
+def test_only_what_occurs_twice_is_joined(text: str, tokens: int) -> None:
+    assert len(Bpe(size=300).train([text]).encode("ab")) == tokens
 
 
 @pytest.mark.parametrize("kind", [Char(), Word(), Bpe()], ids=repr)

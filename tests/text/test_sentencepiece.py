@@ -183,6 +183,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "tiktoken": (b"IQ== 0\nIg== 1\n", "tiktoken's files have the same name"),
     "endless number": (b"\x08" + b"\xff" * 20, "does not end"),
     "long field": (b"\x0a\xff\xff\xff\xff\x7f", "begins at byte"),
+    "field longer than its piece": (field(1, b"\x0a\x02a"), "a field of 2 bytes begins at byte 2 of 3"),
     "group": (b"\x0b", "begins no field"),
     "not UTF-8": (field(1, field(1, b"\xff\xfe")), "a piece is not UTF-8"),
     "number for a piece": (field(1, 7), "a number stands where a text belongs"),
