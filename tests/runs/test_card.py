@@ -13,7 +13,9 @@ from typer.testing import CliRunner
 
 import heed
 from heed.cli import app
+from heed.core.laws import Finding
 from heed.runs import Run
+from heed.runs.card import write_card
 
 TINY = ["model.width=16", "model.depth=1", "task.context=16", "training.save=2", "training.evaluate=2"]
 
@@ -45,6 +47,15 @@ def test_what_was_learnt_from_stays_when_the_file_is_gone_or_another(run: Path, 
     heed.eval(run, quiet=True)
     rows = [line for line in (run / "README.md").read_text().splitlines() if "diary.txt" in line]
     assert rows == [line for line in before.splitlines() if "diary.txt" in line]
+
+
+def test_findings_are_told_and_stay_when_metrics_come(run: Path) -> None:
+    write_card(Run.open(run), [Finding("split", 1e-12, 1e-9, ""), Finding("padding", 0.5, 1e-9, "")])
+    heed.eval(run, quiet=True)
+    card = (run / "README.md").read_text()
+    assert "| split | holds | 1.0e-12 | 1e-09 |" in card
+    assert "| padding | FAILS | 5.0e-01 | 1e-09 |" in card
+    assert "| valid | loss |" in card
 
 
 def test_the_commands_of_the_card_work_wherever_the_folder_is(

@@ -96,6 +96,7 @@ def test_a_run_is_measured_by_its_task(dates: Path, reader: Path) -> None:
     found = heed.eval(str(reader), split="valid", quiet=True)
     assert found["bits_per_byte"] > 0
     assert list(heed.eval(reader, split=["test"], first=1, quiet=True)) == ["test"]
+    assert "test" not in Run.open(reader).evaluated  # some examples do not speak for all
     assert told(reader, "--split", "valid", "--quiet")["valid"]["loss"] == found["loss"]
 
 

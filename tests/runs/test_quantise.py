@@ -137,6 +137,13 @@ def trained(folder: Path, text: Path) -> Path:
     return made.path
 
 
+def test_tied_weights_have_their_size_once() -> None:
+    model = torch.nn.ModuleDict({name: torch.nn.Linear(5, 3, bias=False) for name in ("one", "other")})
+    assert size_of(model) == 2 * 15 * 4
+    model["other"].weight = model["one"].weight
+    assert size_of(model) == 15 * 4
+
+
 def test_what_cannot_be_is_told_before_anything_is_written(llama: Path, tmp_path: Path, text: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(ConfigError, match=r"'int9' is not a precision to quantise to; did you mean int8\?"):
