@@ -19,7 +19,7 @@ from heed.runs import Recipe, Run, find
 from heed.runs.recipe import descriptions
 from heed.show.progress import Silent
 from heed.train import Outcome, train
-from heed.train.call import TrainOptions
+from heed.train.call import TrainOptions, _settings
 from heed.train.start import MANY
 from tests.train.support import language_model, recipe, resumed, trained
 
@@ -32,6 +32,12 @@ TINY: dict[str, Any] = {
     "training.log": 1,
     "training.schedule.warmup": 2,
 }
+
+
+def test_a_keyword_wins_over_a_setting() -> None:
+    for name in ("settings", "set"):
+        told: Any = {"steps": 3, name: {"training.steps": 5, "training.seed": 1}}
+        assert _settings(told) == {"training.steps": 3, "training.seed": 1}
 
 
 @pytest.fixture

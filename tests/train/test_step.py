@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from heed.core.errors import RunError
-from heed.runs.folder import Run
+from heed.runs.folder import WEIGHTS, Run
 from heed.runs.training import AdamW
 from heed.show.progress import Silent
 from heed.tasks import Feed
+from heed.train import loop
 from heed.train.loop import Trainer
 from heed.train.optim import adamw
 from heed.train.parallel import Group
@@ -86,6 +88,27 @@ def test_a_gradient_that_is_not_a_number_ends_a_training_although_the_loss_is_on
     with pytest.raises(RunError, match="at step 1 the loss is not a number: training has diverged"):
         trainer.fit()
     assert sorted(path.name for path in (tmp_path / "run" / "state").iterdir()) == before
+
+
+def test_what_is_kept_is_the_average(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path / "run", "training.average.kind=ema")
+    for _ in range(2):
+        trainer.step()
+    trainer._evaluate()
+    kept = load_file(tmp_path / "run" / WEIGHTS)
+    mean, last = trainer.average.tensors(), dict(trainer.model.named_parameters())
+    assert all(torch.equal(kept[name], mean[name]) for name in kept.keys() & mean.keys())
+    assert any(not torch.equal(kept[name], last[name]) for name in kept.keys() & mean.keys())
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_blocks_are_computed_again_where_that_is_asked_for(
+    asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[nn.Module] = []
+    monkeypatch.setattr(loop, "recompute", made.append)
+    trainer = trainer_of(tmp_path / "run", f"training.recompute={str(asked).lower()}")
+    assert made[1:] == [trainer.model] * asked  # the first is that of the training before it
 
 
 def test_dropout_is_on_in_training(tmp_path: Path) -> None:
