@@ -11,7 +11,7 @@ import pytest
 
 from tests.test_architecture import ROOT
 from tools.faultlist import BadList, Fault, complaints, read
-from tools.mutants import Broken, Result, Verdict, chosen, judged, share, table
+from tools.mutants import Broken, Result, Verdict, _shared, chosen, judged, share, table
 
 CODE = """\
 def total(numbers):
@@ -146,3 +146,11 @@ def test_a_sample_is_drawn_by_its_seed_and_leaves_out_equivalent_ones() -> None:
 
 def test_a_share_of_nothing_is_whole() -> None:
     assert share([]) == share([Result("heed", "a", Verdict.EQUIVALENT, 1.0, "")]) == 1.0
+
+
+def test_workers_share_the_tests_and_leave_files_whole() -> None:
+    tests = [("a.py", "b.py::one"), ("c.py",), ("b.py::two", "a.py")]
+    faults = [replace(NOTICED, name=str(number), tests=some) for number, some in enumerate(tests)]
+    assert _shared(faults, 1) == [["a.py", "b.py::one", "b.py::two", "c.py"]]
+    assert _shared(faults, 2) == [["a.py", "c.py"], ["b.py::one", "b.py::two"]]
+    assert _shared(faults, 9) == [["a.py"], ["b.py::one", "b.py::two"], ["c.py"]]

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -123,9 +124,8 @@ class Copy:
     def output(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
-    def untouched(self, faults: Iterable[Fault]) -> float:
-        """All tests that are named pass without a fault; how long they took."""
-        tests = list(dict.fromkeys(test for fault in faults for test in fault.tests))
+    def untouched(self, tests: Sequence[str]) -> float:
+        """Tests pass without a fault; how long they took."""
         code, seconds = self.run(tests, UNTOUCHED)
         if code != 0:
             raise Broken(f"without any fault the tests do not pass:\n{self.output()[-3000:]}")
@@ -210,7 +210,8 @@ def judged(
         for number in range(min(jobs, len(faults))):
             (folder / str(number)).mkdir()
             copies.append(stack.enter_context(Copy(root, folder / str(number), loaded)))
-        seconds = copies[0].untouched(faults)
+        with ThreadPoolExecutor(len(copies)) as pool:
+            seconds = max(pool.map(Copy.untouched, copies, _shared(faults, len(copies))))
         progress.say(f"without a fault all tests pass ({seconds:.0f} s); {len(faults)} faults follow")
         threads = [Thread(target=work, args=(copy,)) for copy in copies]
         for thread in threads:
@@ -221,6 +222,15 @@ def judged(
         raise broken[0]
     order = {fault.name: place for place, fault in enumerate(faults)}
     return sorted(results, key=lambda result: order[result.name])
+
+
+def _shared(faults: Iterable[Fault], workers: int) -> list[list[str]]:
+    """All tests that are named, for so many workers at most; those of a file stay together and share what it makes."""
+    files: dict[str, list[str]] = {}
+    for test in dict.fromkeys(test for fault in faults for test in fault.tests):
+        files.setdefault(test.partition("::")[0], []).append(test)
+    every = list(files.values())
+    return [[test for tests in every[worker::workers] for test in tests] for worker in range(min(workers, len(every)))]
 
 
 class Progress:
