@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any, cast
 
 import pytest
@@ -17,7 +18,7 @@ from heed.decode.rows import Rows
 from heed.engine import SamplingSettings, adaptive
 from heed.engine.compiled import CompiledRunner, DecoderProgram, compiled_runner, is_compiled
 from heed.engine.program import Uncompiled
-from heed.kernels import library
+from heed.kernels import library, written_out
 from heed.mixers import Attention, Cross, Retention
 from heed.models import RWKV, Decoder, Encoder, RetNet, Seq2seq
 from heed.models.block import States
@@ -99,7 +100,7 @@ def _likeliest(rows: int) -> SamplingSettings:
 
 
 def _written(model: Decoder, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, *, quick: bool) -> Tensor:
-    """Scores of some steps; in the middle rows are dropped and doubled."""
+    """Scores of some steps, by a program or by plain calls of torch; in the middle rows are dropped and doubled."""
     used: list[object] = []
     form = compiled_runner
 
@@ -110,7 +111,7 @@ def _written(model: Decoder, lengths: tuple[int, ...], monkeypatch: pytest.Monke
 
     draw = torch.Generator().manual_seed(1)
     prompts = [torch.randint(37, (length,), generator=draw).tolist() for length in lengths]
-    with monkeypatch.context() as patched:
+    with monkeypatch.context() as patched, nullcontext() if quick else written_out():
         patched.setattr(adaptive, "compiled_runner", choose)
         rows = Rows(model, prompts)
         made = [rows.prefill()]
