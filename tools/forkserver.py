@@ -30,7 +30,8 @@ def run(arguments: list[str], output: str) -> int:
     os.setsid()
     # Where a shell starts this with &, the signal is ignored, and by all children.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    most = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, most))  # what a sanitizer runs may lift it again
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nothing, 0), (file, 1), (file, 2)):

@@ -155,6 +155,7 @@ def under_thread(compiler: str, folder: Path) -> str:
     _must([compiler, *flags, "-march=native", *DEBUG, *THREAD, f"-I{prebuilt.SOURCES}", *sources, "-o", str(program)])
     # Addresses that are too random for its shadow memory make it stop at once on some systems.
     command = [*(("setarch", "-R") if shutil.which("setarch") else ()), str(program)]
+    command = [*(("prlimit", "--data=unlimited") if shutil.which("prlimit") else ()), *command]  # it maps terabytes
     planted = subprocess.run([*command, "race"], capture_output=True, text=True, check=False)
     if not planted.returncode or "data race" not in planted.stderr:
         sys.exit(f"sanitizers: a race was planted and not found:\n{planted.stdout}{planted.stderr}")

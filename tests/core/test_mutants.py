@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from heed.core.cases import distance
 from heed.core.contract import Mixer, Reach, Where
 from heed.core.laws import LAWS, Case, Finding, Law, cost, padding, reach, rows, split
 from heed.core.spec import Entries, Slot, Spec
@@ -392,3 +394,9 @@ def test_smallest_failing_case_is_named() -> None:
 
 def test_every_law_is_needed() -> None:
     assert {law for _, law in FAULTS.values()} == set(LAWS)
+
+
+def test_tensors_of_different_shapes_are_infinitely_far_apart() -> None:
+    one, two = torch.ones(1, 3), torch.ones(2, 3)
+    assert distance(one, two) == distance(two, one) == distance(one, one.flatten()) == inf
+    assert distance(two, two.clone()) == 0.0
