@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -70,10 +71,10 @@ def fuzz(lanes: Lanes, targets: Sequence[Target], seed: int, minutes: float, tel
             yield target, list(range(first, first + target.batch))
 
     for result in lanes.run(batches()):
-        fresh = findings.add(result)
+        if findings.add(result):  # told at once: a long run may not come to its end
+            print(f"FAILURE {result.signature} (seed {result.asked})", file=sys.stderr)
         now = time.monotonic() - begun
-        words = f"{findings.cases:,} cases, {findings.failed} failures"
-        tell(words + (f"; new: {result.signature}" if fresh else ""), now / (60 * minutes))
+        tell(f"{findings.cases:,} cases, {findings.failed} failures", now / (60 * minutes))
     findings.seconds = time.monotonic() - begun
     return findings
 
