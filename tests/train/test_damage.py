@@ -211,7 +211,7 @@ def test_runs_without_digests_are_read_and_that_is_told(run: Path) -> None:
 def test_killed_between_a_file_and_its_digest(
     moves: tuple[int, ...], there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever of the three moves is the last one made, again and again, the list knows what is there, and what is not."""
+    """Whatever of the three moves is the last one made, twice: the list knows what is there, and what is not."""
     with recorded(tmp_path, "config.json") as fresh:
         fresh.write_text("other")
     if there:
