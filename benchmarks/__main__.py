@@ -18,6 +18,7 @@ from benchmarks import (
     cost,
     crate,
     dequantised,
+    digests,
     dropout,
     linear,
     load,
@@ -47,6 +48,7 @@ SUBJECTS = {
     "training": training.rows,
     "loop": loop.rows,
     "load": load.rows,
+    "digests": digests.rows,
 }
 LONG = {
     "bitnet": bitnet.rows,

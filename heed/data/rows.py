@@ -25,6 +25,7 @@ from .columns import SAMPLE, Columns, Format, Layout, chosen_of, columns_of
 
 AT_ONCE = 1 << 26  # bytes of parquet that are unpacked together
 MOST_AT_ONCE = 4096  # rows of it
+UNCODED = {"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"}  # encodings of which arrow makes no dictionaries
 SHOWN = 5  # problems that are listed; all are counted
 BOM = b"\xef\xbb\xbf"  # some editors begin UTF-8 with it
 OTHER = (  # how files begin that are something else
@@ -343,11 +344,12 @@ def _plan(metadata: Any, columns: Sequence[str], budget: Budget) -> _Plan:
     claimed = sum(max(0, chunk.total_uncompressed_size) for chunk in chunks)
     budget.expect(claimed, metadata.num_rows)
     usual = AT_ONCE * max(1, metadata.num_rows) // max(1, claimed)
-    # In this encoding a text may repeat all of the one before, and arrow makes no dictionary of it.
-    repeating = {chunk.path_in_schema for chunk in chunks if "DELTA_BYTE_ARRAY" in chunk.encodings}
-    longest = max((chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in repeating), default=0)
+    # Written out, each text may be as long as its chunk: one repeats the text before it, or names it (a chunk may tell
+    # of one encoding and use another).
+    uncoded = {chunk.path_in_schema for chunk in chunks if UNCODED.intersection(chunk.encodings)}
+    longest = max((chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in uncoded), default=0)
     rows = min(usual, AT_ONCE // max(1, longest), MOST_AT_ONCE)
-    return _Plan(max(1, rows), [name for name in columns if name not in repeating])
+    return _Plan(max(1, rows), [name for name in columns if name not in uncoded])
 
 
 def _written_out(batch: Any, budget: Budget) -> Iterator[dict[str, bytes | None]]:

@@ -1,7 +1,8 @@
 """SHA-256 of the files of a run, beside them in SHA256SUMS, which `sha256sum -c` reads as well.
 
 A file and its digest cannot take their places in one move. So both digests, of the file that was there and of the one
-that comes, stand in the list while one replaces the other: whenever the process is killed, one of them holds.
+that comes, stand in the list while one replaces the other: whenever the process is killed, one of them holds. A file
+that was not there yet has the digest of an empty one until it comes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ..core.errors import RunError
 
 SUMS = "SHA256SUMS"
 LARGEST = 1 << 20  # bytes of such a list
+ABSENT = sha256().hexdigest()  # of no bytes
 LINE = re.compile(r"([0-9a-f]{64})  ([\w.-]+(?:/[\w.-]+)*)\n", re.ASCII)
 
 Digests = Mapping[str, tuple[str, ...]]  # by name; several of a file that is just being replaced
@@ -65,8 +67,16 @@ def recorded(folder: Path, name: str) -> Iterator[Path]:
     with replacing(folder / name) as fresh:
         yield fresh
         before, found = listed(folder) or {}, digest(fresh)
-        write(folder, {**before, name: (*before.get(name, ())[-1:], found)})
+        write(folder, {**before, name: (*_holding(folder / name, before.get(name, (ABSENT,))), found)})
     write(folder, {**before, name: (found,)})
+
+
+def _holding(path: Path, told: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the digests of a file that hold. Several are told of one whose replacement was killed: then it is read."""
+    if len(told) == 1:
+        return told
+    now = digest(path) if path.is_file() else ABSENT
+    return tuple(each for each in told if each == now)
 
 
 def forget(folder: Path, name: str) -> None:
@@ -96,7 +106,7 @@ def problem(folder: Path, name: str, digests: Digests, *, grows: bool = False) -
     if wanted is None:
         return None
     if not path.is_file():
-        return f"{path} is missing, but {SUMS} lists it; copy it again"
+        return None if ABSENT in wanted else f"{path} is missing, but {SUMS} lists it; copy it again"
     if begins_as(path, wanted) if grows else digest(path) in wanted:
         return None
     return (

@@ -186,12 +186,8 @@ class Run:
             (self.path / SCORES).unlink(missing_ok=True)
 
     def damage(self) -> dict[str, str]:
-        """What is not as it was written, by file, of those that have digests; all of each is read.
-
-        Weights may be missing: a training that is killed before its first evaluation has none yet.
-        """
-        names = [name for name in self._digests or {} if name != WEIGHTS or (self.path / name).exists()]
-        return {name: found for name in names if (found := self.damage_of(name)) is not None}
+        """What is not as it was written, by file, of those that have digests; all of each is read."""
+        return {name: found for name in self._digests or {} if (found := self.damage_of(name)) is not None}
 
     def damage_of(self, name: str) -> str | None:
         """What is wrong with one of the files, in words."""

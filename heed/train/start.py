@@ -143,7 +143,8 @@ def _look_over(run: Run, left: str | None, reporter: Reporter) -> None:
     if left is not None:
         reporter.say(f"the training by {left} was killed; its lock is taken over")
     for name, damage in run.damage().items():
-        if name in TOLD:
+        removed = name == WEIGHTS and not (run.path / name).exists()  # the next evaluation writes them anew
+        if name in TOLD or removed:
             reporter.say(f"{damage}. The training goes on without it")
             continue
         more = f". Or remove {WEIGHTS}: the next evaluation writes it anew" if name == WEIGHTS else ""

@@ -114,6 +114,13 @@ def test_rows_of_parquet_are_counted_before_they_are_read(tmp_path: Path) -> Non
     assert rows_of(Files(test=str(path), bad_rows="skip"), TEXT) == [(text,) for text in texts if text]
 
 
+@pytest.mark.parametrize("encoding", ["PLAIN", "DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
+def test_parquet_without_dictionaries_is_read(tmp_path: Path, encoding: str) -> None:
+    path, texts = tmp_path / "a.parquet", [f"line {number}" for number in range(9)]
+    parquet.write_table(pyarrow.table({"text": texts}), path, use_dictionary=False, column_encoding={"text": encoding})
+    assert rows_of(Files(test=str(path)), TEXT) == [(text,) for text in texts]
+
+
 def test_text_of_parquet_that_is_no_text(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     raw = pyarrow.array([b"good", b"bad \xff", b"fine"], pyarrow.binary())

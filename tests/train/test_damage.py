@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -205,13 +206,20 @@ def test_runs_without_digests_are_read_and_that_is_told(run: Path) -> None:
     assert (run / "state" / "00000007" / SUMS).is_file()
 
 
-def test_killed_between_a_file_and_its_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever of the three moves is the last one made, the file that is there is one that the list knows."""
+@pytest.mark.parametrize("there", [False, True], ids=["new", "replaced"])
+@pytest.mark.parametrize("moves", [*itertools.product(range(4), repeat=2)], ids=str)
+def test_killed_between_a_file_and_its_digest(
+    moves: tuple[int, ...], there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever of the three moves is the last one made, twice: the list knows what is there, and what is not."""
     with recorded(tmp_path, "config.json") as fresh:
-        fresh.write_text("old")
+        fresh.write_text("other")
+    if there:
+        with recorded(tmp_path, "README.md") as fresh:
+            fresh.write_text("old")
     real = os.replace
-    for moves in range(4):
-        left = [moves]
+    for attempt, allowed in enumerate(moves):
+        left = [allowed]
 
         def move(source: Path, target: Path, left: list[int] = left) -> None:
             if not left[0]:
@@ -223,11 +231,19 @@ def test_killed_between_a_file_and_its_digest(tmp_path: Path, monkeypatch: pytes
             patch.setattr(os, "replace", move)
             patch.setattr(Path, "replace", move)
             try:
-                with recorded(tmp_path, "config.json") as fresh:
-                    fresh.write_text(f"new {moves}")
+                with recorded(tmp_path, "README.md") as fresh:
+                    fresh.write_text(f"new {attempt}")
             except KeyboardInterrupt:
-                assert moves < 3
+                assert allowed < 3
         assert not Run(tmp_path).damage()
+
+
+def test_a_file_that_was_removed_is_damage(run: Path) -> None:
+    for name in ("model.safetensors", "README.md", "metrics.jsonl"):
+        (run / name).unlink()
+    damage = Run.open(run).damage()
+    assert damage.keys() == {"model.safetensors", "README.md", "metrics.jsonl"}
+    assert "model.safetensors is missing, but SHA256SUMS lists it" in damage["model.safetensors"]
 
 
 def test_names_are_not_to_be_guessed_and_leave_nothing(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from shutil import disk_usage, rmtree
 from typing import Any
 
 from .warm import warm  # isort: skip  # first: it says how libraries are to be imported
@@ -18,10 +18,12 @@ from .warm import warm  # isort: skip  # first: it says how libraries are to be 
 from .case import CORPUS, ROOT, corpus
 from .crash import crash
 from .flips import flips
-from .fuzz import KNOWN, confirmed, fuzz, keep, replay
+from .fuzz import KNOWN, Extent, confirmed, fuzz, keep, replay
 from .lanes import Lanes
 from .materials import PLACE, materials
 from .targets import TARGETS
+
+FREE = 1 << 30  # bytes that cases may need, with what they write
 
 
 def _arguments() -> argparse.Namespace:
@@ -29,6 +31,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--target", action="append", choices=sorted(TARGETS), help="only this loader; may be repeated")
     parser.add_argument("--seed", type=int, help="try this one case of a target; without a target: the first seed")
     parser.add_argument("--minutes", type=float, default=3.0, help="of mutated files")
+    parser.add_argument("--cases", type=int, help="so many mutated files, however long that takes")
     parser.add_argument("--kills", type=int, default=30, help="of works that write files")
     parser.add_argument("--flips", type=int, default=200, help="of bits in run folders")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes side by side")
@@ -62,7 +65,7 @@ class Progress:
 def main() -> int:
     given = _arguments()
     names = given.target or list(TARGETS)
-    place = Path(tempfile.mkdtemp(prefix="attack-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+    place = free_folder("attack-")
     try:
         for words in warm([TARGETS[name] for name in dict.fromkeys([*names, "run"])]):
             print(words, file=sys.stderr)
@@ -71,7 +74,15 @@ def main() -> int:
             return _one(lanes, given)
         return _all(lanes, names, given, place)
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        rmtree(place, ignore_errors=True)
+
+
+def free_folder(prefix: str) -> Path:
+    """An empty folder for cases: in memory where there is enough of it, since a disk would be waited for each time."""
+    memory = Path("/dev/shm")  # 64 MB in many containers
+    return Path(
+        tempfile.mkdtemp(prefix=prefix, dir=memory if memory.is_dir() and disk_usage(memory).free > FREE else None)
+    )
 
 
 def _one(lanes: Lanes, given: argparse.Namespace) -> int:
@@ -87,11 +98,14 @@ def _all(lanes: Lanes, names: list[str], given: argparse.Namespace, place: Path)
     seed = given.seed if given.seed is not None else _seed()
     print(f"seeds from {seed} on", file=sys.stderr)
     known = [(path, result) for path, result in replay(lanes, [path for path, _ in corpus(CORPUS)]) if not result.fine]
-    found = fuzz(lanes, [TARGETS[name] for name in names], seed, given.minutes, Progress())
+    found = fuzz(lanes, [TARGETS[name] for name in names], seed, Extent(given.minutes, given.cases), Progress())
     failures = []
     for result in found.failures.values():
         again = confirmed(lanes, result)
         path = keep(again, given.found) if again is not None else None
+        if again is None and result.verdict == "timeout":
+            print(f"not again, the machine was busy: {result.signature} (seed {result.case.seed})", file=sys.stderr)
+            continue
         if result.signature in KNOWN:
             print(f"known: {result.signature}: {KNOWN[result.signature]}", file=sys.stderr)
             continue
@@ -127,12 +141,14 @@ def _show(figures: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(figures, indent=1))
         return
-    print(f"\n{'loader':14}{'cases':>9}{'loaded':>9}{'refused':>9}{'failures':>10}")
+    print(f"\n{'loader':14}{'cases':>9}{'loaded':>9}{'refused':>9}{'failures':>10}{'slowest':>10}")
     rows = figures["targets"]
     keys = ("cases", "loaded", "refused", "failures")
     every = {key: sum(row[key] for row in rows.values()) for key in keys}
+    every["slowest"] = max(row["slowest"] for row in rows.values())
     for name, row in {**rows, "all": every}.items():
-        print(f"{name:14}{row['cases']:9,}{row['loaded']:9,}{row['refused']:9,}{row['failures']:10,}")
+        numbers = f"{row['cases']:9,}{row['loaded']:9,}{row['refused']:9,}{row['failures']:10,}"
+        print(f"{name:14}{numbers}{row['slowest']:8.1f} s")
     for line in figures["failures"]:
         print("  FAILURE", line)
     if "crash" in figures:

@@ -11,6 +11,7 @@ import os
 import resource
 import shutil
 import sys
+import time
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -112,7 +113,9 @@ def attempts(target: Target, cases: Iterable[Case | int], room: Path, report: Bi
         spare()
         watch.found.clear()
         watch.on = True
-        found = _outcome(target, room, Random(case.seed or 0))
+        begun = time.process_time()
+        found = outcome(target, room, Random(case.seed or 0))
+        seconds = time.process_time() - begun
         watch.on = False
         spilt = os.pread(heard, 1 << 16, 0)
         if any(words in spilt for words in PANICS):
@@ -120,10 +123,11 @@ def attempts(target: Target, cases: Iterable[Case | int], room: Path, report: Bi
         left = {path.name: path.read_bytes() for path in outside.iterdir() if path.is_file()}
         if left != {"canary": CANARY} or watch.found:
             found = {"verdict": "outside", "text": "\n".join([*sorted(left), *watch.found])[:2000]}
-        _tell(report, {"ended": number, **found})
+        _tell(report, {"ended": number, "seconds": seconds, **found})
 
 
-def _outcome(target: Target, room: Path, draw: Random) -> dict[str, str]:
+def outcome(target: Target, room: Path, draw: Random) -> dict[str, str]:
+    """What comes of the files in a room: a verdict, and its text."""
     from heed.core.errors import HeedError
 
     try:

@@ -25,13 +25,15 @@ from pathlib import Path
 from random import Random
 from typing import Any, BinaryIO
 
-from .cell import CHANGES, WRITES
+from .cell import CHANGES, WRITES, spare
 from .works import SHARES, WORKS, Work
 
 CHAIN = 8  # strokes until a work may end in peace
-PATIENCE = 120.0  # seconds for a work on a busy machine
+WORK = 60  # seconds of CPU time for a work that needs half of one
+PATIENCE = 900.0  # seconds until a work that does nothing is given up: a busy machine lets it wait
 STROKES = ("kill", "kill at a write", "full at a write", "full by size", "full disk", "Ctrl-C twice")
 KILLS = STROKES[:2]
+DONE, REFUSED, STOPPED = 0, 2, 130  # exit codes, as the command line has them
 
 
 @dataclass
@@ -98,30 +100,33 @@ def _full(event: str) -> None:
 
 
 def _forked(work: Callable[[], None], told: Path) -> int:
-    """A process that does it; its exit code says how that went: 0, 2 for errors of heed's, 130 for Ctrl-C."""
-    before = signal.pthread_sigmask(
-        signal.SIG_BLOCK, {signal.SIGINT}
-    )  # a fork must not meet Ctrl-C in its parent's code
+    """A process that does it; its exit code says how that went: DONE, REFUSED, STOPPED by Ctrl-C, or 1."""
+    # A fork must not meet Ctrl-C in its parent's code.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     pid = os.fork()
     if pid:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return pid
     from heed.core.errors import HeedError
 
-    code = 1
+    code = STOPPED  # also if the second Ctrl-C comes while the first is dealt with, below
     try:
+        spare(WORK)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         null = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(null, number)
         work()
-        code = 0
-    except (HeedError, OSError):  # as the command line has it: a message
-        code = 2
+        code = DONE
+    except (HeedError, OSError) as error:
+        code = REFUSED
+        with suppress(OSError):
+            told.write_text(str(error))
     except KeyboardInterrupt:
-        code = 130
+        pass
     except BaseException:
+        code = 1
         with suppress(OSError):
             told.write_text(traceback.format_exc())
     finally:
@@ -231,12 +236,13 @@ def _struck(
 
 
 def _judge(tally: Tally, work: Work, stroke: str, code: int, told: Path) -> bool:
-    """Whether the work was interrupted; a traceback instead of an error of heed's is a problem."""
-    if code == 1:
-        tally.problems.append(
-            f"{work.name}: {stroke} gives a traceback: {told.read_text()[-1500:] if told.exists() else ''}"
-        )
-    if code == 0 and stroke != "Ctrl-C twice":
+    """Whether the work was interrupted. It may end as the stroke has it: a refusal after a kill means that the work
+    cannot go on, and a traceback or another signal is a fault anywhere."""
+    expected = -signal.SIGKILL if stroke in KILLS else STOPPED if stroke == "Ctrl-C twice" else REFUSED
+    if code not in {DONE, expected}:
+        words = told.read_text()[-1500:] if told.exists() else ""
+        tally.problems.append(f"{work.name}: {stroke} ends with {code}: {words}")
+    if code == DONE and stroke != "Ctrl-C twice":
         return False
     tally.counts[f"{work.name}/{stroke}"] += 1
     return True
@@ -306,7 +312,10 @@ def crash(run: Path, place: Path, seed: int, kills: int, workers: int, tell: Cal
                 line = pipe.readline()
                 if not line:
                     raise RuntimeError("a process of the crash chains ended by itself; this is the tool's own fault")
-                tally.add(json.loads(line))
+                found = json.loads(line)
+                tally.add(found)
+                for problem in found["problems"]:  # at once: a long run may not come to its end
+                    print(f"PROBLEM {problem}", file=sys.stderr)
             tell(f"{tally.kills:,} kills, {len(tally.problems)} problems", tally.kills / kills)
     finally:
         for pipe in pipes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -22,15 +23,18 @@ Tell = Callable[[str, float], None]  # what is going on, and which share of it i
 
 @dataclass
 class Findings:
-    """Counts by target and verdict, and one example of every kind of failure."""
+    """Counts by target and verdict, the slowest case of each, and one example of every kind of failure."""
 
     counts: dict[str, Counter[str]] = field(default_factory=dict)
+    slowest: dict[str, float] = field(default_factory=dict)  # seconds of CPU time
     failures: dict[str, Result] = field(default_factory=dict)  # by signature
     seconds: float = 0.0
 
     def add(self, result: Result) -> bool:
         """Whether it is a failure of a new kind."""
-        self.counts.setdefault(result.target.name, Counter())[result.verdict] += 1
+        name = result.target.name
+        self.counts.setdefault(name, Counter())[result.verdict] += 1
+        self.slowest[name] = max(self.slowest.get(name, 0.0), result.seconds)
         new = not result.fine and result.signature not in self.failures
         if new:
             self.failures[result.signature] = result
@@ -44,36 +48,49 @@ class Findings:
     def failed(self) -> int:
         return sum(count for held in self.counts.values() for verdict, count in held.items() if verdict not in FINE)
 
-    def plain(self) -> dict[str, dict[str, int]]:
-        """Per target: cases, loaded, refused, failures."""
+    def plain(self) -> dict[str, dict[str, float]]:
+        """Per target: cases, loaded, refused, failures, and the seconds of the slowest."""
         return {
             name: {
                 "cases": count.total(),
                 "loaded": count["loaded"],
                 "refused": count["refused"],
                 "failures": count.total() - count["loaded"] - count["refused"],
+                "slowest": round(self.slowest[name], 2),
             }
             for name, count in self.counts.items()
         }
 
 
-def fuzz(lanes: Lanes, targets: Sequence[Target], seed: int, minutes: float, tell: Tell) -> Findings:
-    """Cases of these targets with seeds from `seed` on, as many as there is time for."""
+@dataclass(frozen=True)
+class Extent:
+    """How long to go on: minutes, or a number of cases, which is the same on every machine."""
+
+    minutes: float
+    cases: int | None = None
+
+    def done(self, seconds: float, cases: int) -> float:
+        """The share of it that is."""
+        return seconds / (60 * self.minutes) if self.cases is None else cases / self.cases
+
+
+def fuzz(lanes: Lanes, targets: Sequence[Target], seed: int, extent: Extent, tell: Tell) -> Findings:
+    """Cases of these targets with seeds from `seed` on."""
     findings, begun = Findings(), time.monotonic()
     asked: Counter[str] = Counter()
 
     def batches() -> Iterator[tuple[Target, list[int]]]:
-        while time.monotonic() - begun < 60 * minutes:
+        while extent.done(time.monotonic() - begun, asked.total()) < 1:
             target = min(targets, key=lambda each: asked[each.name] / each.share)
             first = seed + asked[target.name]
             asked[target.name] += target.batch
             yield target, list(range(first, first + target.batch))
 
     for result in lanes.run(batches()):
-        fresh = findings.add(result)
-        now = time.monotonic() - begun
-        words = f"{findings.cases:,} cases, {findings.failed} failures"
-        tell(words + (f"; new: {result.signature}" if fresh else ""), now / (60 * minutes))
+        if findings.add(result):  # told at once: a long run may not come to its end
+            print(f"FAILURE {result.signature} (seed {result.asked})", file=sys.stderr)
+        done = extent.done(time.monotonic() - begun, findings.cases)
+        tell(f"{findings.cases:,} cases, {findings.failed} failures", done)
     findings.seconds = time.monotonic() - begun
     return findings
 

@@ -13,7 +13,6 @@ import importlib.util
 import re
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -22,14 +21,15 @@ from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
 from random import Random
+from shutil import rmtree
 from typing import NamedTuple
 from zlib import crc32
 
 from .warm import warm  # isort: skip  # first: it says how libraries are to be imported
 
-from .__main__ import Progress
+from .__main__ import Progress, free_folder
 from .case import ROOT, Case, corpus, write
-from .cell import _outcome, limit
+from .cell import limit, outcome
 from .formats import mutated
 from .fuzz import keep
 from .lanes import Lanes, Result
@@ -99,7 +99,8 @@ def work(name: str, room: Path, minutes: float) -> int:
         case = inputs.case(data)
         place, before = room / case.material, target.materials[case.material]
         write(dict(case.changed), place / "in")
-        result = Result(target, case, **_outcome(target, place, Random(case.seed)))
+        found = outcome(target, place, Random(case.seed))
+        result = Result(target, case, found["verdict"], found["text"])
         write({each: before[each] for each in case.changed}, place / "in")
         if not result.fine and result.signature not in known:
             known.add(result.signature)
@@ -186,9 +187,12 @@ def main() -> int:
     names = given.target or list(GUIDED)
     if given.work:
         return work(names[0], given.found, given.minutes)
-    with tempfile.TemporaryDirectory(prefix="guided-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as place:
+    place = free_folder("guided-")
+    try:
         warm([GUIDED[name] for name in names])
-        tallies = {name: guided(name, Path(place, name), given.minutes, given.found) for name in names}
+        tallies = {name: guided(name, place / name, given.minutes, given.found) for name in names}
+    finally:
+        rmtree(place, ignore_errors=True)
     print(f"\n{'parser':14}{'executions':>12}{'edges of seeds':>16}{'of all':>8}{'kept':>8}{'failures':>10}")
     for name, one in tallies.items():
         print(f"{name:14}{one.executions:12,}{one.seeds:16,}{one.edges:8,}{one.kept:8,}{len(one.failures):10,}")

@@ -19,7 +19,7 @@ from .case import Case
 from .cell import attempts
 from .targets import Target
 
-WALL = 60.0  # seconds that a case may wait, on a busy machine
+WALL = 600.0  # seconds for a case that sleeps; work has a limit of its own, which a busy machine does not change
 FINE = ("loaded", "refused")
 
 
@@ -31,6 +31,7 @@ class Result:
     asked: Case | int
     verdict: str  # loaded, refused; or traceback, crash, timeout, memory, panic, outside
     text: str = ""
+    seconds: float = 0.0  # of CPU time
 
     @property
     def case(self) -> Case:
@@ -131,7 +132,7 @@ class Lanes:
             lane.begun, lane.since = "begun" in told, time.monotonic()
             if "ended" in told:
                 lane.done += 1
-                yield Result(lane.target, lane.cases[told["ended"]], told["verdict"], told["text"])
+                yield Result(lane.target, lane.cases[told.pop("ended")], **told)
 
     def _dead(self, lane: _Lane, status: int) -> Iterator[Result]:
         """The process is no more: all of its cases are done, or one of them did it."""

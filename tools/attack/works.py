@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 TINY = (
-    *("data.kind=stdlib", "data.bytes=9000", "tokenizer.kind=byte", "task.context=16"),
+    *("tokenizer.kind=byte", "task.context=16"),
     *("model.width=16", "model.depth=1", "model.mixer.0.heads=2", "model.feedforward.hidden=24"),
     *("model.dropout=0.2", "training.batch=64", "training.steps=12", "training.evaluate=4", "training.save=2"),
     *("training.log=1", "training.schedule.warmup=2", "training.average.kind=ema", "training.device=cpu"),
@@ -22,7 +22,7 @@ class Work(ABC):
     name: str
 
     def __init__(self, run: Path) -> None:
-        self.run = run  # a healthy one, to work with
+        self.run = run  # a healthy one among the materials, to work with
 
     def prepare(self, place: Path) -> None:
         """An empty folder, made ready."""
@@ -56,7 +56,8 @@ class Train(Work):
             resume(run, (), Silent())
             return
         shutil.rmtree(run, ignore_errors=True)  # nothing was trained yet
-        train(Recipe.read(find("characters"), TINY), run, Silent())
+        text = self.run.parents[1] / "data" / "txt" / "train.txt"
+        train(Recipe.read(find("characters"), (*TINY, f"data.train={text}")), run, Silent())
 
     def lost(self, place: Path, whole: Path) -> str:
         from heed.runs import Run
