@@ -78,6 +78,13 @@ def test_verdicts(project: Path) -> None:
     assert lines[-2:] == [f"{result.verdict}: heed: {result.name}" for result in (results[2], results[5])]
 
 
+def test_slow_is_not_noticed(project: Path) -> None:
+    (project / "tests/test_sums.py").write_text(TESTS + "\ndef test_slow():\n    __import__('time').sleep(5)\n")
+    with pytest.raises(Broken, match="without it, its tests take more than 3 s as well"):
+        judged(project, [MISSED], jobs=1, limit=3, tell=False, loaded=())
+    (project / "tests/test_sums.py").write_text(TESTS)
+
+
 def test_tests_must_pass_without_a_fault(project: Path) -> None:
     (project / "tests/test_sums.py").write_text(TESTS + "\ndef test_wrong():\n    assert total([1]) == 2\n")
     with pytest.raises(Broken, match="test_wrong"):

@@ -39,6 +39,7 @@ def test_a_name_that_no_system_takes_is_refused(tmp_path: Path) -> None:
         shards_of(index)
 
 
+@pytest.mark.timeout(10)
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     import os
 

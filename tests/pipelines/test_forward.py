@@ -174,11 +174,13 @@ def test_encoders_give_what_their_heads_give(kind: str, tmp_path: Path) -> None:
 def test_padding_on_the_left_changes_nothing_for_an_encoder(tmp_path: Path) -> None:
     _, m = bert(tmp_path, "BertForTokenClassification")
     row = tokens(1, 4)
-    wanted = m(row).logits[0]
     padded = torch.cat((torch.zeros(1, 3, dtype=torch.long), row), 1)
-    out = m(padded, [[0, 0, 0, 1, 1, 1, 1]]).logits[0]
-    close(out[3:], wanted, 1e-12)
-    assert not out[:3].any()
+    for types in (None, [0, 0, 1, 1]):
+        wanted = m(row, token_type_ids=None if types is None else [types]).logits[0]
+        told = None if types is None else [[0, 0, 0, *types]]
+        out = m(padded, [[0, 0, 0, 1, 1, 1, 1]], token_type_ids=told).logits[0]
+        close(out[3:], wanted, 1e-12)
+        assert not out[:3].any()
 
 
 def test_losses_of_heads(tmp_path: Path) -> None:
@@ -234,6 +236,16 @@ def test_encoder_decoders_take_a_source_and_a_target(make: Any, tmp_path: Path) 
 
 
 @torch.no_grad()
+def test_targets_of_different_lengths_have_a_mask_of_their_own(tmp_path: Path) -> None:
+    _, m = t5(tmp_path)
+    source, mask = tokens(2), [[1, 1, 1, 1, 0, 0, 0], [1] * 7]
+    out = m(source, mask, decoder_input_ids=[[5, 6, 7], [8]])
+    padded, shown = [[5, 6, 7], [8, 0, 0]], [[1, 1, 1], [1, 0, 0]]
+    close(out.logits, m(source, mask, decoder_input_ids=padded, decoder_attention_mask=shown).logits, 1e-12)
+    close(out.logits[1, :1], m(source[1:], decoder_input_ids=[[8]]).logits[0], 1e-5)
+
+
+@torch.no_grad()
 def test_images_are_pixel_values(tmp_path: Path) -> None:
     sizes = {name: size for name, size in NARROW.items() if name != "vocab_size"}
     config = HF.ViTConfig(**sizes, intermediate_size=20, image_size=16, patch_size=8, num_labels=3)
@@ -271,6 +283,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"input_ids": [5, 6], "attention_mask": [0.0, -1e9]},
         "must be 1 for tokens and 0 for padding, of shape",
     ),
+    "a mask of weights": ({"input_ids": [5, 6], "attention_mask": [1.0, 0.5]}, "must be 1 for tokens and 0 for"),
     "a square mask": ({"input_ids": [5, 6], "attention_mask": [[1, 1], [0, 1]]}, r"of shape \[1, 2\] like the ids"),
     "a cache": ({"input_ids": [5], "past_key_values": 1}, "what a model remembers is a value"),
     "weights": ({"input_ids": [5], "output_attentions": True}, r"write m\.attentions"),

@@ -12,11 +12,13 @@ import torch
 from typer.testing import CliRunner
 
 from heed.cli import app
+from heed.core.contract import NOTHING
 from heed.core.errors import InputError
 from heed.decode import Beam, Greedy, Sample
 from heed.models import Decoder
 from heed.pipelines import GenerationConfig, Pipeline
 from heed.pipelines.base import short_count, weight_count
+from heed.pipelines.generation import Prompts
 from heed.weights.edits import Quantised, edit
 from tests.pipelines.small import WORDS, bert, gpt2, llama, t5
 
@@ -112,6 +114,26 @@ def test_samples_have_seeds_that_are_told(m: Pipeline) -> None:
     assert m.generate(texts, **SOME, num_return_sequences=3, seed=first) == [
         [one.text for one in some] for some in many
     ]
+
+
+def test_the_end_is_not_shown_even_where_it_is_a_word(m: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = m.generate("the cat", **SOME, seed=3).split()
+    last = next(word for place, word in enumerate(words) if place and word not in words[:place])
+    monkeypatch.setattr(type(m), "ends", (WORDS.index(last),))
+    assert "".join(m.stream("the cat", **SOME, seed=3)).split() == words[: words.index(last)]
+
+
+def test_a_prefix_comes_beside_the_usual_number_of_tokens_and_every_batch_draws_its_own(m: Any) -> None:
+    def asked(first: int, **keywords: Any) -> dict[str, Any]:
+        config = GenerationConfig(strategy=Sample(seed=5), **keywords)
+        told: dict[str, Any] = m._generated(lambda *_, **named: named, Prompts([[5, 6]], NOTHING), config, first)
+        return told
+
+    usual = m.default_length([[5, 6]])
+    assert asked(0)["max_new_tokens"] == usual
+    assert asked(0, prefix="the cat")["max_new_tokens"] == usual + 2
+    assert asked(0, prefix="the cat", max_new_tokens=3)["max_new_tokens"] == 3
+    assert [asked(first)["strategy"].seed for first in (0, 8)] == [5, 13]
 
 
 @torch.no_grad()
@@ -285,6 +307,33 @@ def test_encoders_take_one_text_or_many(tmp_path: Path) -> None:
     assert [token for token, _ in tags.tag("the cat")] == ["[CLS]", "the", "cat", "[SEP]"]
     with pytest.raises(InputError, match="cannot generate: it is an encoder"):
         tags.generate("the cat")
+
+
+def test_texts_of_any_length_come_back_in_their_order(tmp_path: Path) -> None:
+    _, m = bert(tmp_path)
+    texts = ["a dog ran home", "the", "it sat"]
+    assert torch.allclose(m.embed(texts), torch.stack([m.embed(text) for text in texts]), atol=1e-6)
+
+
+@torch.no_grad()
+def test_the_second_text_of_a_pair_has_a_segment_of_its_own(tmp_path: Path) -> None:
+    theirs, m = bert(tmp_path, "BertForSequenceClassification", num_labels=3)
+    framed = m.tokenizer.framed("the cat", "a dog")
+    assert framed.segments == [0, 0, 0, 0, 1, 1, 1]
+    ids, segments = torch.tensor([framed.ids]), torch.tensor([framed.segments])
+    wanted = theirs(ids, token_type_ids=segments).logits.softmax(-1)[0]
+    found = {one.label: one.p for one in m.classify(("the cat", "a dog"))}
+    assert found == pytest.approx({f"LABEL_{index}": float(p) for index, p in enumerate(wanted)}, abs=1e-7)
+
+
+def test_a_text_that_just_fits_is_taken(tmp_path: Path) -> None:
+    """A text with a mask is never cut, so it must not be refused either."""
+    _, m = bert(tmp_path)
+    assert m.longest is not None
+    words = ["[MASK]", *["the"] * (m.longest - 3)]
+    assert len(m.fill(" ".join(words))) == 1
+    with pytest.raises(InputError, match=f"the model has places for {m.longest}"):
+        m.fill(" ".join([*words, "the"]))
 
 
 # --- the model itself ---
