@@ -75,7 +75,7 @@ def recorded(folder: Path, name: str) -> Iterator[Path]:
 
 
 def _holding(path: Path, told: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of the digests of a file that hold. Several are told of one whose replacement was killed: then it is read."""
+    """Those of a file's digests that hold. There are several if its replacement was killed: then it is read."""
     if len(told) == 1:
         return told
     now = digest(path) if path.is_file() else ABSENT

@@ -236,9 +236,9 @@ def _struck(
 
 
 ENDS = {  # how a work may end when it is struck; anything else is a fault, such as a refusal to go on after a kill
-    **dict.fromkeys(KILLS, {DONE, -signal.SIGKILL}),
-    **dict.fromkeys(STROKES[2:5], {DONE, REFUSED}),
-    "Ctrl-C twice": {DONE, STOPPED, REFUSED},  # the last: torch and safetensors turn some of them into errors of theirs
+    **dict.fromkeys(KILLS, (DONE, -signal.SIGKILL)),
+    **dict.fromkeys(STROKES[2:5], (DONE, REFUSED)),
+    "Ctrl-C twice": (DONE, STOPPED, REFUSED),  # the last: torch and safetensors turn some of them into errors of theirs
 }
 
 
