@@ -22,7 +22,7 @@ class Refusal(IntEnum):
     POSITIONS = 7
 
 
-WORDS = {
+WORDS: dict[int, str] = {
     Refusal.VALUES: "a number that is outside of what is allowed: a token that is not in the vocabulary",
     Refusal.SIZES: "counts that do not fit together, or more numbers than memory can hold",
     Refusal.MISSING: "no address where there must be numbers",
@@ -41,12 +41,7 @@ def must_be_done(refused: int, tokens: Tensor | None = None, position: Tensor | 
         raise InputError(f"a token from {_range(tokens)} is not in the vocabulary")
     if refused == Refusal.POSITIONS and position is not None:
         raise InputError(f"a position from {_range(position)}, or of the tokens after it, has no code in this model")
-    known = refused in tuple(Refusal)
-    why = (
-        WORDS[Refusal(refused)]
-        if known
-        else f"something that it refuses as {refused}, which this version does not know"
-    )
+    why = WORDS.get(refused, f"something that it refuses as {refused}, which this version does not know")
     raise InputError(f"the kernel was given {why}; nothing was done")
 
 

@@ -37,7 +37,10 @@ def listed(folder: Path) -> Digests | None:
         return None
     if path.stat().st_size > LARGEST:
         raise RunError(f"{path} has {path.stat().st_size:,} bytes; a list of digests has at most {LARGEST:,}")
-    text = path.read_bytes().decode("utf-8", "replace")
+    try:
+        text = path.read_bytes().decode("utf-8", "replace")
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror or error}; copy it again") from None
     found: dict[str, tuple[str, ...]] = {}
     for line in text.splitlines(keepends=True):
         match = LINE.fullmatch(line)
@@ -72,7 +75,7 @@ def recorded(folder: Path, name: str) -> Iterator[Path]:
 
 
 def _holding(path: Path, told: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of the digests of a file that hold. Several are told of one whose replacement was killed: then it is read."""
+    """Those of a file's digests that hold. There are several if its replacement was killed: then it is read."""
     if len(told) == 1:
         return told
     now = digest(path) if path.is_file() else ABSENT
@@ -107,8 +110,11 @@ def problem(folder: Path, name: str, digests: Digests, *, grows: bool = False) -
         return None
     if not path.is_file():
         return None if ABSENT in wanted else f"{path} is missing, but {SUMS} lists it; copy it again"
-    if begins_as(path, wanted) if grows else digest(path) in wanted:
-        return None
+    try:
+        if begins_as(path, wanted) if grows else digest(path) in wanted:
+            return None
+    except OSError as error:  # of a dying disk
+        return f"{path} cannot be read: {error.strerror or error}; copy it again"
     return (
         f"{path} is damaged: its SHA-256 is another than when it was written; copy it again or, if you changed it on "
         f"purpose, remove its line from {folder / SUMS}"

@@ -52,8 +52,10 @@ class SleepingTeam:
 
     def _hold(self, found: Runtime, beside: int, ready: threading.Event) -> None:
         parallel = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_uint, c_uint)(found.parallel)
-        parallel(found.me, None, max(2, bound_to() - beside + 2), 0)  # they ask for their number, and sleep
-        ready.set()
+        try:
+            parallel(found.me, None, max(2, bound_to() - beside + 2), 0)  # they ask for their number, and sleep
+        finally:
+            ready.set()
         self._end.wait()  # a team ends with the thread that it belongs to
 
     def end(self) -> None:

@@ -23,7 +23,7 @@ THEIRS = ("OMP_WAIT_POLICY", *POLICY)  # whoever sets one of these has decided
 
 LATE = (
     "torch was imported before heed, so its threads spin for milliseconds while they wait: other work on this machine "
-    "slows them down; import heed first, or set GOMP_SPINCOUNT=10000 before Python starts"
+    f"slows them down; import heed first, or set GOMP_SPINCOUNT={POLICY['GOMP_SPINCOUNT']} before Python starts"
 )
 
 

@@ -57,6 +57,10 @@ def test_a_refusal_is_heeds_error() -> None:
         must_be_done(99)
     with pytest.raises(InputError, match="a token from 3 to 9 is not in the vocabulary"):
         must_be_done(Refusal.VALUES, torch.tensor([3, 9]))
+    with pytest.raises(
+        InputError, match="a position from 7 to 8, or of the tokens after it, has no code in this model"
+    ):
+        must_be_done(Refusal.POSITIONS, position=torch.tensor([[8, 7]]))
 
 
 # --- a program, in which every operation occurs ---

@@ -152,6 +152,20 @@ def test_verify_goes_on_after_a_file_that_cannot_be_read(run: Path) -> None:
     assert next(iter(proofs([str(run)])))().error == 2
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="nothing here fails like a disk")
+def test_what_a_dying_disk_does_not_give_is_damage(run: Path) -> None:
+    for name in ("config.json", "README.md", "metrics.jsonl", f"state/00000006/{SUMS}"):
+        (run / name).unlink()
+        (run / name).symlink_to("/proc/self/mem")  # nothing can be read at its beginning
+    damage = Run.open(run).damage()
+    assert damage.keys() == {"config.json", "README.md", "metrics.jsonl"}
+    assert all("cannot be read: Input/output error; copy it again" in told for told in damage.values())
+    with pytest.raises(RunError, match="config.json cannot be read"):
+        load(run)
+    with pytest.raises(RunError, match="SHA256SUMS cannot be read"):
+        checkpoint.damage(run / "state" / "00000006")
+
+
 def noticed(run: Path, file: Path) -> bool:
     if "state" in file.parts:
         try:

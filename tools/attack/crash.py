@@ -235,11 +235,16 @@ def _struck(
     return code
 
 
+ENDS = {  # how a work may end when it is struck; anything else is a fault, such as a refusal to go on after a kill
+    **dict.fromkeys(KILLS, (DONE, -signal.SIGKILL)),
+    **dict.fromkeys(STROKES[2:5], (DONE, REFUSED)),
+    "Ctrl-C twice": (DONE, STOPPED, REFUSED),  # the last: torch and safetensors turn some of them into errors of theirs
+}
+
+
 def _judge(tally: Tally, work: Work, stroke: str, code: int, told: Path) -> bool:
-    """Whether the work was interrupted. It may end as the stroke has it: a refusal after a kill means that the work
-    cannot go on, and a traceback or another signal is a fault anywhere."""
-    expected = -signal.SIGKILL if stroke in KILLS else STOPPED if stroke == "Ctrl-C twice" else REFUSED
-    if code not in {DONE, expected}:
+    """Whether the work was interrupted."""
+    if code not in ENDS[stroke]:
         words = told.read_text()[-1500:] if told.exists() else ""
         tally.problems.append(f"{work.name}: {stroke} ends with {code}: {words}")
     if code == DONE and stroke != "Ctrl-C twice":
