@@ -154,13 +154,19 @@ def length_kept(x: Tensor) -> bool:
     return distance(length, length[..., :1].expand_as(length)) < 0.02
 
 
-def uneven(score: Tensor) -> float:
+def from_itself(score: Tensor) -> Tensor:
+    """Scores as a softmax takes them, which what is added for a whole query does not change: from a token's own. [H, T, T]"""
+    own = score.diagonal(dim1=-2, dim2=-1)[..., None]
+    return score - own if bool(own.isfinite().all()) else score
+
+
+def uneven(score: Tensor, largest: float | None = None) -> float:
     """How far scores at one distance are apart at most, relative to the largest; hidden ones are NaN. [H, T, T]"""
-    worst = 0.0
+    worst, size = 0.0, float(score.nan_to_num(0.0).abs().max()) if largest is None else largest
     for gap in range(score.shape[-1] - 1):
         along = score.diagonal(-gap, -2, -1).flatten(0, -2)
         worst = max(worst, float((_most(along[:, None]) - _least(along[:, None])).max()))
-    return worst / max(float(score.nan_to_num(0.0).abs().max()), 1e-30)
+    return worst / max(size, 1e-30)
 
 
 def _most(score: Tensor) -> Tensor:

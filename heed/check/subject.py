@@ -125,8 +125,9 @@ class Subject:
     ) -> Tensor:
         """The same with gradients."""
         beside, extra = self._beside(x, source, sees, form)
+        given = (None if part is None else part.clone() for part in (x, beside, value))  # theirs may write into it
         with made_in(self.dtype):
-            return self.call(x, beside, value, extra)
+            return self.call(*given, extra)
 
     def watched(
         self, x: Tensor, source: Tensor | None = None, *, sees: Tensor | None = None, form: Form | None = None
@@ -282,8 +283,13 @@ class Subject:
         if not bool(ahead.any()):
             return True
         few = int(ahead.sum()) <= possible // 2 and int(back.sum()) == possible  # a window is cut off behind, too
-        backwards = int(ahead.sum()) == possible and not bool(back.any())  # a triangle, upside down
-        return few or backwards or self._promised
+        return few or self.backwards or self._promised
+
+    @property
+    def backwards(self) -> bool:
+        """Whether it looks ahead only, as by a triangle upside down; the last token, left with nothing, may see all."""
+        back, tokens = (self.map > QUIET).tril(-1), len(self.map)
+        return int(self.looks_ahead.sum()) == tokens * (tokens - 1) // 2 and not bool(back[:-1].any())
 
     @cached_property
     def _promised(self) -> bool:

@@ -131,7 +131,7 @@ def _differ(table: Tensor, words: str = "") -> Outcome:
     same = [t for t in range(1, len(table)) if distance(table[t], table[0]) <= 1e-9]
     if len(same) == len(table) - 1:
         words = "every place has the same code"
-        return Outcome.broken("places", words, Clue("position-sliced", Sure.CERTAIN, words))
+        return Outcome.broken("places", words, Clue("position-sliced", Sure.LIKELY, words))
     if same:
         words = f"place {same[0]} has the code of place 0"
         return Outcome.broken("places", words, Clue("position-exponent", Sure.HINT, words))

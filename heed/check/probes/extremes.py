@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..masks import Form, Numbers
+from ..masks import Form, Numbers, Shape
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
 from ..subject import Subject
@@ -52,9 +52,18 @@ def _dead_row(subject: Subject, form: Form, dtype: torch.dtype) -> Outcome:
     if not all(bool(torch.isfinite(g).all()) for g in _gradients(subject, x, y)):
         words = f"a mask that hides everything from {where} gives finite outputs, but gradients that are no numbers"
         return Outcome.broken("dead-row", words, Clue("dead-row-gradient", Sure.CERTAIN, words))
+    if form.numbers is Numbers.ADDED and _gradient_lost(subject, replace(form, finite=False), x, source, sees):
+        words = f"minus infinity, added for all keys of {where}, gives finite outputs, but gradients that are no numbers"
+        return Outcome.broken("dead-row", words, Clue("dead-row-gradient", Sure.CERTAIN, words))
     y = y.detach()
     zero = bool((y[0, 2] == 0).all()) if form.shape.pairs else bool((y[0] == 0).all())
     return Outcome.held("dead-row", f"finite; {where} gives {'zeros' if zero else 'a mean or a bias'}")
+
+
+def _gradient_lost(subject: Subject, form: Form, x: Tensor, source: Tensor | None, sees: Tensor) -> bool:
+    """Whether the output is a number though its gradient is none: NaN was replaced on the way, and came back."""
+    y = subject.live(1.0 * x, source, sees=sees, form=form)
+    return bool(torch.isfinite(y).all()) and not all(bool(torch.isfinite(g).all()) for g in _gradients(subject, x, y))
 
 
 def _gradients(subject: Subject, x: Tensor, y: Tensor) -> list[Tensor]:
@@ -134,7 +143,8 @@ def _loud_leak(subject: Subject, loud: float) -> tuple[str, float] | None:
     form = subject.pairs or subject.padding
     if form is None or form.numbers is Numbers.ADDED:
         return None
-    gap = max(_through(subject, form, x, source, key) for key in range(subject.keys(x)))
+    seen = 1 if form.shape is Shape.LENGTHS else subject.keys(x)  # a length shows the first key before any other
+    gap = max(_through(subject, form, x, source, key) for key in range(seen))
     if gap <= subject.bound:
         return None
     return f"with inputs {loud:.0f} times as large, hidden keys change the output by {gap:.1e}", gap

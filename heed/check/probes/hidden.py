@@ -12,7 +12,7 @@ from ..foreign.words import Role
 from ..masks import Form, Found, Numbers, Trial, forms
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
-from ..signs import hidden_late
+from ..signs import half_hidden
 from ..subject import QUIET, Subject
 from ..trouble import Trouble
 from .rows import has_positions, scrambled
@@ -37,7 +37,8 @@ def meaning(subject: Subject) -> Outcome:
 def _judged(subject: Subject, found: Found) -> list[Clue]:
     role = subject.call.signature.roles[found.argument]
     if found.forms:
-        return [*_polarity(subject, found, role), *_nothing_hidden(subject, found)]
+        shared = _one_for_all(subject, found)
+        return [*_polarity(subject, found, role), *_nothing_hidden(subject, found), *([shared] if shared else [])]
     if not found.taken and (words := _always_raises(subject, found)) is not None:
         return [Clue("mask-raises", Sure.CERTAIN, words)]
     if not found.taken or _another_part(subject, found) or _looked_at_nothing(subject):
@@ -174,18 +175,29 @@ def _not_hiding(subject: Subject, found: Found) -> Clue:
     if (slug := scrambled(subject)) is not None:
         words = f"{found.argument} hides nothing, in none of {len(found.taken)} forms: tokens are mixed up"
         return Clue(slug, Sure.HINT, words)
-    if any(form.shape.by_row and Trial.alike(subject.call).hides(form).hides for form in found.felt):
-        words = f"{found.argument} hides where all rows hide the same key, and not where each hides one of its own"
-        return Clue("batch-mixing", Sure.LIKELY, words)
-    late = next((told for one in meant if (told := hidden_late(subject, one)) is not None), None)
-    if late is not None:
-        return Clue("mask-after-softmax", Sure.LIKELY, f"hiding a key by {found.argument}: {late}")
+    if (shared := _one_for_all(subject, found)) is not None:
+        return shared
+    half = next((told for one in meant if (told := half_hidden(subject, one)) is not None), None)
+    if half is not None:
+        return Clue(half[0], Sure.LIKELY, f"hiding a key by {found.argument}: {half[1]}")
     if subject.three and _only_keys_matter(subject, found):
         words = f"a key hidden by {found.argument} still changes the weights of the others, but its value is not seen"
         return Clue("mask-after-softmax", Sure.LIKELY, words)
     slug = "padding-leak" if role is Role.PADDING else "mask-ignored"
     words = f"{found.argument} changes the output, but in none of {len(found.taken)} forms does it hide a key"
     return Clue(slug, Sure.LIKELY, words, _unkept(subject))
+
+
+def _one_for_all(subject: Subject, found: Found) -> Clue | None:
+    """A mask that has rows, of which one is used for all of them."""
+    if any(form.shape.by_row for form in found.forms):
+        return None
+    alike = Trial.alike(subject.call)
+    with torch.no_grad():
+        if not any(form.shape.by_row and alike.hides(form).hides for form in found.felt):
+            return None
+    words = f"{found.argument} hides where all rows hide the same key, and not where each hides one of its own"
+    return Clue("batch-mixing", Sure.LIKELY, words)
 
 
 def _hides(subject: Subject, form: Form) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..equal import Equal, called, equal, length_kept, rotates, uneven
+from ..equal import Equal, called, equal, from_itself, length_kept, rotates, uneven
 from ..foreign.adapt import Ours
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance, slopes
@@ -60,10 +60,10 @@ def _linear(subject: Subject) -> bool:
 
 def _added(subject: Subject, seen: Equal) -> Outcome:
     """Something added to the scores: slopes of ALiBi, or learned distances."""
-    score = seen.scores
-    if score is None or not seen.flat:
+    if seen.scores is None or not seen.flat:
         return Outcome.moot("shift", "places act before the projections, or not at all")
-    gap = uneven(score)
+    score = from_itself(seen.scores)
+    gap = uneven(score, float(seen.scores.nan_to_num(0.0).abs().max()))
     if gap > FINE and subject.meant_causal and not bool(subject.looks_ahead.any()):
         words = f"scores between equal tokens at equal distances differ by {gap:.1e} of the largest"
         return Outcome.broken("shift", words, Clue("relative-shift", Sure.LIKELY, words), error=gap, bound=FINE)
