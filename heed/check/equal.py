@@ -155,7 +155,7 @@ def length_kept(x: Tensor) -> bool:
 
 
 def from_itself(score: Tensor) -> Tensor:
-    """Scores as a softmax takes them, which what is added for a whole query does not change: from a token's own. [H, T, T]"""
+    """Scores counted from a token's own: what is added for all keys of a query, a softmax does not see. [H, T, T]"""
     own = score.diagonal(dim1=-2, dim2=-1)[..., None]
     return score - own if bool(own.isfinite().all()) else score
 

@@ -79,6 +79,31 @@ class Looks:
         return found
 
     @cached_property
+    def keys_summed(self) -> bool:
+        """Whether what the weights sum is the keys, just as they met the queries."""
+        if self.first.fused:
+            return any(_same(fused.key, fused.value) for fused in self.first.fused)
+        if self.flow is None or self.flow.product is None:
+            return False
+        product = self.first.products[self.flow.product]
+        weights = [seen.weights for seen in self.first.softmaxes if seen.flow.size is not None]
+        summed = [p.other for p in self.first.products if any(_same(p.one, w) for w in weights)]
+        return any(_same(keys, value) for keys in (product.one, product.other.mT) for value in summed)
+
+    @cached_property
+    def strayed(self) -> list[int]:
+        """Tokens whose scores of other keys change with a token that is neither: they are of that token's query."""
+        for one, two in zip(self.first.softmaxes, self.second.softmaxes, strict=False):
+            tokens = self.x.shape[1]
+            if one.scores.shape[-2:] != (tokens, tokens) or one.scores.shape != two.scores.shape:
+                continue
+            gap = (one.scores - two.scores).abs().nan_to_num(0.0).reshape(-1, tokens, tokens).amax(0)
+            moved = gap > QUIET * one.scores.nan_to_num(0.0, 0.0, 0.0).abs().max()
+            moved[NUDGED], moved[:, NUDGED] = False, False
+            return [int(row) for row in moved.any(-1).nonzero().flatten()]
+        return []
+
+    @cached_property
     def apart(self) -> bool | None:
         """Whether each head's queries, keys and outputs of a token are of that token; None if they are not seen."""
         told = [made for made in (self._cut(), self._merged()) if made is not None]
@@ -192,7 +217,10 @@ def half_hidden(subject: Subject, form: Form) -> tuple[str, str] | None:
         if bool((seen.weights[..., 2] > 0).all()) and any(
             _blanked(product, seen.weights) for product in trace.products
         ):
-            return "mask-after-softmax", "the softmax still gives weight to hidden keys, and they are taken out after it"
+            return (
+                "mask-after-softmax",
+                "the softmax still gives weight to hidden keys, and they are taken out after it",
+            )
     return None
 
 

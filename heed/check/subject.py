@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..core.config import Config, Flag, Positive, Size
 from .foreign.adapt import Adapted, Ours
 from .foreign.build import Recipe, copied, forget
-from .foreign.calls import Axes, Call, Face
+from .foreign.calls import Axes, Call, Face, OtherLength
 from .foreign.sizes import Sizes, size_word
 from .foreign.words import Role, says_causal
 from .masks import Form, Found, explore
@@ -25,9 +25,7 @@ from .trace import Trace, traced
 
 SOFT = 0.1  # of the usual size: where scores are so large that one key takes all, smaller ones let others through
 QUIET = 1e-9  # relative: an output that moves less than this has not moved (float64)
-ROUGH = (
-    1e-5  # the same where a module computes some of it in float32, whatever it is given: some 100 roundings of 2^-24
-)
+ROUGH = 1e-5  # the same where a module computes some of it in float32, whatever it is given: 100 roundings of 2^-24
 
 
 class Declared(Config):
@@ -203,7 +201,7 @@ class Subject:
             try:
                 self.run(self.stream(tokens=tokens))
                 kept[tokens] = True
-            except Exception:  # foreign code may raise anything
+            except (Exception, OtherLength):  # foreign code may raise anything
                 kept[tokens] = False
         return kept[tokens]
 
@@ -312,10 +310,9 @@ class Subject:
     @cached_property
     def led_by_masks(self) -> bool:
         """Whether it looks ahead by itself, and not where a causal mask is given: the caller chooses."""
-        form = self.pairs
+        form, many = self.pairs, self.looks_ahead.shape[0]
         if self.crossed or form is None or not bool(self.looks_ahead.any()):
             return False
-        many = self.looks_ahead.shape[0]
         triangle = torch.ones(self.fewest, many, many, dtype=torch.bool).tril()
         seen = self.influence(lambda x, _: self.run(x, sees=triangle, form=form))
         return not bool((seen > QUIET).triu(1).any())

@@ -15,6 +15,7 @@ from ..trouble import Trouble
 
 LOUD = 300.0  # times the usual size: scores grow ninety thousand times
 SCORES = 3e5  # how large scores are made, where they can be seen: real models reach a hundred thousand
+PLAIN = 1e-3  # a leak of usual inputs that is larger is not one through the number that hides
 LIVELY, ORDINARY = 20.0, 3e2  # the same for scores that many a trained model reaches
 
 
@@ -53,7 +54,9 @@ def _dead_row(subject: Subject, form: Form, dtype: torch.dtype) -> Outcome:
         words = f"a mask that hides everything from {where} gives finite outputs, but gradients that are no numbers"
         return Outcome.broken("dead-row", words, Clue("dead-row-gradient", Sure.CERTAIN, words))
     if form.numbers is Numbers.ADDED and _gradient_lost(subject, replace(form, finite=False), x, source, sees):
-        words = f"minus infinity, added for all keys of {where}, gives finite outputs, but gradients that are no numbers"
+        words = (
+            f"minus infinity, added for all keys of {where}, gives finite outputs, but gradients that are no numbers"
+        )
         return Outcome.broken("dead-row", words, Clue("dead-row-gradient", Sure.CERTAIN, words))
     y = y.detach()
     zero = bool((y[0, 2] == 0).all()) if form.shape.pairs else bool((y[0] == 0).all())
@@ -88,6 +91,9 @@ def large(subject: Subject) -> Outcome:
     if not bool(torch.isfinite(y).all()) and bool(torch.isfinite(subject.run(x / loud, subject.source())).all()):
         words = f"inputs {loud:.0f} times as large give {_kind(y)}"
         return Outcome.broken("large", words, Clue("overflow", Sure.LIKELY, words))
+    anyway = _loud_leak(subject, 1.0)
+    if anyway is not None and anyway[1] > PLAIN:
+        return Outcome.moot("large", f"what is hidden is seen whatever the size of the inputs ({anyway[1]:.1e})")
     for times, sure in (
         (_ordinary(subject), Sure.LIKELY),
         (loud, Sure.CONVENTION),

@@ -15,6 +15,7 @@ from ..foreign.calls import Face, tensors
 from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
+from ..signs import looked
 from ..subject import Subject
 from ..trouble import Fault, Trouble
 
@@ -173,7 +174,7 @@ def _kept_of_the_first(subject: Subject, x: Tensor, source: Tensor | None) -> st
         trouble = Trouble.of(error)
         told = f"if the first text has {shorter} tokens, one of {x.shape[1]} raises {trouble.words}"
         return told if trouble.fault is Fault.TARGET else None
-    told = f"if the first text has {shorter} tokens, one of {x.shape[1]} gives something else than as the first ({gap:.1e})"
+    told = f"if the first text has {shorter} tokens, one of {x.shape[1]} gives something else than otherwise ({gap:.1e})"
     return told if gap > subject.bound else None
 
 
@@ -204,6 +205,9 @@ def gradients(subject: Subject) -> Outcome:
         cross = [name for name in lost if any(word in name.lower() for word in ("cross", "enc", "src", "multihead"))]
         if cross and subject.crossed:
             return Outcome.broken("gradients", words, Clue("shared-self-cross", Sure.LIKELY, words))
+        if (looks := looked(subject)) is not None and looks.keys_summed:
+            words += ", and what the weights sum is the keys"
+            return Outcome.broken("gradients", words, Clue("value-is-key", Sure.LIKELY, words))
         sure = _unused(subject) if any(named[name].dim() > 1 for name in lost) else Sure.HINT  # biases of keys cancel
         return Outcome.broken("gradients", words, Clue("parameter-unused", sure, words))
     size = max(float(g.abs().max()) for g in found if g is not None)

@@ -9,7 +9,7 @@ from ..equal import Equal, called, equal, from_itself, length_kept, rotates, une
 from ..foreign.adapt import Ours
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance, slopes
-from ..signs import unbiased
+from ..signs import NUDGED, Looks, looked, unbiased
 from ..subject import Subject
 
 FINE, MISMATCH = 1e-5, 3e-2  # float32 angles stay below the first, tables in half precision below the second
@@ -22,10 +22,20 @@ def shift(subject: Subject) -> Outcome:
     seen = equal(subject)
     if seen is None or (seen.met is None and seen.scores is None):
         return Outcome.moot("shift", "its scores cannot be seen")
+    looks = looked(subject)
+    if looks is not None and looks.apart and len(looks.strayed) == 1 and _tabled(looks):
+        words = f"scores of token {looks.strayed[0]} change with the query of token {NUDGED}: they are another's"
+        return Outcome.broken("shift", words, Clue("relative-shift", Sure.LIKELY, words))
     if seen.met is not None and _turned(subject, seen, *seen.met):
         query, key = seen.met
         return _rotated(uneven((query.double() @ key.double().mT).flatten(0, -3)))
     return _added(subject, seen)
+
+
+def _tabled(looks: Looks) -> bool:
+    """Whether queries meet a table that has an entry for every distance."""
+    size, tokens = None if looks.flow is None else looks.flow.size, looks.x.shape[1]
+    return any(p.given.shape[-1] == size and p.made.shape[-1] >= tokens for p in looks.first.projections)
 
 
 def _rotated(gap: float) -> Outcome:
