@@ -102,7 +102,7 @@ def places(subject: Subject) -> tuple[bool, bool]:
     if seen is None or subject.crossed:
         return True, True
     met, score = seen.met, seen.scores
-    still = met is not None and not any(_moves(part) for part in met)
+    still = met is not None and not any(moves(part) for part in met)
     turned = met is None or (not still and all(length_kept(part) for part in met))
     if score is None or not seen.flat:
         return turned, True
@@ -120,7 +120,7 @@ def rotates(subject: Subject) -> bool:
     if any(_waves(table) for table in _tables(subject)):
         return True
     met = None if seen is None or subject.crossed else seen.met
-    return met is not None and any(_moves(part) for part in met) and all(length_kept(part) for part in met)
+    return met is not None and any(moves(part) for part in met) and all(length_kept(part) for part in met)
 
 
 def _tables(subject: Subject) -> Iterator[Tensor]:
@@ -143,7 +143,7 @@ def _waves(table: Tensor) -> bool:
     return still and between and float(rows.abs().max()) <= 1
 
 
-def _moves(x: Tensor) -> bool:
+def moves(x: Tensor) -> bool:
     """Whether the vectors of equal tokens differ from place to place."""
     return distance(x, x[..., :1, :].expand_as(x)) > 1e-12
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..masks import Form, Numbers, Shape
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
+from ..signs import half_hidden
 from ..subject import Subject
 from ..trouble import Trouble
 
@@ -94,8 +95,9 @@ def large(subject: Subject) -> Outcome:
     anyway = _loud_leak(subject, 1.0)
     if anyway is not None and anyway[1] > PLAIN:
         return Outcome.moot("large", f"what is hidden is seen whatever the size of the inputs ({anyway[1]:.1e})")
+    first = Sure.CONVENTION if _divided_anew(subject) else Sure.LIKELY
     for times, sure in (
-        (_ordinary(subject), Sure.LIKELY),
+        (_ordinary(subject), first),
         (loud, Sure.CONVENTION),
     ):  # only what ordinary scores pass is a bug
         leak = _loud_leak(subject, times)
@@ -106,6 +108,13 @@ def large(subject: Subject) -> Outcome:
                 return Outcome.held("large", words, gap, subject.bound, clue)
             return Outcome.broken("large", words, clue, error=gap, bound=subject.bound)
     return Outcome.held("large", f"finite at {loud:.0f} times the usual size, and hidden stays hidden")
+
+
+def _divided_anew(subject: Subject) -> bool:
+    """Whether a mask that hides is applied after the softmax: then what is left is divided by its own sum."""
+    form = subject.pairs or subject.padding
+    half = None if form is None else half_hidden(subject, form)
+    return half is not None and half[0] == "mask-after-softmax"
 
 
 def _loudness(subject: Subject) -> float:

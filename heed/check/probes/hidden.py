@@ -107,14 +107,14 @@ def _polarity(subject: Subject, found: Found, role: Role) -> list[Clue]:
     if names_hidden and form.attend:
         words = f"{told}, though the name says that True marks padding"
         return [Clue("mask-inverted", Sure.CONVENTION, words)]
-    seen = equal(subject)
-    if role is Role.MASK and form.numbers is Numbers.TRUE and not form.attend and seen is not None and seen.trace.fused:
-        words = f"{told}, though torch's own scaled_dot_product_attention has it the other way round"
-        return [Clue("mask-inverted", Sure.CONVENTION, words)]
     compared = any(f.numbers is Numbers.ONE and not f.attend for f in found.forms) and not _adds(subject, found)
     if compared and role is Role.MASK:
         words = f"{told}: a mask of ones hides everything, a mask of zeros nothing"
         return [Clue("mask-inverted", Sure.LIKELY, words)]
+    seen = equal(subject)
+    if role is Role.MASK and form.numbers is Numbers.TRUE and not form.attend and seen is not None and seen.trace.fused:
+        words = f"{told}, though torch's own scaled_dot_product_attention has it the other way round"
+        return [Clue("mask-inverted", Sure.CONVENTION, words)]
     return []
 
 
@@ -148,15 +148,14 @@ def _adds(subject: Subject, found: Found) -> bool:
     x, source = subject.stream(), subject.source()
     sees = torch.ones(len(x), x.shape[1], subject.keys(x), dtype=torch.bool)
     written = form.write(sees, subject.sizes.heads).double()
-    half = written.clone()
-    half[..., 0] = 1e-10
+    plain, half, hidden = (written.clone() for _ in range(3))
+    half[..., 0], hidden[..., 0] = 1e-10, 1.0 - written[..., 0]
     try:
         with torch.no_grad():
-            plain = subject.call(x, source, extra={form.argument: written})
-            touched = subject.call(x, source, extra={form.argument: half})
+            made = [subject.call(x, source, extra={form.argument: mask}) for mask in (plain, half, hidden)]
     except Exception:  # takes no fractions
         return False
-    return 0 < distance(touched, plain) < 0.9
+    return 0 < distance(made[1], made[0]) < 0.9 and distance(made[1], made[2]) > 0
 
 
 def _not_hiding(subject: Subject, found: Found) -> Clue:
@@ -183,7 +182,7 @@ def _not_hiding(subject: Subject, found: Found) -> Clue:
     if subject.three and _only_keys_matter(subject, found):
         words = f"a key hidden by {found.argument} still changes the weights of the others, but its value is not seen"
         return Clue("mask-after-softmax", Sure.LIKELY, words)
-    slug = "padding-leak" if role is Role.PADDING else "mask-ignored"
+    slug = "padding-leak" if role in (Role.PADDING, Role.LENGTHS) else "mask-ignored"
     words = f"{found.argument} changes the output, but in none of {len(found.taken)} forms does it hide a key"
     return Clue(slug, Sure.LIKELY, words, _unkept(subject))
 

@@ -174,7 +174,9 @@ def _kept_of_the_first(subject: Subject, x: Tensor, source: Tensor | None) -> st
         trouble = Trouble.of(error)
         told = f"if the first text has {shorter} tokens, one of {x.shape[1]} raises {trouble.words}"
         return told if trouble.fault is Fault.TARGET else None
-    told = f"if the first text has {shorter} tokens, one of {x.shape[1]} gives something else than otherwise ({gap:.1e})"
+    told = (
+        f"if the first text has {shorter} tokens, one of {x.shape[1]} gives something else than otherwise ({gap:.1e})"
+    )
     return told if gap > subject.bound else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..equal import Equal, called, equal, from_itself, length_kept, rotates, uneven
+from ..equal import Equal, called, equal, from_itself, length_kept, moves, rotates, uneven
 from ..foreign.adapt import Ours
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance, slopes
@@ -49,8 +49,7 @@ def _rotated(gap: float) -> Outcome:
 
 def _turned(subject: Subject, seen: Equal, query: Tensor, key: Tensor) -> bool:
     """Whether queries or keys are turned by their place: they differ, and are as long, or linear in the stream."""
-    still = [distance(part, part[..., :1, :].expand_as(part)) <= 1e-12 for part in (query, key)]
-    if all(still):
+    if not moves(query) and not moves(key):
         return False
     return (length_kept(query) and length_kept(key)) or (
         rotates(subject) and seen.flat and query.shape[-1] == subject.sizes.head and _linear(subject)
@@ -72,6 +71,8 @@ def _added(subject: Subject, seen: Equal) -> Outcome:
     """Something added to the scores: slopes of ALiBi, or learned distances."""
     if seen.scores is None or not seen.flat:
         return Outcome.moot("shift", "places act before the projections, or not at all")
+    if seen.met is not None and any(moves(part) for part in seen.met):
+        return Outcome.moot("shift", "places act on queries and keys, and are no rotation")
     score = from_itself(seen.scores)
     gap = uneven(score, float(seen.scores.nan_to_num(0.0).abs().max()))
     if gap > FINE and subject.meant_causal and not bool(subject.looks_ahead.any()):
