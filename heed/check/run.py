@@ -37,7 +37,7 @@ from .masks import needing
 from .outcome import Clue, Outcome, Status, Sure
 from .probes import PROBES, Probe
 from .probes.rows import moved_by_one
-from .reference import only_down
+from .reference import distance, only_down
 from .reports.report import Report
 from .signs import looked
 from .source.find import fixes
@@ -125,8 +125,16 @@ def _report(found: Any, name: str, asked: Asked) -> tuple[Report, Subject | None
     probes = chosen(asked.only, asked.skip)
     begun = perf_counter()
     subject = oriented(subjected(found, _name(found), asked.init, asked.adapter, asked.declared, asked.seed))
-    if asked.adapter is None:
-        _must_attend(subject, name)
+    if asked.adapter is None and not _attends(subject):
+        if _apart(subject):
+            return _other(found, name, Kind.FEEDFORWARD, asked.init, asked.seed), None
+        words = "nothing in it attends: there is no softmax in it, and no product of one stream with another"
+        raise CannotCheck(f"{name} cannot be checked as attention: {words}; if that is not so, give an --adapter")
+    if asked.adapter is None and _pools(subject):
+        words = "what it gives for a token does not depend on which token it is: its queries are its own"
+        raise CannotCheck(
+            f"{name} cannot be checked: {words}; give an --adapter that calls its attention with a stream"
+        )
     report = _attended(subject, name, probes, sweeping=not asked.only)
     return replace(report, seconds=perf_counter() - begun), subject
 
@@ -154,17 +162,24 @@ def _attended(subject: Subject, name: str, probes: Sequence[Probe], sweeping: bo
     )
 
 
-def _must_attend(subject: Subject, name: str) -> None:
+def _attends(subject: Subject) -> bool:
     """What is not called attention, and has neither a softmax nor a product of two streams, is something else."""
     if set(cut(subject.name)) & {"attention", "attn", "mha", "attend"}:
-        return
+        return True
     try:
         looks = looked(subject)
     except Exception:  # a probe will run into it, and tell
-        return
-    if looks is not None and not (looks.first.softmaxes or looks.first.fused or looks.first.products):
-        words = "nothing in it attends: there is no softmax in it, and no product of one stream with another"
-        raise CannotCheck(f"{name} cannot be checked as attention: {words}; if that is not so, give an --adapter")
+        return True
+    return looks is None or bool(looks.first.softmaxes or looks.first.fused or looks.first.products)
+
+
+def _pools(subject: Subject) -> bool:
+    """Whether a stream turned round gives the same vectors in the same order, which differ: they are not its tokens'."""
+    if subject.call.face is not Face.SELF or subject.random:
+        return False
+    x = subject.stream()
+    y = subject.run(x)
+    return distance(y, y[:, :1].expand_as(y)) > 1e-3 and distance(subject.run(x.flip(1)), y) <= subject.bound
 
 
 def oriented(subject: Subject) -> Subject:

@@ -98,7 +98,8 @@ class Signature:
             return cls({"q": Role.QUERY, "k": Role.KEY, "v": Role.VALUE}, frozenset("qkv"), placed=("q", "k", "v"))
         roles = _paired({p.name: role_of(p.name) for p in plain})
         used = masks_in(function_of(target)) if Role.OTHER in roles.values() else frozenset[str]()
-        roles |= {name: Role.MASK for name in list(roles)[1:] if name in used and roles[name] is Role.OTHER}
+        open_ = [p.name for p in plain[1:] if (p.default is None or p.default is p.empty) and p.annotation is not int]
+        roles |= {name: Role.MASK for name in open_ if name in used and roles[name] is Role.OTHER}
         needed = frozenset(p.name for p in plain if p.default is p.empty)
         tensors = {Role.INPUT, Role.QUERY, Role.KEY, Role.VALUE}
         if tensors & {roles[name] for name in needed}:  # what may be left out is one of these only if it says just so
