@@ -174,7 +174,7 @@ def _attends(subject: Subject) -> bool:
 
 
 def _pools(subject: Subject) -> bool:
-    """Whether a stream turned round gives the same vectors, in the same order: then they are not those of its tokens."""
+    """Whether a stream turned round gives the same vectors in the same order: then they are not those of its tokens."""
     if subject.call.face is not Face.SELF or subject.random:
         return False
     x = subject.stream()

@@ -17,6 +17,10 @@ HIDES = {"masked_fill", "masked_fill_", "where"}  # their first argument tells w
 HIDING = {"attn_mask", "key_padding_mask", "attention_mask", "src_key_padding_mask"}
 ROWS = r"(?:b|bs|bsz|nb|batch|batches|batch_?size|n_?batch|num_?batch|lot)"
 TOKENS = r"(?:t|l|s|time|seq|len|length|tokens?|steps?|frames?|words?|seq_?len\w*|sequence\w*|time_?steps?|max_?len\w*)"
+ONES_HIDE = re.compile(
+    r"\b(?:1s?|ones?|true)\b[^\n.;,]{0,30}?\b(?:pad|hid|mask(?:ed|s)|ignor|block|invisible|not\b|exclude)",
+    re.IGNORECASE,
+)
 ROWS_FIRST = re.compile(rf"[(\[]\s*{ROWS}\s*[,x*]\s*{TOKENS}\b", re.IGNORECASE)
 TOKENS_FIRST = re.compile(rf"[(\[]\s*{TOKENS}\s*[,x*]\s*{ROWS}\b", re.IGNORECASE)
 
@@ -73,6 +77,12 @@ def rows_first(found: Any) -> str | None:
     contrary = [*TOKENS_FIRST.finditer(text), *(s for s in _shapes(tree) if TOKENS_FIRST.match(s))]
     rows = [words for words in told if ROWS_FIRST.match(words)]
     return rows[0] if rows and not contrary else None
+
+
+def says_hidden(found: Any) -> bool:
+    """Whether a source says that ones, or True, mark what is hidden."""
+    kind = found if inspect.isclass(found) or inspect.isroutine(found) else type(found)
+    return _parsed(kind) is not None and ONES_HIDE.search(_text(kind)) is not None
 
 
 def _shapes(tree: ast.AST) -> Iterator[str]:

@@ -144,7 +144,7 @@ def _placed(subject: Subject) -> bool:
 
 def _reordered(subject: Subject, protocol: Protocol, x: Tensor) -> Outcome:
     """Rows chosen anew in the middle: the module's own way to do it, if it has one."""
-    reorder = _reorders(subject.target, protocol.begin())
+    name, reorder = _reorders(subject.target, protocol.begin())
     if reorder is None:
         return Outcome.held("cache", f"equal in {len(CUTS)} cuttings, and again after another text ({protocol.name})")
     rows, middle = torch.tensor([2, 0, 1])[: len(x)], x.shape[1] // 2
@@ -153,29 +153,28 @@ def _reordered(subject: Subject, protocol: Protocol, x: Tensor) -> Outcome:
         try:
             cache = reorder(cache, rows)
         except Exception as error:  # foreign code may raise anything
-            return Outcome.moot("cache", f"to reorder its rows raises {type(error).__name__}: {error}")
+            return Outcome.moot("cache", f"{name} raises {type(error).__name__}: {error}")
         y, _ = protocol.step(subject, Piece(x[rows, middle:], middle, _guided(subject)), cache)
     gap = distance(y, _whole(subject, x[rows])[:, middle:])
     if gap > 10 * subject.bound:
-        words = f"after its rows are reordered they continue other texts than they should ({gap:.1e})"
+        words = f"after {name} the rows continue other texts than they should ({gap:.1e})"
         return Outcome.broken("cache", words, Clue("cache-reorder", Sure.LIKELY, words), error=gap)
     return Outcome.held("cache", f"equal in {len(CUTS)} cuttings, and with rows reordered ({protocol.name})")
 
 
-def _reorders(target: Any, cache: Any) -> Callable[[Any, Tensor], Any] | None:
+def _reorders(target: Any, cache: Any) -> tuple[str, Callable[[Any, Tensor], Any] | None]:
     """How rows are chosen anew: by a method of the module, or of the cache itself, which may write into it."""
     for name in REORDERS:
         if callable(method := getattr(target, name, None)):
-            return method  # type: ignore[no-any-return]
-    name = next((name for name in REORDERS if callable(getattr(cache, name, None))), None)
-    if name is None:
-        return None
+            return name, method
 
-    def reorder(kept: Any, rows: Tensor) -> Any:
-        made = getattr(kept, name)(rows)
-        return made if isinstance(made, type(kept)) else kept
+        def reorder(kept: Any, rows: Tensor, name: str = name) -> Any:
+            made = getattr(kept, name)(rows)
+            return made if isinstance(made, type(kept)) else kept
 
-    return reorder
+        if callable(getattr(cache, name, None)):
+            return name, reorder
+    return "", None
 
 
 # --- ways to hand a cache on ---

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import StrEnum
 
 import torch
 from torch import Tensor
 
 from ..equal import equal
+from ..foreign.said import says_hidden
 from ..foreign.words import Role
 from ..masks import Form, Found, Numbers, Trial, forms
 from ..outcome import Clue, Outcome, Sure
@@ -17,6 +19,7 @@ from ..subject import QUIET, Subject
 from ..trouble import Trouble
 from .rows import has_positions, scrambled
 
+TOKENS_ARE_ONES = {"attention_mask", "input_mask"}  # as tokenizers give them; of other names nothing is known
 GARBAGE = (1e3, 10.0)  # what padding holds: much, and not more than a stream may
 
 
@@ -107,10 +110,12 @@ def _polarity(subject: Subject, found: Found, role: Role) -> list[Clue]:
     if names_hidden and form.attend:
         words = f"{told}, though the name says that True marks padding"
         return [Clue("mask-inverted", Sure.CONVENTION, words)]
-    compared = any(f.numbers is Numbers.ONE and not f.attend for f in found.forms) and not _adds(subject, found)
-    if compared and role is Role.MASK:
+    ones_hide = role is Role.MASK and any(f.numbers is Numbers.ONE and not f.attend for f in found.forms)
+    read = _read(subject, found) if ones_hide else Read.ADDED
+    if read is Read.COMPARED or (read is Read.ASKED and found.argument in TOKENS_ARE_ONES):
         words = f"{told}: a mask of ones hides everything, a mask of zeros nothing"
-        return [Clue("mask-inverted", Sure.LIKELY, words)]
+        sure = Sure.CONVENTION if says_hidden(subject.origin) else Sure.LIKELY  # as it is said to be, it may be
+        return [Clue("mask-inverted", sure, words)]
     seen = equal(subject)
     if role is Role.MASK and form.numbers is Numbers.TRUE and not form.attend and seen is not None and seen.trace.fused:
         words = f"{told}, though torch's own scaled_dot_product_attention has it the other way round"
@@ -142,8 +147,15 @@ def _nothing_hidden(subject: Subject, found: Found) -> list[Clue]:
     return [Clue("mask-inverted", Sure.LIKELY, words)]
 
 
-def _adds(subject: Subject, found: Found) -> bool:
-    """Whether the mask is multiplied and added, as in scores + mask · -1e9: then a half hides half."""
+class Read(StrEnum):
+    """How a mask of numbers is read."""
+
+    COMPARED = "with a number: a fraction is neither"
+    ASKED = "by its truth: a fraction is as good as one"
+    ADDED = "times a large number, and added to the scores: a fraction hides by halves"
+
+
+def _read(subject: Subject, found: Found) -> Read:
     form = next(f for f in found.forms if f.numbers is Numbers.ONE)
     x, source = subject.stream(), subject.source()
     sees = torch.ones(len(x), x.shape[1], subject.keys(x), dtype=torch.bool)
@@ -154,8 +166,10 @@ def _adds(subject: Subject, found: Found) -> bool:
         with torch.no_grad():
             made = [subject.call(x, source, extra={form.argument: mask}) for mask in (plain, half, hidden)]
     except Exception:  # takes no fractions
-        return False
-    return 0 < distance(made[1], made[0]) < 0.9 and distance(made[1], made[2]) > 0
+        return Read.COMPARED
+    if not 0 < distance(made[1], made[0]) < 0.9:
+        return Read.COMPARED
+    return Read.ADDED if distance(made[1], made[2]) > 0 else Read.ASKED
 
 
 def _not_hiding(subject: Subject, found: Found) -> Clue:
