@@ -179,7 +179,7 @@ def _pools(subject: Subject) -> bool:
         return False
     x = subject.stream()
     y = subject.run(x)
-    return distance(y, y[:, :1].expand_as(y)) > 1e-3 and distance(subject.run(x.flip(1)), y) <= subject.bound
+    return distance(y, y[:, :1].expand_as(y)) > 1e-3 and distance(subject.run(x.flip(1)), y) <= QUIET
 
 
 def oriented(subject: Subject) -> Subject:
