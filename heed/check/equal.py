@@ -102,7 +102,7 @@ def places(subject: Subject) -> tuple[bool, bool]:
     if seen is None or subject.crossed:
         return True, True
     met, score = seen.met, seen.scores
-    still = met is not None and not any(_moves(part) for part in met)
+    still = met is not None and not any(moves(part) for part in met)
     turned = met is None or (not still and all(length_kept(part) for part in met))
     if score is None or not seen.flat:
         return turned, True
@@ -120,7 +120,7 @@ def rotates(subject: Subject) -> bool:
     if any(_waves(table) for table in _tables(subject)):
         return True
     met = None if seen is None or subject.crossed else seen.met
-    return met is not None and any(_moves(part) for part in met) and all(length_kept(part) for part in met)
+    return met is not None and any(moves(part) for part in met) and all(length_kept(part) for part in met)
 
 
 def _tables(subject: Subject) -> Iterator[Tensor]:
@@ -143,7 +143,7 @@ def _waves(table: Tensor) -> bool:
     return still and between and float(rows.abs().max()) <= 1
 
 
-def _moves(x: Tensor) -> bool:
+def moves(x: Tensor) -> bool:
     """Whether the vectors of equal tokens differ from place to place."""
     return distance(x, x[..., :1, :].expand_as(x)) > 1e-12
 
@@ -154,13 +154,19 @@ def length_kept(x: Tensor) -> bool:
     return distance(length, length[..., :1].expand_as(length)) < 0.02
 
 
-def uneven(score: Tensor) -> float:
+def from_itself(score: Tensor) -> Tensor:
+    """Scores counted from a token's own: what is added for all keys of a query, a softmax does not see. [H, T, T]"""
+    own = score.diagonal(dim1=-2, dim2=-1)[..., None]
+    return score - own if bool(own.isfinite().all()) else score
+
+
+def uneven(score: Tensor, largest: float | None = None) -> float:
     """How far scores at one distance are apart at most, relative to the largest; hidden ones are NaN. [H, T, T]"""
-    worst = 0.0
+    worst, size = 0.0, float(score.nan_to_num(0.0).abs().max()) if largest is None else largest
     for gap in range(score.shape[-1] - 1):
         along = score.diagonal(-gap, -2, -1).flatten(0, -2)
         worst = max(worst, float((_most(along[:, None]) - _least(along[:, None])).max()))
-    return worst / max(float(score.nan_to_num(0.0).abs().max()), 1e-30)
+    return worst / max(size, 1e-30)
 
 
 def _most(score: Tensor) -> Tensor:

@@ -201,8 +201,11 @@ def matches(subject: Subject, inner: Core) -> Iterator[Match]:
     given, looks = list(_given(subject, inner)), looked(subject)
     scale = None if looks is None or looks.flow is None or not looks.flow.known else looks.flow.factor
     for words, parts in given:
+        alive = shown & parts.sees.any(-1).all(0)  # what sees nothing may give anything
+        if not bool(alive.any()):
+            continue
         for how in conventions(parts, _scales(parts, scale), turned=turned, placed=placed):
-            error = distance(attention(parts, how)[:, shown], made)
+            error = distance(attention(parts, how)[:, alive], inner.made[:, alive])
             if error <= bound:
                 told, number = f"attention, {words}", scale_of(parts, how)
                 yield Match(None, told, how, error, words, _blind(parts), parts.heads, number)

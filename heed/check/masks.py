@@ -19,6 +19,7 @@ from .foreign.words import Role
 
 DEAF = 15  # forms of three shapes that are taken without any effect: the rest need not be tried
 ENOUGH = 2  # shapes that hide
+BEYOND = 2  # tokens that lie beyond a length: of one alone, a length that counts one too many hides nothing
 
 
 class Shape(StrEnum):
@@ -247,7 +248,9 @@ class Trial:
 
     def _run(self, form: Form, hidden: Tensor, x: Tensor, source: Tensor | None) -> Tensor:
         keys = (x if source is None else source).shape[1]
-        sees = (torch.arange(keys) != hidden[:, None])[:, None].expand(-1, x.shape[1], -1)
+        places = torch.arange(keys)
+        seen = places < keys - BEYOND if form.shape is Shape.LENGTHS else places != hidden[:, None]
+        sees = seen.expand(len(x), keys)[:, None].expand(-1, x.shape[1], -1)
         return self.call(x, source, extra={form.argument: form.write(sees, self.call.sizes.heads)})
 
 

@@ -365,3 +365,8 @@ def distance(a: Tensor, b: Tensor) -> float:
     neither = a.isnan() & b.isnan()
     gap = (a - b).masked_fill(neither, 0.0).abs().max() / b.masked_fill(neither, 0.0).abs().max().clamp(min=1e-30)
     return float(gap.nan_to_num(float("inf")))
+
+
+def only_down(moved: Tensor) -> bool:
+    """Whether what moves with token 0 of row 0 is token 0 of other rows, and no other token. [B, T]"""
+    return bool(moved[1:, 0].any()) and not bool(moved[:, 1:].any())

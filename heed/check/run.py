@@ -27,7 +27,7 @@ from .foreign.contain.process import contained
 from .foreign.frameworks import refuse_others
 from .foreign.layouts import Layout
 from .foreign.reach import reached
-from .foreign.sizes import TRIALS
+from .foreign.sizes import TRIALS, cut
 from .foreign.target import CannotCheck, explained, locate, wants_gpu
 from .foreign.ways.hints import Tries
 from .kinds import OTHERS, Kind, by_name
@@ -36,8 +36,10 @@ from .kinds.own import Own
 from .masks import needing
 from .outcome import Clue, Outcome, Status, Sure
 from .probes import PROBES, Probe
-from .probes.rows import moved_by_one, only_down
+from .probes.rows import moved_by_one
+from .reference import distance, only_down
 from .reports.report import Report
+from .signs import looked
 from .source.find import fixes
 from .subject import QUIET, Declared, Subject, made_in
 from .sweep import swept
@@ -123,6 +125,16 @@ def _report(found: Any, name: str, asked: Asked) -> tuple[Report, Subject | None
     probes = chosen(asked.only, asked.skip)
     begun = perf_counter()
     subject = oriented(subjected(found, _name(found), asked.init, asked.adapter, asked.declared, asked.seed))
+    if asked.adapter is None and not _attends(subject):
+        if _apart(subject):
+            return _other(found, name, Kind.FEEDFORWARD, asked.init, asked.seed), None
+        words = "nothing in it attends: there is no softmax in it, and no product of one stream with another"
+        raise CannotCheck(f"{name} cannot be checked as attention: {words}; if that is not so, give an --adapter")
+    if asked.adapter is None and _pools(subject):
+        words = "what it gives for a token does not depend on which token it is: its queries are its own"
+        raise CannotCheck(
+            f"{name} cannot be checked: {words}; give an --adapter that calls its attention with a stream"
+        )
     report = _attended(subject, name, probes, sweeping=not asked.only)
     return replace(report, seconds=perf_counter() - begun), subject
 
@@ -148,6 +160,26 @@ def _attended(subject: Subject, name: str, probes: Sequence[Probe], sweeping: bo
         notes=[*subject.notes, *_notes(subject)],
         unchecked=unchecked(subject, outcomes),
     )
+
+
+def _attends(subject: Subject) -> bool:
+    """What is not called attention, and has neither a softmax nor a product of two streams, is something else."""
+    if set(cut(subject.name)) & {"attention", "attn", "mha", "attend"}:
+        return True
+    try:
+        looks = looked(subject)
+    except Exception:  # a probe will run into it, and tell
+        return True
+    return looks is None or bool(looks.first.softmaxes or looks.first.fused or looks.first.products)
+
+
+def _pools(subject: Subject) -> bool:
+    """Whether a stream turned round gives the same vectors in the same order: then they are not those of its tokens."""
+    if subject.call.face is not Face.SELF or subject.random:
+        return False
+    x = subject.stream()
+    y = subject.run(x)
+    return distance(y, y[:, :1].expand_as(y)) > 1e-3 and distance(subject.run(x.flip(1)), y) <= QUIET
 
 
 def oriented(subject: Subject) -> Subject:

@@ -79,6 +79,31 @@ class Looks:
         return found
 
     @cached_property
+    def keys_summed(self) -> bool:
+        """Whether what the weights sum is the keys, just as they met the queries."""
+        if self.first.fused:
+            return any(_same(fused.key, fused.value) for fused in self.first.fused)
+        if self.flow is None or self.flow.product is None:
+            return False
+        product = self.first.products[self.flow.product]
+        weights = [seen.weights for seen in self.first.softmaxes if seen.flow.size is not None]
+        summed = [p.other for p in self.first.products if any(_same(p.one, w) for w in weights)]
+        return any(_same(keys, value) for keys in (product.one, product.other.mT) for value in summed)
+
+    @cached_property
+    def strayed(self) -> list[int]:
+        """Tokens whose scores of other keys change with a token that is neither: they are of that token's query."""
+        for one, two in zip(self.first.softmaxes, self.second.softmaxes, strict=False):
+            tokens = self.x.shape[1]
+            if one.scores.shape[-2:] != (tokens, tokens) or one.scores.shape != two.scores.shape:
+                continue
+            gap = (one.scores - two.scores).abs().nan_to_num(0.0).reshape(-1, tokens, tokens).amax(0)
+            moved = gap > QUIET * one.scores.nan_to_num(0.0, 0.0, 0.0).abs().max()
+            moved[NUDGED], moved[:, NUDGED] = False, False
+            return [int(row) for row in moved.any(-1).nonzero().flatten()]
+        return []
+
+    @cached_property
     def apart(self) -> bool | None:
         """Whether each head's queries, keys and outputs of a token are of that token; None if they are not seen."""
         told = [made for made in (self._cut(), self._merged()) if made is not None]
@@ -93,6 +118,8 @@ class Looks:
             moved = ((one - two).abs().nan_to_num(1.0).amax(-1) > QUIET).flatten(0, -2)  # [rows·heads, tokens]
             touched = moved[moved.any(-1)]
             alike = bool((touched == touched[:1]).all())
+            if alike and len(touched) == len(moved) and len(self.x) > 1:
+                continue  # the same token of every row: rows are mixed, and heads are not
             told.append(alike and len(touched) * len(self.x) == len(moved))
         return all(told) if told else None
 
@@ -171,8 +198,11 @@ def unbiased(subject: Subject) -> Subject:
     return plain
 
 
-def hidden_late(subject: Subject, form: Form) -> str | None:
-    """How a mask comes too late: after the softmax, or as zeros before it. None if neither is seen."""
+def half_hidden(subject: Subject, form: Form) -> tuple[str, str] | None:
+    """How a mask hides by halves: after the softmax, as zeros before it, or by a number that scores reach.
+
+    The bug and what was seen of it; None if it is none of these.
+    """
     x, source = subject.stream(), subject.source()
     sees = torch.ones(len(x), x.shape[1], subject.keys(x), dtype=torch.bool)
     sees[:, :, 2] = False
@@ -181,16 +211,30 @@ def hidden_late(subject: Subject, form: Form) -> str | None:
         if seen.scores.shape[-1] != sees.shape[-1]:
             continue
         if bool((seen.scores[..., 2] == 0).all()):
-            return "the scores of hidden keys are 0, which the softmax makes 1 before it divides"
+            return "mask-after-softmax", "the scores of hidden keys are 0, which the softmax makes 1 before it divides"
+        if (number := _one_number(seen.scores[..., 2])) is not None:
+            return "finite-mask", f"the scores of hidden keys are {number:g}, which ordinary scores reach"
         if bool((seen.weights[..., 2] > 0).all()) and any(
             _blanked(product, seen.weights) for product in trace.products
         ):
-            return "the softmax still gives weight to hidden keys, and they are taken out after it"
+            return (
+                "mask-after-softmax",
+                "the softmax still gives weight to hidden keys, and they are taken out after it",
+            )
     return None
 
 
+def _one_number(scores: Tensor) -> float | None:
+    """The number that all of them are, if it is one."""
+    first = float(scores.flatten()[0])
+    return first if math.isfinite(first) and bool((scores == first).all()) else None
+
+
 def _blanked(product: Product, weights: Tensor) -> bool:
-    if product.one.numel() != weights.numel():
-        return False
-    left = product.one.reshape(weights.shape)
-    return bool((left[..., 2] == 0).all()) and bool((left[..., 0] > 0).any())
+    """Whether the weights, as they meet the values, lack the hidden key; they may stand on either side."""
+    for part in (product.one, product.one.mT, product.other, product.other.mT):
+        if part.numel() == weights.numel() and part.shape[-2:] == weights.shape[-2:]:
+            left = part.reshape(weights.shape)
+            if bool((left[..., 2] == 0).all()) and bool((left[..., 0] > 0).any()):
+                return True
+    return False

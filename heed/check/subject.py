@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..core.config import Config, Flag, Positive, Size
 from .foreign.adapt import Adapted, Ours
 from .foreign.build import Recipe, copied, forget
-from .foreign.calls import Axes, Call, Face
+from .foreign.calls import Axes, Call, Face, OtherLength
 from .foreign.sizes import Sizes, size_word
 from .foreign.words import Role, says_causal
 from .masks import Form, Found, explore
@@ -25,9 +25,7 @@ from .trace import Trace, traced
 
 SOFT = 0.1  # of the usual size: where scores are so large that one key takes all, smaller ones let others through
 QUIET = 1e-9  # relative: an output that moves less than this has not moved (float64)
-ROUGH = (
-    1e-5  # the same where a module computes some of it in float32, whatever it is given: some 100 roundings of 2^-24
-)
+ROUGH = 1e-5  # the same where a module computes some of it in float32, whatever it is given: 100 roundings of 2^-24
 
 
 class Declared(Config):
@@ -125,8 +123,9 @@ class Subject:
     ) -> Tensor:
         """The same with gradients."""
         beside, extra = self._beside(x, source, sees, form)
+        given = (None if part is None else part.clone() for part in (x, beside, value))  # theirs may write into it
         with made_in(self.dtype):
-            return self.call(x, beside, value, extra)
+            return self.call(*given, extra)
 
     def watched(
         self, x: Tensor, source: Tensor | None = None, *, sees: Tensor | None = None, form: Form | None = None
@@ -202,7 +201,7 @@ class Subject:
             try:
                 self.run(self.stream(tokens=tokens))
                 kept[tokens] = True
-            except Exception:  # foreign code may raise anything
+            except (Exception, OtherLength):  # foreign code may raise anything
                 kept[tokens] = False
         return kept[tokens]
 
@@ -282,8 +281,13 @@ class Subject:
         if not bool(ahead.any()):
             return True
         few = int(ahead.sum()) <= possible // 2 and int(back.sum()) == possible  # a window is cut off behind, too
-        backwards = int(ahead.sum()) == possible and not bool(back.any())  # a triangle, upside down
-        return few or backwards or self._promised
+        return few or self.backwards or self._promised
+
+    @property
+    def backwards(self) -> bool:
+        """Whether it looks ahead only, as by a triangle upside down; the last token, left with nothing, may see all."""
+        back, tokens = (self.map > QUIET).tril(-1), len(self.map)
+        return int(self.looks_ahead.sum()) == tokens * (tokens - 1) // 2 and not bool(back[:-1].any())
 
     @cached_property
     def _promised(self) -> bool:
@@ -306,10 +310,9 @@ class Subject:
     @cached_property
     def led_by_masks(self) -> bool:
         """Whether it looks ahead by itself, and not where a causal mask is given: the caller chooses."""
-        form = self.pairs
+        form, many = self.pairs, self.looks_ahead.shape[0]
         if self.crossed or form is None or not bool(self.looks_ahead.any()):
             return False
-        many = self.looks_ahead.shape[0]
         triangle = torch.ones(self.fewest, many, many, dtype=torch.bool).tril()
         seen = self.influence(lambda x, _: self.run(x, sees=triangle, form=form))
         return not bool((seen > QUIET).triu(1).any())

@@ -28,6 +28,7 @@ from .trouble import Fault, Trouble
 HOW = re.compile(
     r"flash|fused|sdpa|fast|efficient|compile|kernel|need_weights|return_attn|checkpoint|drop|implementation"
 )
+SIGHT = re.compile(r"causal|mask|regress|direction|decod|ahead|future")  # switches of who sees whom
 ASKED = ("rows", "prefix", "future", "past", "mask", "padding", "dead-row", "repeat", "written-out", "cache")
 MOST = 12  # settings that are tried
 SECONDS = 20.0  # after which no other one is begun
@@ -112,9 +113,10 @@ def with_setting(subject: Subject, setting: Setting) -> Subject | None:
     if other is None:
         return None
     other.recipe = replace(recipe, arguments={**recipe.arguments, owner: value})
-    switched = "causal" in setting.name.lower()
-    if switched or subject.meant_causal:  # what looks back only goes on doing so, unless it is told not to
-        other.declared = subject.declared.model_copy(update={"causal": None if switched else True})
+    if SIGHT.search(setting.name.lower()):
+        other.declared = subject.declared.model_copy(update={"causal": None if setting.value else False})
+    elif subject.meant_causal:  # what looks back only goes on doing so, unless it is told not to
+        other.declared = subject.declared.model_copy(update={"causal": True})
     return other
 
 

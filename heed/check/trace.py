@@ -126,7 +126,9 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _derived(self, args: Sequence[Any], made: Any) -> None:
         """A weight that is only moved, cast, copied or repeated is still that weight: einsum does so."""
         given = [arg for arg in args if isinstance(arg, Tensor)]
-        if len(given) != 1 or not isinstance(made, Tensor) or not made.numel() or made.numel() % given[0].numel():
+        if len(given) != 1 or not isinstance(made, Tensor) or not made.numel() or not given[0].numel():
+            return
+        if made.numel() % given[0].numel():
             return
         name = self.weights.get(given[0].untyped_storage().data_ptr())
         if name is not None and made.dim() >= 2:

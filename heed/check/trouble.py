@@ -68,5 +68,5 @@ def _theirs(frames: list[FrameSummary]) -> list[FrameSummary]:
 
 
 def _machinery(frame: FrameSummary) -> bool:
-    """Whether a frame is heed's; the one through which a traced operation passes is not."""
-    return frame.filename.startswith(HERE) and frame.name != "__torch_dispatch__"
+    """Whether a frame is heed's; those through which an operation that is traced, or kept off a GPU, passes are not."""
+    return frame.filename.startswith(HERE) and frame.name not in ("__torch_dispatch__", "__torch_function__")

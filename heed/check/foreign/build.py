@@ -73,10 +73,34 @@ class Recipe:
         names = [name for name in self.arguments if is_dropout(name)]
         return [name for name in names if isinstance(self.arguments[name], float | int)]
 
+    def dropping(self, share: float) -> dict[str, Any]:
+        """Its configurations with every share of what is dropped set to this one; nothing if they have none."""
+        found = dict[str, Any]()
+        for name, value in self.arguments.items():
+            shares = shares_of(value) if name.lower() in CONFIGS else []
+            if shares:
+                found[name] = copy.deepcopy(value)
+            for field in shares:
+                if isinstance(value, dict):
+                    found[name][field] = share
+                else:
+                    setattr(found[name], field, share)
+        return found
+
     @property
     def guessed(self) -> list[str]:
         """What was guessed, in words."""
         return [f"{name}={shown(value)}" for name, value in self.arguments.items() if name not in self.declared]
+
+
+def shares_of(config: Any) -> list[str]:
+    """What a configuration says of dropout, by name."""
+    if isinstance(config, dict):
+        named = dict(config)
+    else:
+        names = config.asked if isinstance(config, GuessedConfig) else dir(config)
+        named = {name: getattr(config, name, None) for name in names if is_dropout(name) and not name.startswith("_")}
+    return [name for name, value in named.items() if is_dropout(name) and isinstance(value, float)]
 
 
 def applied(make: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from .layouts import Layout
+from .said import masks_in
 from .sizes import Sizes
 from .target import CannotCheck
 from .words import ROLES, Role, role_of
@@ -96,6 +97,9 @@ class Signature:
         if not plain and any(p.kind is p.VAR_POSITIONAL for p in parameters):
             return cls({"q": Role.QUERY, "k": Role.KEY, "v": Role.VALUE}, frozenset("qkv"), placed=("q", "k", "v"))
         roles = _paired({p.name: role_of(p.name) for p in plain})
+        used = masks_in(function_of(target)) if Role.OTHER in roles.values() else frozenset[str]()
+        open_ = [p.name for p in plain[1:] if (p.default is None or p.default is p.empty) and p.annotation is not int]
+        roles |= {name: Role.MASK for name in open_ if name in used and roles[name] is Role.OTHER}
         needed = frozenset(p.name for p in plain if p.default is p.empty)
         tensors = {Role.INPUT, Role.QUERY, Role.KEY, Role.VALUE}
         if tensors & {roles[name] for name in needed}:  # what may be left out is one of these only if it says just so

@@ -64,7 +64,7 @@ _SIZES: dict[str, str] = {
     "max_length max_seq_length context_size max_seq sequence_length ctx_len max_positions max_context seq_length "
     "maxlen max_relative_position n_position length context_len max_tokens max_t num_patches n_patches num_frames",
     "window": "window window_size attention_window sliding_window local_window win w local_window_size ws win_size",
-    "side": "img_size image_size input_resolution resolution img_dim fmap_size feature_size spatial_size feat_size "
+    "side": "img_size image_size input_resolution resolution img_dim fmap_size spatial_size feat_size "
     "image_dim grid_size resolution_size size_2d crop_size",
     "hidden": "d_ff dim_feedforward ffn_dim mlp_dim ff_dim intermediate_size d_inner pf_dim ffn_hidden ff_hidden "
     "feedforward_dim hidden_features inner_dim ffn_hidden_size encoder_ffn_dim decoder_ffn_dim n_inner d_mlp "

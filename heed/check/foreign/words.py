@@ -6,7 +6,6 @@ right.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Set
 from enum import StrEnum
 
@@ -137,6 +136,4 @@ def _tensor(words: Set[str]) -> Role | None:
 
 def says_causal(name: str) -> bool:
     """Whether a name says causal."""
-    words = re.findall(r"[A-Z]?[a-z]+", name)
-    told = {word.lower() for word in words}
-    return bool(told & {"causal", "autoregressive", "gpt", "masked"})
+    return bool(set(cut(name)) & {"causal", "autoregressive", "gpt", "masked"})

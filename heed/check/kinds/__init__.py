@@ -61,7 +61,7 @@ def by_name(found: Any, name: str) -> Kind:
         return _function(words, roles)
     if Role.IDS in roles and not roles[: roles.index(Role.IDS)]:
         return Kind.MODEL
-    if (words & NORMS or name.lower().endswith("norm")) and not _wraps(found):
+    if (words & NORMS or name.lower().endswith("norm")) and not _wraps(found) and not _headed(found):
         return Kind.NORM
     if words & FEEDS or words >= {"feed", "forward"}:
         return Kind.FEEDFORWARD if not words & (ATTENDS - {"layer", "block"}) else Kind.ATTENTION

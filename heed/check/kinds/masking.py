@@ -111,6 +111,8 @@ def _most_probable(mask: Tensor) -> Tensor:
 
 def _judged(sees: Tensor, window: int | None = None) -> tuple[str, str] | None:
     ahead = sees.triu(1)
+    if bool(ahead.any()) and not bool(sees.tril(-1).any()):
+        return "mask-inverted", "every token may see those that come later, and none that come before it"
     if bool(ahead.any()):
         i, j = (int(v) for v in ahead.nonzero()[0])
         return "future-leak", f"token {i} may see token {j}, which comes later"

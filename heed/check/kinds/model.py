@@ -14,10 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..foreign.calls import Signature, tensors
+from ..foreign.said import rows_first
 from ..foreign.target import CannotCheck
 from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure
-from ..reference import distance
+from ..reference import distance, only_down
 
 ROWS, TOKENS = 3, 9
 CLOSE = 1e-5  # losses, relative: some hundred roundings of float32, in which models are run here
@@ -31,6 +32,7 @@ class Scorer:
 
     model: nn.Module
     vocabulary: int
+    turned: bool = False  # whether ids are given as [tokens, rows]
 
     @cached_property
     def signature(self) -> Signature:
@@ -57,11 +59,16 @@ class Scorer:
     def returned(self, ids: Tensor, **given: Any) -> Any:
         read = {"input_ids": self.ids(99, rows=1).expand(len(ids), -1)} if self.two_sided else {}
         with torch.no_grad():
-            return self.model(**{**read, self.ids_name: ids, **given})
+            told = {self.ids_name: ids, **given}
+            laid = {n: v.mT if self.turned and isinstance(v, Tensor) and v.dim() == 2 else v for n, v in told.items()}
+            return self.model(**{**read, **laid})
 
     def scores(self, ids: Tensor, **given: Any) -> Tensor:
         """[B, T, V]"""
-        found = [t for t in tensors(self.returned(ids, **given)) if t.dim() == 3 and t.shape[:2] == ids.shape]
+        made = [t for t in tensors(self.returned(ids, **given)) if t.dim() == 3]
+        found = [
+            t for t in (part.transpose(0, 1) if self.turned else part for part in made) if t.shape[:2] == ids.shape
+        ]
         wide = [t for t in found if t.shape[2] >= self.vocabulary] or found
         if not wide:
             raise CannotCheck(f"{type(self.model).__name__} gives no scores for every token")
@@ -95,6 +102,9 @@ def asked(model: Any, name: str) -> list[Outcome]:
     """Everything that a model is asked."""
     module = copy.deepcopy(model).float().eval()
     scorer = Scorer(module, vocabulary(module))
+    first = layout(scorer)
+    if first is not None:
+        scorer = Scorer(module, scorer.vocabulary, turned=True)
     probes: list[tuple[str, Callable[[Scorer, str], Outcome]]] = [
         ("prefix", prefix),
         ("rows", rows),
@@ -105,7 +115,7 @@ def asked(model: Any, name: str) -> list[Outcome]:
         ("cache", cache),
         ("left-padding", left_padding),
     ]
-    outcomes = []
+    outcomes = [first] if first is not None else []
     for probe, ask in probes:
         try:
             outcomes.append(ask(scorer, name))
@@ -118,12 +128,37 @@ def asked(model: Any, name: str) -> list[Outcome]:
 
 
 def vocabulary(module: nn.Module) -> int:
-    """How many tokens there are: the rows of the embedding that an output layer matches, else of the first."""
+    """How many tokens there are: the rows of the embedding that is given the ids; else that an output layer matches."""
     tables = [m.num_embeddings for m in module.modules() if isinstance(m, nn.Embedding)]
     if not tables:
         raise CannotCheck(f"{type(module).__name__} has no embedding, so it is no model over token ids")
+    asked = _asked_first(module)
+    if asked is not None:
+        return asked
     heads = {m.out_features for m in module.modules() if isinstance(m, nn.Linear)}
     return next((rows for rows in tables if rows in heads), tables[0])
+
+
+def _asked_first(module: nn.Module) -> int | None:
+    """The rows of the embedding that is given the ids themselves; None if none is, or the call does not get there."""
+    ids = torch.ones(2, TOKENS, dtype=torch.long)
+    ids[0, 0] = 0
+    given: list[nn.Embedding] = []
+
+    def noted(table: nn.Module, inputs: tuple[Any, ...]) -> None:
+        first = inputs[0] if inputs else None
+        if isinstance(table, nn.Embedding) and isinstance(first, Tensor) and first.shape == ids.shape:
+            given.extend([table] if torch.equal(first, ids) else [])
+
+    hooks = [m.register_forward_pre_hook(noted) for m in module.modules() if isinstance(m, nn.Embedding)]
+    try:
+        Scorer(module, 2).returned(ids)
+    except Exception:  # what it wants beside the ids is found out later
+        pass
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return given[0].num_embeddings if given else None
 
 
 def opened(folder: Path) -> nn.Module:
@@ -150,6 +185,25 @@ def opened(folder: Path) -> nn.Module:
         return kind.from_pretrained(folder, use_safetensors=True, trust_remote_code=False)  # type: ignore[no-any-return]
     except Exception as error:
         raise CannotCheck(f"{folder} cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+def layout(scorer: Scorer) -> Outcome | None:
+    """A token that changes the same token of other rows, and no other of its own: rows and tokens are exchanged."""
+    ids = scorer.ids()
+    other = ids.clone()
+    other[0, 0] = (other[0, 0] - 2) % (scorer.vocabulary - 3) + 3
+    try:
+        gap = (scorer.scores(other) - scorer.scores(ids)).abs().amax(-1)
+    except Exception:  # whatever it is, the next question runs into it, too
+        return None
+    moved = gap > SAME * float(gap.max())
+    if not only_down(moved):
+        return None
+    words = "it takes [tokens, rows]: tokens stand first"
+    if (told := rows_first(scorer.model)) is None:
+        return Outcome.held("layout", words, 0.0, 0.0, Clue("batch-first-confusion", Sure.CONVENTION, words))
+    words = f"replacing one token moves the same token of other rows, and no other, though its source says {told}"
+    return Outcome.broken("layout", words, Clue("batch-first-confusion", Sure.LIKELY, words))
 
 
 def prefix(scorer: Scorer, name: str) -> Outcome:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..foreign.calls import Signature
+from ..foreign.said import rows_first
 from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Status, Sure
 from ..reference import distance
@@ -31,7 +32,7 @@ def asked(target: Any, name: str) -> list[Outcome]:
     which it is understood best.
     """
     readings = [
-        [_differ(table, words), _waves(target, table), _beyond(way)]
+        [_differ(target, table, words), _waves(target, table), _beyond(way)]
         for words, way in _ways(target)
         if (table := way(TOKENS)) is not None
     ]
@@ -127,15 +128,18 @@ def _factor(module: nn.Module, x: Tensor) -> float:
     return round(float((gap * x).sum() / (x * x).sum()), 6)
 
 
-def _differ(table: Tensor, words: str = "") -> Outcome:
+def _differ(target: Any, table: Tensor, words: str = "") -> Outcome:
     same = [t for t in range(1, len(table)) if distance(table[t], table[0]) <= 1e-9]
     if len(same) == len(table) - 1:
         words = "every place has the same code"
-        return Outcome.broken("places", words, Clue("position-sliced", Sure.CERTAIN, words))
+        return Outcome.broken("places", words, Clue("position-sliced", Sure.LIKELY, words))
     if same:
         words = f"place {same[0]} has the code of place 0"
         return Outcome.broken("places", words, Clue("position-exponent", Sure.HINT, words))
     told = f"{len(table)} places have codes of their own"
+    if words and (said := rows_first(target)) is not None:
+        words += f", though its source says {said}"
+        return Outcome.broken("places", words, Clue("batch-first-confusion", Sure.LIKELY, words))
     if words:
         clue = Clue("batch-first-confusion", Sure.CONVENTION, words)
         return Outcome.held("places", f"{told}; {words}", 0.0, 0.0, clue)

@@ -18,6 +18,7 @@ from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
 from ..subject import QUIET, Subject
 
+REORDERS = ("reorder_cache", "_reorder_cache", "reorder", "reorder_beams", "reorder_state", "batch_select_indices")
 CUTS = ((3, 1, 1, 1, 1), (1, 1, 1, 1, 1, 1, 1), (2, 3, 2), (6, 1))
 
 
@@ -143,7 +144,7 @@ def _placed(subject: Subject) -> bool:
 
 def _reordered(subject: Subject, protocol: Protocol, x: Tensor) -> Outcome:
     """Rows chosen anew in the middle: the module's own way to do it, if it has one."""
-    reorder = getattr(subject.target, "reorder_cache", None) or getattr(subject.target, "_reorder_cache", None)
+    name, reorder = _reorders(subject.target, protocol.begin())
     if reorder is None:
         return Outcome.held("cache", f"equal in {len(CUTS)} cuttings, and again after another text ({protocol.name})")
     rows, middle = torch.tensor([2, 0, 1])[: len(x)], x.shape[1] // 2
@@ -152,13 +153,28 @@ def _reordered(subject: Subject, protocol: Protocol, x: Tensor) -> Outcome:
         try:
             cache = reorder(cache, rows)
         except Exception as error:  # foreign code may raise anything
-            return Outcome.moot("cache", f"reorder_cache raises {type(error).__name__}: {error}")
+            return Outcome.moot("cache", f"{name} raises {type(error).__name__}: {error}")
         y, _ = protocol.step(subject, Piece(x[rows, middle:], middle, _guided(subject)), cache)
     gap = distance(y, _whole(subject, x[rows])[:, middle:])
     if gap > 10 * subject.bound:
-        words = f"after reorder_cache the rows continue other texts than they should ({gap:.1e})"
+        words = f"after {name} the rows continue other texts than they should ({gap:.1e})"
         return Outcome.broken("cache", words, Clue("cache-reorder", Sure.LIKELY, words), error=gap)
     return Outcome.held("cache", f"equal in {len(CUTS)} cuttings, and with rows reordered ({protocol.name})")
+
+
+def _reorders(target: Any, cache: Any) -> tuple[str, Callable[[Any, Tensor], Any] | None]:
+    """How rows are chosen anew: by a method of the module, or of the cache itself, which may write into it."""
+    for name in REORDERS:
+        if callable(method := getattr(target, name, None)):
+            return name, method
+
+        def reorder(kept: Any, rows: Tensor, name: str = name) -> Any:
+            made = getattr(kept, name)(rows)
+            return made if isinstance(made, type(kept)) else kept
+
+        if callable(getattr(cache, name, None)):
+            return name, reorder
+    return "", None
 
 
 # --- ways to hand a cache on ---

@@ -9,6 +9,7 @@ from ..equal import equal, places
 from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
+from ..signs import looked
 from ..subject import QUIET, Subject, hints_at_masks
 from .rows import refused
 
@@ -53,7 +54,7 @@ def future(subject: Subject) -> Outcome:
         i, j = (int(place) for place in ahead.nonzero()[0])
         size = float(subject.map[i, j])
         words = f"token {i} changes by {size:.1e} when token {j}, which comes later, is replaced"
-        slug = "mask-inverted" if not bool(back.any()) else "future-leak"
+        slug = "mask-inverted" if subject.backwards or not bool(back.any()) else "future-leak"
         return Outcome.broken("future", words, Clue(slug, Sure.LIKELY, words), error=size, bound=subject.bound)
     x = subject.stream()
     y, worst = subject.run(x), 0.0
@@ -143,10 +144,23 @@ def past(subject: Subject) -> Outcome:
     if subject.meant_causal and subject.declared.window is None:
         back = [(i, j) for i in range(tokens) for j in range(i) if not bool(moves[i, j])]
         if len(back) == tokens * (tokens - 1) // 2:
-            words = "no token is influenced by one before it"
-            slug = "mask-inverted" if bool(subject.looks_ahead.any()) else "parameter-unused"
-            return Outcome.broken("past", words, Clue(slug, Sure.HINT, words))
+            return Outcome.broken("past", "no token is influenced by one before it", _nobody_seen(subject))
     return Outcome.held("past", "every token matters where it should")
+
+
+def _nobody_seen(subject: Subject) -> Clue:
+    """Why no token sees one before it: a triangle upside down, heads that attend to heads, or nothing that is known."""
+    words = "no token is influenced by one before it"
+    if bool(subject.looks_ahead.any()):
+        return Clue("mask-inverted", Sure.HINT, words)
+    looks, tokens = looked(subject), subject.sizes.tokens
+    shapes = [] if looks is None else [s.scores.shape[-2:] for s in looks.first.softmaxes if s.flow.size is not None]
+    shapes += [] if looks is None else [torch.Size((f.query.shape[-2], f.key.shape[-2])) for f in looks.first.fused]
+    heads = next((shape for shape in shapes if shape[0] == shape[1] == subject.sizes.heads != tokens), None)
+    if heads is None:
+        return Clue("parameter-unused", Sure.HINT, words)
+    words = f"no token is influenced by another: scores are [..., {heads[0]}, {heads[1]}], heads attend to heads"
+    return Clue("head-mixing", Sure.LIKELY, words)
 
 
 def _source_seen(subject: Subject) -> Outcome:

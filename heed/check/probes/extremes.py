@@ -7,14 +7,16 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..masks import Form, Numbers
+from ..masks import Form, Numbers, Shape
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
+from ..signs import half_hidden
 from ..subject import Subject
 from ..trouble import Trouble
 
 LOUD = 300.0  # times the usual size: scores grow ninety thousand times
 SCORES = 3e5  # how large scores are made, where they can be seen: real models reach a hundred thousand
+PLAIN = 1e-3  # a leak of usual inputs that is larger is not one through the number that hides
 LIVELY, ORDINARY = 20.0, 3e2  # the same for scores that many a trained model reaches
 
 
@@ -52,9 +54,20 @@ def _dead_row(subject: Subject, form: Form, dtype: torch.dtype) -> Outcome:
     if not all(bool(torch.isfinite(g).all()) for g in _gradients(subject, x, y)):
         words = f"a mask that hides everything from {where} gives finite outputs, but gradients that are no numbers"
         return Outcome.broken("dead-row", words, Clue("dead-row-gradient", Sure.CERTAIN, words))
+    if form.numbers is Numbers.ADDED and _gradient_lost(subject, replace(form, finite=False), x, source, sees):
+        words = (
+            f"minus infinity, added for all keys of {where}, gives finite outputs, but gradients that are no numbers"
+        )
+        return Outcome.broken("dead-row", words, Clue("dead-row-gradient", Sure.CERTAIN, words))
     y = y.detach()
     zero = bool((y[0, 2] == 0).all()) if form.shape.pairs else bool((y[0] == 0).all())
     return Outcome.held("dead-row", f"finite; {where} gives {'zeros' if zero else 'a mean or a bias'}")
+
+
+def _gradient_lost(subject: Subject, form: Form, x: Tensor, source: Tensor | None, sees: Tensor) -> bool:
+    """Whether the output is a number though its gradient is none: NaN was replaced on the way, and came back."""
+    y = subject.live(1.0 * x, source, sees=sees, form=form)
+    return bool(torch.isfinite(y).all()) and not all(bool(torch.isfinite(g).all()) for g in _gradients(subject, x, y))
 
 
 def _gradients(subject: Subject, x: Tensor, y: Tensor) -> list[Tensor]:
@@ -79,8 +92,12 @@ def large(subject: Subject) -> Outcome:
     if not bool(torch.isfinite(y).all()) and bool(torch.isfinite(subject.run(x / loud, subject.source())).all()):
         words = f"inputs {loud:.0f} times as large give {_kind(y)}"
         return Outcome.broken("large", words, Clue("overflow", Sure.LIKELY, words))
+    anyway = _loud_leak(subject, 1.0)
+    if anyway is not None and anyway[1] > PLAIN:
+        return Outcome.moot("large", f"what is hidden is seen whatever the size of the inputs ({anyway[1]:.1e})")
+    first = Sure.CONVENTION if _divided_anew(subject) else Sure.LIKELY
     for times, sure in (
-        (_ordinary(subject), Sure.LIKELY),
+        (_ordinary(subject), first),
         (loud, Sure.CONVENTION),
     ):  # only what ordinary scores pass is a bug
         leak = _loud_leak(subject, times)
@@ -91,6 +108,13 @@ def large(subject: Subject) -> Outcome:
                 return Outcome.held("large", words, gap, subject.bound, clue)
             return Outcome.broken("large", words, clue, error=gap, bound=subject.bound)
     return Outcome.held("large", f"finite at {loud:.0f} times the usual size, and hidden stays hidden")
+
+
+def _divided_anew(subject: Subject) -> bool:
+    """Whether a mask that hides is applied after the softmax: then what is left is divided by its own sum."""
+    form = subject.pairs or subject.padding
+    half = None if form is None else half_hidden(subject, form)
+    return half is not None and half[0] == "mask-after-softmax"
 
 
 def _loudness(subject: Subject) -> float:
@@ -134,7 +158,8 @@ def _loud_leak(subject: Subject, loud: float) -> tuple[str, float] | None:
     form = subject.pairs or subject.padding
     if form is None or form.numbers is Numbers.ADDED:
         return None
-    gap = max(_through(subject, form, x, source, key) for key in range(subject.keys(x)))
+    seen = 1 if form.shape is Shape.LENGTHS else subject.keys(x)  # a length shows the first key before any other
+    gap = max(_through(subject, form, x, source, key) for key in range(seen))
     if gap <= subject.bound:
         return None
     return f"with inputs {loud:.0f} times as large, hidden keys change the output by {gap:.1e}", gap

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import StrEnum
 
 import torch
 from torch import Tensor
 
 from ..equal import equal
+from ..foreign.said import says_hidden
 from ..foreign.words import Role
 from ..masks import Form, Found, Numbers, Trial, forms
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
-from ..signs import hidden_late
+from ..signs import half_hidden
 from ..subject import QUIET, Subject
 from ..trouble import Trouble
 from .rows import has_positions, scrambled
 
+TOKENS_ARE_ONES = {"attention_mask", "input_mask"}  # as tokenizers give them; of other names nothing is known
 GARBAGE = (1e3, 10.0)  # what padding holds: much, and not more than a stream may
 
 
@@ -37,7 +40,8 @@ def meaning(subject: Subject) -> Outcome:
 def _judged(subject: Subject, found: Found) -> list[Clue]:
     role = subject.call.signature.roles[found.argument]
     if found.forms:
-        return [*_polarity(subject, found, role), *_nothing_hidden(subject, found)]
+        shared = _one_for_all(subject, found)
+        return [*_polarity(subject, found, role), *_nothing_hidden(subject, found), *([shared] if shared else [])]
     if not found.taken and (words := _always_raises(subject, found)) is not None:
         return [Clue("mask-raises", Sure.CERTAIN, words)]
     if not found.taken or _another_part(subject, found) or _looked_at_nothing(subject):
@@ -106,14 +110,16 @@ def _polarity(subject: Subject, found: Found, role: Role) -> list[Clue]:
     if names_hidden and form.attend:
         words = f"{told}, though the name says that True marks padding"
         return [Clue("mask-inverted", Sure.CONVENTION, words)]
+    ones_hide = role is Role.MASK and any(f.numbers is Numbers.ONE and not f.attend for f in found.forms)
+    read = _read(subject, found) if ones_hide else Read.ADDED
+    if read is Read.COMPARED or (read is Read.ASKED and found.argument in TOKENS_ARE_ONES):
+        words = f"{told}: a mask of ones hides everything, a mask of zeros nothing"
+        sure = Sure.CONVENTION if says_hidden(subject.origin) else Sure.LIKELY  # as it is said to be, it may be
+        return [Clue("mask-inverted", sure, words)]
     seen = equal(subject)
     if role is Role.MASK and form.numbers is Numbers.TRUE and not form.attend and seen is not None and seen.trace.fused:
         words = f"{told}, though torch's own scaled_dot_product_attention has it the other way round"
         return [Clue("mask-inverted", Sure.CONVENTION, words)]
-    compared = any(f.numbers is Numbers.ONE and not f.attend for f in found.forms) and not _adds(subject, found)
-    if compared and role is Role.MASK:
-        words = f"{told}: a mask of ones hides everything, a mask of zeros nothing"
-        return [Clue("mask-inverted", Sure.LIKELY, words)]
     return []
 
 
@@ -141,21 +147,29 @@ def _nothing_hidden(subject: Subject, found: Found) -> list[Clue]:
     return [Clue("mask-inverted", Sure.LIKELY, words)]
 
 
-def _adds(subject: Subject, found: Found) -> bool:
-    """Whether the mask is multiplied and added, as in scores + mask · -1e9: then a half hides half."""
+class Read(StrEnum):
+    """How a mask of numbers is read."""
+
+    COMPARED = "with a number: a fraction is neither"
+    ASKED = "by its truth: a fraction is as good as one"
+    ADDED = "times a large number, and added to the scores: a fraction hides by halves"
+
+
+def _read(subject: Subject, found: Found) -> Read:
     form = next(f for f in found.forms if f.numbers is Numbers.ONE)
     x, source = subject.stream(), subject.source()
     sees = torch.ones(len(x), x.shape[1], subject.keys(x), dtype=torch.bool)
     written = form.write(sees, subject.sizes.heads).double()
-    half = written.clone()
-    half[..., 0] = 1e-10
+    plain, half, hidden = (written.clone() for _ in range(3))
+    half[..., 0], hidden[..., 0] = 1e-10, 1.0 - written[..., 0]
     try:
         with torch.no_grad():
-            plain = subject.call(x, source, extra={form.argument: written})
-            touched = subject.call(x, source, extra={form.argument: half})
+            made = [subject.call(x, source, extra={form.argument: mask}) for mask in (plain, half, hidden)]
     except Exception:  # takes no fractions
-        return False
-    return 0 < distance(touched, plain) < 0.9
+        return Read.COMPARED
+    if not 0 < distance(made[1], made[0]) < 0.9:
+        return Read.COMPARED
+    return Read.ADDED if distance(made[1], made[2]) > 0 else Read.ASKED
 
 
 def _not_hiding(subject: Subject, found: Found) -> Clue:
@@ -174,18 +188,29 @@ def _not_hiding(subject: Subject, found: Found) -> Clue:
     if (slug := scrambled(subject)) is not None:
         words = f"{found.argument} hides nothing, in none of {len(found.taken)} forms: tokens are mixed up"
         return Clue(slug, Sure.HINT, words)
-    if any(form.shape.by_row and Trial.alike(subject.call).hides(form).hides for form in found.felt):
-        words = f"{found.argument} hides where all rows hide the same key, and not where each hides one of its own"
-        return Clue("batch-mixing", Sure.LIKELY, words)
-    late = next((told for one in meant if (told := hidden_late(subject, one)) is not None), None)
-    if late is not None:
-        return Clue("mask-after-softmax", Sure.LIKELY, f"hiding a key by {found.argument}: {late}")
+    if (shared := _one_for_all(subject, found)) is not None:
+        return shared
+    half = next((told for one in meant if (told := half_hidden(subject, one)) is not None), None)
+    if half is not None:
+        return Clue(half[0], Sure.LIKELY, f"hiding a key by {found.argument}: {half[1]}")
     if subject.three and _only_keys_matter(subject, found):
         words = f"a key hidden by {found.argument} still changes the weights of the others, but its value is not seen"
         return Clue("mask-after-softmax", Sure.LIKELY, words)
-    slug = "padding-leak" if role is Role.PADDING else "mask-ignored"
+    slug = "padding-leak" if role in (Role.PADDING, Role.LENGTHS) else "mask-ignored"
     words = f"{found.argument} changes the output, but in none of {len(found.taken)} forms does it hide a key"
     return Clue(slug, Sure.LIKELY, words, _unkept(subject))
+
+
+def _one_for_all(subject: Subject, found: Found) -> Clue | None:
+    """A mask that has rows, of which one is used for all of them."""
+    if any(form.shape.by_row for form in found.forms):
+        return None
+    alike = Trial.alike(subject.call)
+    with torch.no_grad():
+        if not any(form.shape.by_row and alike.hides(form).hides for form in found.felt):
+            return None
+    words = f"{found.argument} hides where all rows hide the same key, and not where each hides one of its own"
+    return Clue("batch-mixing", Sure.LIKELY, words)
 
 
 def _hides(subject: Subject, form: Form) -> bool:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..foreign.adapt import Adapted
+from ..foreign.build import Recipe
 from ..foreign.calls import Face, tensors
 from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
+from ..signs import looked
 from ..subject import Subject
+from ..trouble import Fault, Trouble
 
 
 def repeat(subject: Subject) -> Outcome:
@@ -24,11 +28,19 @@ def repeat(subject: Subject) -> Outcome:
         return Outcome.broken("repeat", words, Clue("layer-made-in-forward", Sure.CERTAIN, words))
     if (outcome := _weights_kept(subject)) is not None or (outcome := _twice(subject, "")) is not None:
         return outcome
-    for name in () if subject.recipe is None else subject.recipe.dropouts:
-        dropping = subject.rebuilt(**{name: 0.5})
-        if dropping is not None and (outcome := _twice(dropping, f" with {name}=0.5")) is not None:
+    for told, changed in () if subject.recipe is None else _dropping(subject.recipe):
+        dropping = subject.rebuilt(**changed)
+        if dropping is not None and (outcome := _twice(dropping, f" with {told}=0.5")) is not None:
             return outcome
     return Outcome.held("repeat", "the same input gives the same output")
+
+
+def _dropping(recipe: Recipe) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Arguments by which half of something is dropped, and what to call them."""
+    for name in recipe.dropouts:
+        yield name, {name: 0.5}
+    if changed := recipe.dropping(0.5):
+        yield f"dropout of {', '.join(changed)}", changed
 
 
 def _weights_kept(subject: Subject) -> Outcome | None:
@@ -145,7 +157,27 @@ def pure(subject: Subject) -> Outcome:
         return Outcome.broken(
             "pure", words, Clue("state-between-calls", Sure.LIKELY, words), error=gap, bound=subject.bound
         )
+    if (told := _kept_of_the_first(subject, x, source)) is not None:
+        return Outcome.broken("pure", told, Clue("state-between-calls", Sure.LIKELY, told))
     return Outcome.held("pure", "inputs are left alone, nothing is kept")
+
+
+def _kept_of_the_first(subject: Subject, x: Tensor, source: Tensor | None) -> str | None:
+    """What goes wrong with a text if the first one, of a module just built, was shorter: something was kept of that."""
+    shorter, fresh = x.shape[1] - 2, subject.rebuilt()
+    if fresh is None or not fresh.weights_kept or not subject.takes(shorter):
+        return None
+    fresh.run(x[:, :shorter], source)
+    try:
+        gap = distance(fresh.run(x, source), subject.run(x, source))
+    except Exception as error:  # foreign code may raise anything
+        trouble = Trouble.of(error)
+        told = f"if the first text has {shorter} tokens, one of {x.shape[1]} raises {trouble.words}"
+        return told if trouble.fault is Fault.TARGET else None
+    told = (
+        f"if the first text has {shorter} tokens, one of {x.shape[1]} gives something else than otherwise ({gap:.1e})"
+    )
+    return told if gap > subject.bound else None
 
 
 def gradients(subject: Subject) -> Outcome:
@@ -175,6 +207,9 @@ def gradients(subject: Subject) -> Outcome:
         cross = [name for name in lost if any(word in name.lower() for word in ("cross", "enc", "src", "multihead"))]
         if cross and subject.crossed:
             return Outcome.broken("gradients", words, Clue("shared-self-cross", Sure.LIKELY, words))
+        if (looks := looked(subject)) is not None and looks.keys_summed:
+            words += ", and what the weights sum is the keys"
+            return Outcome.broken("gradients", words, Clue("value-is-key", Sure.LIKELY, words))
         sure = _unused(subject) if any(named[name].dim() > 1 for name in lost) else Sure.HINT  # biases of keys cancel
         return Outcome.broken("gradients", words, Clue("parameter-unused", sure, words))
     size = max(float(g.abs().max()) for g in found if g is not None)

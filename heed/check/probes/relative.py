@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..equal import Equal, called, equal, length_kept, rotates, uneven
+from ..equal import Equal, called, equal, from_itself, length_kept, moves, rotates, uneven
 from ..foreign.adapt import Ours
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance, slopes
-from ..signs import unbiased
+from ..signs import NUDGED, Looks, looked, unbiased
 from ..subject import Subject
 
 FINE, MISMATCH = 1e-5, 3e-2  # float32 angles stay below the first, tables in half precision below the second
@@ -22,10 +22,20 @@ def shift(subject: Subject) -> Outcome:
     seen = equal(subject)
     if seen is None or (seen.met is None and seen.scores is None):
         return Outcome.moot("shift", "its scores cannot be seen")
+    looks = looked(subject)
+    if looks is not None and looks.apart and len(looks.strayed) == 1 and _tabled(looks):
+        words = f"scores of token {looks.strayed[0]} change with the query of token {NUDGED}: they are another's"
+        return Outcome.broken("shift", words, Clue("relative-shift", Sure.LIKELY, words))
     if seen.met is not None and _turned(subject, seen, *seen.met):
         query, key = seen.met
         return _rotated(uneven((query.double() @ key.double().mT).flatten(0, -3)))
     return _added(subject, seen)
+
+
+def _tabled(looks: Looks) -> bool:
+    """Whether queries meet a table that has an entry for every distance."""
+    size, tokens = None if looks.flow is None else looks.flow.size, looks.x.shape[1]
+    return any(p.given.shape[-1] == size and p.made.shape[-1] >= tokens for p in looks.first.projections)
 
 
 def _rotated(gap: float) -> Outcome:
@@ -39,8 +49,7 @@ def _rotated(gap: float) -> Outcome:
 
 def _turned(subject: Subject, seen: Equal, query: Tensor, key: Tensor) -> bool:
     """Whether queries or keys are turned by their place: they differ, and are as long, or linear in the stream."""
-    still = [distance(part, part[..., :1, :].expand_as(part)) <= 1e-12 for part in (query, key)]
-    if all(still):
+    if not moves(query) and not moves(key):
         return False
     return (length_kept(query) and length_kept(key)) or (
         rotates(subject) and seen.flat and query.shape[-1] == subject.sizes.head and _linear(subject)
@@ -60,10 +69,12 @@ def _linear(subject: Subject) -> bool:
 
 def _added(subject: Subject, seen: Equal) -> Outcome:
     """Something added to the scores: slopes of ALiBi, or learned distances."""
-    score = seen.scores
-    if score is None or not seen.flat:
+    if seen.scores is None or not seen.flat:
         return Outcome.moot("shift", "places act before the projections, or not at all")
-    gap = uneven(score)
+    if seen.met is not None and any(moves(part) for part in seen.met):
+        return Outcome.moot("shift", "places act on queries and keys, and are no rotation")
+    score = from_itself(seen.scores)
+    gap = uneven(score, float(seen.scores.nan_to_num(0.0).abs().max()))
     if gap > FINE and subject.meant_causal and not bool(subject.looks_ahead.any()):
         words = f"scores between equal tokens at equal distances differ by {gap:.1e} of the largest"
         return Outcome.broken("shift", words, Clue("relative-shift", Sure.LIKELY, words), error=gap, bound=FINE)

@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from ..equal import equal, rotates
 from ..foreign.adapt import Ours
 from ..foreign.calls import Axes, Face
+from ..foreign.said import rows_first
 from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure
-from ..reference import distance
+from ..reference import distance, only_down
 from ..signs import looked
 from ..subject import QUIET, Subject
 from ..trouble import Fault, Trouble
@@ -32,15 +33,13 @@ def layout(subject: Subject) -> Outcome:
     if subject.call.rows_first or subject.declared.layout is not None:
         return Outcome.held("layout", "one row moves, the others do not")
     words = "it takes [tokens, rows, width]: tokens stand first"
+    if (told := rows_first(subject.origin)) is not None:
+        words += f", though its source says {told}"
+        return Outcome.broken("layout", words, Clue("batch-first-confusion", Sure.LIKELY, words))
     if subject.recipe is not None and subject.recipe.flags.get("batch_first"):
         words += ", though it was built with batch_first=True"
         return Outcome.broken("layout", words, Clue("batch-first-confusion", Sure.CERTAIN, words))
     return Outcome.held("layout", words, 0.0, 0.0, Clue("batch-first-confusion", Sure.CONVENTION, words))
-
-
-def only_down(moved: Tensor) -> bool:
-    """Whether what moves with token 0 of row 0 is token 0 of other rows, and no other token. [B, T]"""
-    return bool(moved[1:, 0].any()) and not bool(moved[:, 1:].any())
 
 
 def moved_by_one(subject: Subject) -> Tensor:

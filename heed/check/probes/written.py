@@ -34,7 +34,10 @@ def equal(subject: Subject) -> Outcome:
         if not subject.meant_causal:
             clue = Clue("excludes-self", Sure.CONVENTION, words)
             return Outcome.held("written-out", words, match.error, 1e-9, clue)
-        return Outcome.broken("written-out", words, Clue("excludes-self", Sure.CERTAIN, words))
+        follows = (
+            () if bool(subject.looks_ahead[1:].any()) else ("future-leak",)
+        )  # token 0, left with nothing, sees all
+        return Outcome.broken("written-out", words, Clue("excludes-self", Sure.CERTAIN, words, follows))
     if match.slug is None:
         told = "; ".join(f"{name} {value}" for name, value in match.how.words())
         return Outcome.held(

@@ -81,6 +81,11 @@ class GuessedConfig:
         except (AttributeError, TypeError):
             return default
 
+    @property
+    def asked(self) -> list[str]:
+        """What it was asked for."""
+        return list(self._asked)
+
     def keys(self) -> list[str]:
         return list(self._answers)
 

@@ -137,7 +137,8 @@ def _resized(
 def _stretched(target: Any, sizes: Sizes, layout: Layout) -> Iterator[Sizes]:
     """Other numbers of tokens: those of the target's windows and images."""
     for length in lengths_of(target):
-        yield replace(sizes, tokens=length)
+        if length != sizes.rows:  # rows and tokens stay different: one taken for the other must show
+            yield replace(sizes, tokens=length)
     if layout in (Layout.IMAGE, Layout.GRID):
         yield replace(sizes, tokens=PICTURE)
 
