@@ -74,7 +74,6 @@ def _passes(case: Case, one: Diagnosis, fix: Fix, known: set[str], again: Again)
             except Exception:  # it can no longer be built or called
                 return False
             names = {other.bug.slug for other in report.likely}
-            held = any(outcome.status is Status.PASS for outcome in report.outcomes)
-            if not held or one.bug.slug in names or set(report.slugs) - known:
+            if one.bug.slug in names or set(report.slugs) - known:
                 return False
-    return True
+        return any(outcome.status is Status.PASS for outcome in report.outcomes)  # one probe alone may know no more

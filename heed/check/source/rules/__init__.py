@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from ...reports.report import Fix
 from ..case import Case
 from .caches import cache_offset, cache_reorder
+from .fills import dead_row, finite_mask
 from .heads import head_mixing, mask_rows, shared_heads
-from .hiding import after_softmax, dead_row, finite_mask, inverted, on_queries, penalty
+from .hiding import after_softmax, inverted, on_queries, penalty
 from .masks import as_truth, not_assigned, not_passed_on, not_used
 from .models import batch_first, label_shift, loss_denominator, norm_axes, tying_lost, unused
 from .places import (
@@ -22,7 +23,7 @@ from .places import (
 from .purity import dropout_in_eval, kept, made_in_forward, mutated
 from .scale import scale_after_softmax, wrong_scale
 from .softmaxes import no_softmax, overflow, softmax_axis, value_is_key, weights_averaged
-from .triangles import extent, lined_up, missing, not_itself, sees_ahead, turned
+from .triangles import compared, extent, lined_up, missing, not_itself, sees_ahead, turned
 
 Rule = Callable[[Case], Iterator[Fix | None]]
 
@@ -67,6 +68,6 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "finite-mask": (finite_mask,),
     "dead-row-nan": (dead_row,),
     "dead-row-gradient": (dead_row,),
-    "padding-leak": (not_passed_on, not_assigned, penalty, not_used, on_queries, after_softmax),
+    "padding-leak": (not_passed_on, not_assigned, compared, penalty, not_used, on_queries, after_softmax, finite_mask),
     "weights-averaged": (weights_averaged,),
 }

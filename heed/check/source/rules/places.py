@@ -272,16 +272,24 @@ def _both_turned(case: Case) -> Iterator[Fix | None]:
 def rope_precision(case: Case) -> Iterator[Fix | None]:
     """Places and frequencies in float32."""
     words = "places and angles need float32: 257 is 256 in bfloat16"
-    for code, call in case.home.nodes(ast.Call):
-        node = named_node(call, "dtype")
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-        if node is not None and name in ("arange", "linspace", "tensor", "outer"):
-            yield code.fix([code.replaced(node, "torch.float32")], words)
-        elif name in ("half", "bfloat16") and not call.args:
-            end = code.span(call.func)[1]
-            yield code.fix([Edit(end - len(name), end, "float")], words)
-        elif name in ("to", "type") and len(call.args) == 1 and re.search(r"16|dtype|half", code.words(call.args[0])):
-            yield code.fix([code.replaced(call.args[0], "torch.float32")], words)
+    found = [(code, edit) for code, call in case.home.nodes(ast.Call) for edit in _wider(code, call)]
+    for code, edit in found:
+        yield code.fix([edit], words)
+    for code in dict.fromkeys(code for code, _ in found):
+        yield code.fix([edit for other, edit in found if other is code], words)
+
+
+def _wider(code: Code, call: ast.Call) -> Iterator[Edit]:
+    """A cast, or a dtype that something is made in."""
+    node = named_node(call, "dtype")
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    if node is not None and name in ("arange", "linspace", "tensor", "outer"):
+        yield code.replaced(node, "torch.float32")
+    elif name in ("half", "bfloat16") and not call.args:
+        end = code.span(call.func)[1]
+        yield Edit(end - len(name), end, "float")
+    elif name in ("to", "type") and len(call.args) == 1 and re.search(r"16|dtype|half", code.words(call.args[0])):
+        yield code.replaced(call.args[0], "torch.float32")
 
 
 def relative_shift(case: Case) -> Iterator[Fix | None]:
