@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from time import process_time
 from typing import Any
 
@@ -54,15 +55,16 @@ def _first(case: Case, one: Diagnosis, known: set[str], again: Again, until: flo
 
 
 def candidates(case: Case, slug: str) -> Iterator[Fix]:
-    """What the rules for a bug propose, each once."""
+    """What the rules for a bug propose, each once: on the way that a plain call takes, then on others."""
     seen: set[Fix] = set()
-    for rule in RULES.get(slug, ()):
-        for fix in rule(case):
-            if fix is not None and fix not in seen:
-                seen.add(fix)
-                yield fix
-            if len(seen) >= MANY:
-                return
+    for path in chain((case,), case.paths()):
+        for rule in RULES.get(slug, ()):
+            for fix in rule(path):
+                if fix is not None and fix not in seen:
+                    seen.add(fix)
+                    yield fix
+                if len(seen) >= MANY:
+                    return
 
 
 def _passes(case: Case, one: Diagnosis, fix: Fix, known: set[str], again: Again) -> bool:

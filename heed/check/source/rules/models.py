@@ -15,7 +15,7 @@ from ..case import Case
 from ..code import Code, Edit
 from ..flow import named_node
 from ..watch import tensors
-from ..write import dropped, given_keyword
+from ..write import dropped, given_keyword, method_of
 
 LAYOUTS = {
     "MultiheadAttention",
@@ -235,6 +235,35 @@ def loss_denominator(case: Case) -> Iterator[Fix | None]:
         name = statement.targets[0] if isinstance(statement, ast.Assign) else None
         if isinstance(name, ast.Name):
             yield _undivided(code, call, name.id, plain, words)
+    yield from _by_those_that_count(case)
+
+
+def _by_those_that_count(case: Case) -> Iterator[Fix | None]:
+    """A loss that is written out: its sum is divided by the labels that were not left out."""
+    words = "the sum is divided by all labels, also by those that are left out of it"
+    for code, node in case.home.nodes(ast.BinOp, ast.Call):
+        function = code.function(node)
+        match node:
+            case ast.BinOp(left=left, op=ast.Div(), right=right) if "sum" in code.words(left):
+                for count in _counted(code, function, right):
+                    yield code.fix([code.replaced(right, count)], words)
+            case ast.Call(func=ast.Attribute(attr="mean", value=value), args=[], keywords=[]):
+                for count in _counted(code, function, value):
+                    yield code.fix([code.replaced(node, f"{method_of(code, value, '.sum()')} / {count}")], words)
+
+
+def _counted(code: Code, function: ast.AST | None, node: ast.expr) -> Iterator[str]:
+    """How many labels count: by a mask that is made of them, or by the usual number for those that do not."""
+    for part in ast.walk(function) if function is not None else ():
+        match part:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Compare(ops=[ast.NotEq() | ast.GtE()])):
+                yield f"{name}.sum()"
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if re.search(
+                r"\.ne\(|!= ", code.words(value)
+            ) and code.words(value).endswith((".float()", ".long()", ".to(", ".ne(-100)")):
+                yield f"{name}.sum()"
+    for name in dict.fromkeys(part.id for part in ast.walk(node) if isinstance(part, ast.Name)):
+        yield f"({name} != -100).sum()"
 
 
 def _undivided(code: Code, call: ast.Call, name: str, plain: Edit, words: str) -> Fix | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
@@ -39,6 +40,30 @@ def dropout_in_eval(case: Case) -> Iterator[Fix | None]:
             2, "training", "train"
         ):
             yield from _dropout(case, place, place.node, words)
+            if place.owner is None:
+                yield from _told_from_above(event, place.node, words)
+    for code, call in case.home.nodes(ast.Call):
+        rate = named_node(call, "dropout_p")
+        if rate is not None and code.owner(call) is not None and "training" not in code.words(rate):
+            yield code.fix([code.replaced(rate, f"{code.words(rate)} if self.training else 0.0")], words)
+
+
+def _told_from_above(event: Event, call: ast.Call, words: str) -> Iterator[Fix | None]:
+    """A function does not know whether anything is training; the module that calls it does."""
+    for inner, outer in pairwise(event.stack):
+        function = inner.code.function(inner.node)
+        if outer.owner is None or not isinstance(outer.node, ast.Call) or function is None:
+            continue
+        switches = [one.arg for one in function.args.args if one.arg in ("training", "train", "is_training")]
+        told = given_keyword(outer.code, outer.node, switches[0] if switches else "training", "self.training")
+        if switches:
+            yield outer.code.fix([told], words)
+        elif inner.code is outer.code and inner.node is call and function.args.args:
+            last = [*function.args.args, *function.args.defaults][-1]
+            end = max(inner.code.span(one)[1] for one in (*function.args.args, *function.args.defaults, last))
+            edits = [Edit(end, end, ", training=False"), given_keyword(inner.code, call, "training", "training")]
+            yield inner.code.fix([*edits, told], words)
+        return
 
 
 def _dropout(case: Case, place: Place, call: ast.Call, words: str) -> Iterator[Fix | None]:
@@ -164,6 +189,7 @@ def _seen_value(case: Case, node: ast.expr) -> Any:
 def kept(case: Case) -> Iterator[Fix | None]:
     """What a call sets on its module becomes a local variable."""
     yield from _default_lists(case)
+    yield from _made_once(case)
     for code, definition in case.home.reach:
         for function in [n for n in ast.walk(definition) if isinstance(n, Function) and n.name != "__init__"]:
             names: dict[str, list[ast.stmt]] = {}
@@ -179,6 +205,41 @@ def kept(case: Case) -> Iterator[Fix | None]:
                 if len(statements) == 1:
                     words = f"self.{attr} is set in every call and changes the next one"
                     yield code.fix([code.without(statements[0])], words)
+
+
+def _made_once(case: Case) -> Iterator[Fix | None]:
+    """`if self.mask is None: self.mask = ...` keeps what fits the first call only; made in every call it fits all."""
+    for code, branch in case.home.nodes(ast.If):
+        function = code.function(branch)
+        match branch:
+            case ast.If(
+                body=[ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=attr)], value=value)], orelse=[]
+            ) if function is not None and function.name != "__init__" and _asks_for(code, branch.test, attr):
+                name = attr.lstrip("_")
+                taken = {n.id for n in ast.walk(function) if isinstance(n, ast.Name)} | {
+                    a.arg for a in function.args.args
+                }
+                name = name if name not in taken else f"{name}_now"
+                reads = [n for n in ast.walk(function) if _is_own(n, attr) and n.lineno > (branch.end_lineno or 0)]
+                edits = [
+                    code.replaced(branch, f"{name} = {code.words(value)}"),
+                    *(code.replaced(n, name) for n in reads),
+                ]
+                words = f"self.{attr} is made for the first call and kept for all others, whatever their length"
+                yield code.fix(edits, words)
+
+
+def _asks_for(code: Code, test: ast.expr, attr: str) -> bool:
+    """Whether a condition asks if an attribute is there already."""
+    told = code.words(test)
+    return re.search(rf"self\.{attr} is None|hasattr\(self, ['\"]{attr}['\"]\)", told) is not None
+
+
+def _is_own(node: ast.AST, attr: str) -> bool:
+    match node:
+        case ast.Attribute(value=ast.Name(id="self"), attr=said, ctx=ast.Load()):
+            return said == attr
+    return False
 
 
 def _read_later(function: Function, attr: str, line: int) -> bool:
