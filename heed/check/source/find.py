@@ -75,7 +75,7 @@ def _passes(case: Case, one: Diagnosis, fix: Fix, known: set[str], again: Again)
                 report = again(target, probes)
             except Exception:  # it can no longer be built or called
                 return False
-            names = {other.bug.slug for other in report.likely}
-            if one.bug.slug in names or set(report.slugs) - known:
+            left = {other.bug.slug for other in report.likely if other.fails or not one.fails}
+            if one.bug.slug in left or set(report.slugs) - known:
                 return False
         return any(outcome.status is Status.PASS for outcome in report.outcomes)  # one probe alone may know no more

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from ...reports.report import Fix
 from ..case import Case
 from .caches import cache_offset, cache_reorder
+from .chance import by_hand, dropout_in_eval
 from .fills import dead_row, finite_mask
 from .heads import head_mixing, shared_heads
-from .hiding import after_softmax, inverted, on_queries, penalty
+from .hiding import after_softmax, bent_after, inverted, on_queries, penalty
 from .masks import as_truth, not_assigned, not_passed_on, not_used
-from .models import batch_first, label_shift, loss_denominator, norm_axes, tying_lost, unused
+from .models import batch_first, label_shift, loss_denominator, norm_axes, one_of_many, tying_lost, unused
 from .places import (
     alibi_slopes,
     position_exponent,
@@ -20,7 +21,7 @@ from .places import (
     rope_mismatch,
     rope_precision,
 )
-from .purity import dropout_in_eval, kept, made_in_forward, mutated
+from .purity import kept, made_in_forward, mutated
 from .rows import first_row, mask_rows, over_rows
 from .scale import scale_after_softmax, wrong_scale
 from .softmaxes import no_softmax, overflow, softmax_axis, value_is_key, weights_averaged
@@ -54,11 +55,11 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "window-extent": (extent,),
     "cache-mismatch": (lined_up, cache_offset),
     "head-mixing": (head_mixing,),
-    "dropout-in-eval": (dropout_in_eval,),
+    "dropout-in-eval": (dropout_in_eval, by_hand),
     "layer-made-in-forward": (made_in_forward,),
     "state-between-calls": (kept,),
     "input-mutated": (mutated,),
-    "parameter-unused": (unused, value_is_key),
+    "parameter-unused": (unused, one_of_many, value_is_key),
     "shared-self-cross": (looks_inside, unused),
     "position-exponent": (position_exponent,),
     "position-sliced": (position_sliced,),
@@ -81,7 +82,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "raises": (as_truth, kept),
     "looking-changes-output": PATHS,
     "path-differs": PATHS,
-    "finite-mask": (finite_mask,),
+    "finite-mask": (bent_after, finite_mask),
     "dead-row-nan": (dead_row,),
     "dead-row-gradient": (dead_row,),
     "padding-leak": (not_passed_on, not_assigned, compared, penalty, not_used, on_queries, after_softmax, finite_mask),

@@ -14,10 +14,11 @@ from ..case import Case
 from ..code import Code, Edit
 from ..flow import FUSED, TORCHS, attended, named_node, operand_nodes
 from ..watch import Event, Operand, Place
-from ..write import enclosed, movable, negated
+from ..write import enclosed, mentions, movable, negated, renamed
 from .fills import hiding_numbers, leasts, number, value_nodes
 from .masks import filled, joins, least, named_scores
 
+BENDS = {"tanh", "sigmoid", "clamp", "clip", "clamp_", "tanh_", "hardtanh", "softsign"}
 STREAMS = {"stream", "source", "value"}
 
 
@@ -186,13 +187,14 @@ def _earlier(event: Event, place: Place, softmax: Event, words: str) -> Fix | No
     """The mask moves in front of the softmax."""
     code, condition, first = place.code, _where(event, place), softmax.place
     given = operand_nodes(softmax)[:1]
-    if condition is None or first is None or not given or not movable(code, first.node):
+    added = _said_again(event, place, "") is not None
+    if (condition is None and not added) or first is None or not given or not movable(code, first.node):
         return None
     scores, edits = named_scores(code, given[0])
     begin = code.statement(first.node)
     lines = [] if isinstance(given[0], ast.Name) else [f"{scores} = {code.words(given[0])}"]
-    fill = filled(place, scores, condition)
     statement = code.statement(place.node)
+    fill = _said_again(event, place, scores) or filled(place, scores, condition or "")
     if statement is begin:  # both in one expression
         return _one_line(event, place, begin, [*lines, fill], edits, words)
     around = code.parents[statement]
@@ -203,6 +205,44 @@ def _earlier(event: Event, place: Place, softmax: Event, words: str) -> Fix | No
         lines += [fill]
     gone = code.without(around if alone and isinstance(around, ast.stmt) else statement)
     return code.fix([*edits, code.before(begin, *lines), gone], words)
+
+
+def bent_after(case: Case) -> Iterator[Fix | None]:
+    """A cap that is put on hidden scores brings them back among the others: it comes before the mask."""
+    words = "hidden scores are bent back by {} after the mask; the mask comes last before the softmax"
+    for events in (*case.masked.values(), case.events):
+        for found in attended(events):
+            softmax = found.softmax
+            if softmax is None or softmax.place is None:
+                continue
+            behind = softmax.behind()
+            for bent in (event for event in behind if event.name in BENDS):
+                for event in filter(_hides, bent.behind()):
+                    assert event.place is not None
+                    yield _later(event.place, softmax.place, words.format(bent.name))
+
+
+def _later(place: Place, last: Place, words: str) -> Fix | None:
+    """The statement that hides, with the condition around it, in front of the one with the softmax."""
+    code, end = place.code, last.code.statement(last.node)
+    moved = code.statement(place.node)
+    around = code.parents[moved]
+    moved = around if isinstance(around, ast.If) and around.body == [moved] and not around.orelse else moved
+    if code is not last.code or code.function(moved) is not last.code.function(end) or moved.lineno >= end.lineno:
+        return None
+    indent = code.indent(moved)
+    lines = [line.removeprefix(indent) for line in f"{indent}{code.words(moved)}".split("\n")]
+    return code.fix([code.without(moved), code.before(end, *lines)], words)
+
+
+def _said_again(event: Event, place: Place, scores: str) -> str | None:
+    """What is added to weights, added to scores."""
+    if event.name not in ("add", "sub", "add_", "sub_"):
+        return None
+    match place.code.statement(place.node):
+        case ast.Assign(targets=[ast.Name(id=name)], value=value) if value is place.node and mentions(value, name):
+            return f"{scores} = {renamed(place.words(value), name, scores)}"
+    return None
 
 
 def _one_line(

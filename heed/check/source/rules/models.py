@@ -103,6 +103,28 @@ def unused(case: Case) -> Iterator[Fix | None]:
                 yield from _around(code, function, name, words)
 
 
+def one_of_many(case: Case) -> Iterator[Fix | None]:
+    """`self.heads[0](x) for _ in self.heads`: each of them in its turn."""
+    for code, node in case.home.nodes(ast.ListComp, ast.GeneratorExp):
+        (first, *_) = node.generators
+        for part in ast.walk(node.elt):
+            match part:
+                case ast.Subscript(value=ast.Attribute() as held, slice=ast.Constant(value=int())):
+                    words = f"{code.words(part)} is asked every time, and the others never"
+                    if code.words(first.iter) == code.words(held):
+                        edits = [code.replaced(part, "each"), code.replaced(first.target, "each")]
+                        yield code.fix(edits, words)
+                    elif isinstance(first.target, ast.Name):
+                        told = first.target.id.strip("_") or "i"
+                        edits = [code.replaced(part.slice, told), code.replaced(first.target, told)]
+                        yield code.fix(edits, words)
+    for code, loop in case.home.nodes(ast.For):
+        for part in ast.walk(loop):
+            match part, loop.target:
+                case ast.Subscript(slice=ast.Constant(value=int()) as index), ast.Name(id=name):
+                    yield code.fix([code.replaced(index, name)], f"{code.words(part)} is asked every time")
+
+
 def _idle(case: Case) -> dict[str, nn.Module]:
     """Layers whose weights took part in no operation, by the attribute that holds them."""
     module = None if case.subject is None else case.subject.module
