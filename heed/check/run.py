@@ -112,7 +112,8 @@ def _mended(found: Any, name: str, asked: Asked) -> Report:
         def again(other: Any, probes: Sequence[str]) -> Report:
             return _report(other, name, asked.by(probes))[0]
 
-        return replace(report, fixes=fixes(found, report.likely, subject, again))
+        read = fixes(found, report, subject, again)
+        return replace(report, fixes=read.fixes, looks=read.looks)
 
 
 def _report(found: Any, name: str, asked: Asked) -> tuple[Report, Subject | None]:

@@ -39,10 +39,7 @@ def condition_of(event: Event, name: str | None = None) -> ast.expr | None:
 def inverted(case: Case) -> Iterator[Fix | None]:
     """The opposite of the condition under which something is hidden."""
     words = "what the mask shows is hidden, and what it hides is shown"
-    for place, node, value, fills in hiding_numbers(case):
-        if fills and value > 5:
-            plus = f"{place.words(node)} makes what is hidden the largest score; it must be the smallest"
-            yield place.code.fix([place.code.replaced(node, f"-{place.words(node).lstrip('+')}")], plus)
+    yield from _largest(case)
     for name in case.masked:
         yield from _turned_before(case, name, words)
         for event in joins(case, name):
@@ -57,6 +54,14 @@ def inverted(case: Case) -> Iterator[Fix | None]:
         place, node = event.place, condition_of(event)
         if place is not None and node is not None and event.name not in (FUSED, TORCHS):
             yield from _negated(place, node, event, words)
+
+
+def _largest(case: Case) -> Iterator[Fix | None]:
+    """A number that hides has a minus before it."""
+    for place, node, value, fills in hiding_numbers(case):
+        if fills and value > 5:
+            words = f"{place.words(node)} makes what is hidden the largest score; it must be the smallest"
+            yield place.code.fix([place.code.replaced(node, f"-{place.words(node).lstrip('+')}")], words)
 
 
 def _turned_before(case: Case, name: str, words: str) -> Iterator[Fix | None]:
@@ -130,7 +135,7 @@ def after_softmax(case: Case) -> Iterator[Fix | None]:
             softmax = found.softmax
             if softmax is None or softmax.place is None:
                 continue
-            for event in filter(_hides, events):
+            for event in filter(hides, events):
                 assert event.place is not None
                 if event in softmax.behind():
                     yield _on_scores(event, event.place)
@@ -138,7 +143,7 @@ def after_softmax(case: Case) -> Iterator[Fix | None]:
                     yield _earlier(event, event.place, softmax, words)
 
 
-def _hides(event: Event) -> bool:
+def hides(event: Event) -> bool:
     """Whether a mask, of the caller's or of the module's own, meets the stream here."""
     apart = [operand for operand in event.operands if _apart(operand)]
     return event.place is not None and event.name not in (FUSED, TORCHS) and 0 < len(apart) < len(event.operands)
@@ -149,7 +154,7 @@ def _apart(operand: Operand) -> bool:
     return not operand.fed & STREAMS and math.prod(operand.shape) > 1
 
 
-def _where(event: Event, place: Place) -> str | None:
+def hidden_where(event: Event, place: Place) -> str | None:
     """When a key is hidden, by what multiplies weights or fills them with zeros."""
     node = condition_of(event)
     if node is not None:
@@ -166,7 +171,7 @@ def _where(event: Event, place: Place) -> str | None:
 
 def _on_scores(event: Event, place: Place) -> Fix | None:
     """Scores that are multiplied with a mask, or filled with too large a number, are filled with the smallest."""
-    condition = _where(event, place)
+    condition = hidden_where(event, place)
     if condition is None or event.name not in ("mul", "mul_"):
         return None
     words = "a hidden score is made zero, which is a score like any other; it must be smaller than all others"
@@ -185,7 +190,7 @@ def _on_scores(event: Event, place: Place) -> Fix | None:
 
 def _earlier(event: Event, place: Place, softmax: Event, words: str) -> Fix | None:
     """The mask moves in front of the softmax."""
-    code, condition, first = place.code, _where(event, place), softmax.place
+    code, condition, first = place.code, hidden_where(event, place), softmax.place
     given = operand_nodes(softmax)[:1]
     added = _said_again(event, place, "") is not None
     if (condition is None and not added) or first is None or not given or not movable(code, first.node):
@@ -197,14 +202,17 @@ def _earlier(event: Event, place: Place, softmax: Event, words: str) -> Fix | No
     fill = _said_again(event, place, scores) or filled(place, scores, condition or "")
     if statement is begin:  # both in one expression
         return _one_line(event, place, begin, [*lines, fill], edits, words)
+    asks, gone = asked_for(code, statement)
+    lines += [fill] if asks is None else [f"if {asks}:", f"    {fill}"]
+    return code.fix([*edits, code.before(begin, *lines), code.without(gone)], words)
+
+
+def asked_for(code: Code, statement: ast.stmt) -> tuple[str | None, ast.stmt]:
+    """The condition under which a statement is run, and what goes if it goes: with the condition, if that is all."""
     around = code.parents[statement]
-    alone = isinstance(around, ast.If) and around.body == [statement] and not around.orelse
-    if alone and isinstance(around, ast.If):
-        lines += [f"if {code.words(around.test)}:", f"    {fill}"]
-    else:
-        lines += [fill]
-    gone = code.without(around if alone and isinstance(around, ast.stmt) else statement)
-    return code.fix([*edits, code.before(begin, *lines), gone], words)
+    if not isinstance(around, ast.If) or statement not in around.body:
+        return None, statement
+    return code.words(around.test), around if around.body == [statement] and not around.orelse else statement
 
 
 def bent_after(case: Case) -> Iterator[Fix | None]:
@@ -217,7 +225,7 @@ def bent_after(case: Case) -> Iterator[Fix | None]:
                 continue
             behind = softmax.behind()
             for bent in (event for event in behind if event.name in BENDS):
-                for event in filter(_hides, bent.behind()):
+                for event in filter(hides, bent.behind()):
                     assert event.place is not None
                     yield _later(event.place, softmax.place, words.format(bent.name))
 

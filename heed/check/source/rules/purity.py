@@ -13,7 +13,9 @@ from ...reports.report import Fix
 from ..case import Case
 from ..code import Code, Edit
 from ..flow import named_node
+from ..home import own_targets
 from ..watch import Event, Place
+from ..write import fresh
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 INPLACE = re.compile(r"^(?!__)\w+[^_]_$")
@@ -116,6 +118,9 @@ def kept(case: Case) -> Iterator[Fix | None]:
                 match node:
                     case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=attr)]):
                         names.setdefault(attr, []).append(node)
+                    case ast.Assign(targets=[ast.Tuple()]) if own := own_targets(node):
+                        words = f"what is kept as self.{next(iter(own))} changes the next call"
+                        yield code.fix([code.without(node)], words)
                     case ast.AugAssign(target=ast.Attribute(value=ast.Name(id="self"), attr=attr)):
                         names.setdefault(attr, []).append(node)
             for attr, statements in names.items():
@@ -134,18 +139,11 @@ def _made_once(case: Case) -> Iterator[Fix | None]:
             case ast.If(
                 body=[ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=attr)], value=value)], orelse=[]
             ) if function is not None and function.name != "__init__" and _asks_for(code, branch.test, attr):
-                name = attr.lstrip("_")
-                taken = {n.id for n in ast.walk(function) if isinstance(n, ast.Name)} | {
-                    a.arg for a in function.args.args
-                }
-                name = name if name not in taken else f"{name}_now"
-                reads = [n for n in ast.walk(function) if _is_own(n, attr) and n.lineno > (branch.end_lineno or 0)]
-                edits = [
-                    code.replaced(branch, f"{name} = {code.words(value)}"),
-                    *(code.replaced(n, name) for n in reads),
-                ]
+                name = fresh(code, branch, attr.lstrip("_"))
+                reads = [n for n in ast.walk(function) if _is_own(n, attr) and code.span(n) > code.span(branch)]
+                made = code.replaced(branch, f"{name} = {code.words(value)}")
                 words = f"self.{attr} is made for the first call and kept for all others, whatever their length"
-                yield code.fix(edits, words)
+                yield code.fix([made, *(code.replaced(node, name) for node in reads)], words)
 
 
 def _asks_for(code: Code, test: ast.expr, attr: str) -> bool:

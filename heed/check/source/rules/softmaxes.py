@@ -15,6 +15,8 @@ from ..flow import Attended, named_node, operand_nodes
 from ..home import own_targets
 from ..watch import Event, Place
 from ..write import appended, fresh, method_of, movable, with_method
+from .hiding import asked_for, hidden_where, hides
+from .masks import filled
 
 
 def softmax_axis(case: Case) -> Iterator[Fix | None]:
@@ -117,6 +119,7 @@ def overflow(case: Case) -> Iterator[Fix | None]:
                 )
         if event.name == "exp" and operand_nodes(event):
             inner = operand_nodes(event)[0]
+            yield from _hidden_first(event, place, inner, words)
             yield _hoisted(place, inner, words)
             told = method_of(place.code, inner, ".amax(-1, keepdim=True)")
             less = f"{place.words(inner)} - {told}"
@@ -124,6 +127,21 @@ def overflow(case: Case) -> Iterator[Fix | None]:
                 yield place.code.fix([place.code.replaced(inner, less)], words)
             else:
                 yield place.code.fix([place.code.replaced(place.node, f"({less}).exp()")], words)
+
+
+def _hidden_first(event: Event, place: Place, inner: ast.expr, words: str) -> Iterator[Fix | None]:
+    """Where exponentials are multiplied with a mask, scores are filled before the largest is taken from them."""
+    code, less = place.code, f"{place.words(inner)} - {method_of(place.code, inner, '.amax(-1, keepdim=True)')}"
+    for other in filter(hides, event.ahead()):
+        assert other.place is not None
+        condition = hidden_where(other, other.place)
+        if condition is None or not isinstance(inner, ast.Name) or other.place.code is not code:
+            continue
+        asks, gone = asked_for(code, code.statement(other.place.node))
+        fill = filled(place, inner.id, condition)
+        lines = [fill] if asks is None else [f"if {asks}:", f"    {fill}"]
+        first = code.before(code.statement(place.node), *lines)
+        yield code.fix([first, code.replaced(inner, less), code.without(gone)], words)
 
 
 def _hoisted(place: Place, inner: ast.expr, words: str) -> Fix | None:
