@@ -53,7 +53,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "future-leak": (not_assigned, sees_ahead, inverted, not_passed_on, missing),
     "excludes-self": (not_itself, inverted),
     "window-extent": (extent,),
-    "cache-mismatch": (lined_up, cache_offset),
+    "cache-mismatch": (lined_up, cache_offset, compared),
     "head-mixing": (head_mixing,),
     "dropout-in-eval": (dropout_in_eval, by_hand),
     "layer-made-in-forward": (made_in_forward,),

@@ -19,6 +19,8 @@ from .fills import hiding_numbers, leasts, number, value_nodes
 from .masks import filled, joins, least, named_scores
 
 BENDS = {"tanh", "sigmoid", "clamp", "clip", "clamp_", "tanh_", "hardtanh", "softsign"}
+# Masks of torch's layers, by name.
+OF_LAYERS = {"src_key_padding_mask", "tgt_key_padding_mask", "memory_key_padding_mask", "src_mask", "tgt_mask"}
 STREAMS = {"stream", "source", "value"}
 
 
@@ -54,6 +56,12 @@ def inverted(case: Case) -> Iterator[Fix | None]:
         place, node = event.place, condition_of(event)
         if place is not None and node is not None and event.name not in (FUSED, TORCHS):
             yield from _negated(place, node, event, words)
+    for code, call in case.home.nodes(ast.Call):
+        for keyword in call.keywords:
+            if keyword.arg in OF_LAYERS and isinstance(keyword.value, ast.Name):
+                name = keyword.value.id
+                text = f"None if {name} is None else {name} == 0"
+                yield code.fix([code.replaced(keyword.value, text)], "True is hidden in the masks of torch's layers")
 
 
 def _largest(case: Case) -> Iterator[Fix | None]:
