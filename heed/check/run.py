@@ -76,7 +76,9 @@ def check(
         except HeedError:
             raise
         except SystemExit as error:  # no verdict: what ends the process would clear itself
-            words = f"{name} leaves the process (exit code {error.code}) when it is built or called"
+            words = (
+                f"{name} leaves the process (exit code {error.code}) when it is built or called{Trouble.place(error)}"
+            )
             raise CannotCheck(f"{words}; give an --adapter that does not get there") from error
         except Exception as error:  # what is heed's own fault says nothing about the target
             words = f"heed ran into trouble of its own with {name}: {Trouble.of(error).words}"
