@@ -25,7 +25,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Spot:
+class Line:
     """A line of the user's own code."""
 
     file: str
@@ -49,12 +49,12 @@ class Fix:
     words: str  # why, in a sentence
 
     @property
-    def spot(self) -> Spot:
+    def spot(self) -> Line:
         """The first line that changes."""
         old, new = self.before.split("\n"), self.after.split("\n")
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
         first = min(same, len(old) - 1)
-        return Spot(self.file, self.line + first, old[first].strip())
+        return Line(self.file, self.line + first, old[first].strip())
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,7 +76,7 @@ class Report:
     notes: Sequence[str] = ()  # what was guessed or handled to import, build and call it
     unchecked: Sequence[str] = ()  # what was not asked, and why: told before anything is cleared
     fixes: Mapping[str, Fix] = field(default_factory=dict)  # by slug, where the code could be read
-    looks: Mapping[str, Spot] = field(default_factory=dict)  # by slug, where to look if there is no fix
+    looks: Mapping[str, Line] = field(default_factory=dict)  # by slug, where to look if there is no fix
     strict: bool = False  # unusual is wrong
     accepted: Sequence[str] = ()  # slugs that a baseline knows of: they are told, and are not wrong
 
@@ -144,11 +144,11 @@ class Report:
             "expected": [list(row) for row in self.expected],
         }
 
-    def spot(self, slug: str) -> Spot | None:
+    def spot(self, slug: str) -> Line | None:
         """Where a bug is: the line to change, one to look at, or the target's own."""
         if slug in self.fixes:
             return self.fixes[slug].spot
-        own = None if self.place is None or not self.place[0] else Spot(*self.place, "")
+        own = None if self.place is None or not self.place[0] else Line(*self.place, "")
         return self.looks.get(slug, own)
 
     def _told(self, one: Diagnosis) -> dict[str, Any]:
@@ -192,7 +192,7 @@ class Report:
             notes=data["notes"],
             unchecked=data["unchecked"],
             fixes={one["slug"]: Fix(**one["here"]) for one in likely if one["here"] is not None},
-            looks={one["slug"]: Spot(**one["look"]) for one in likely if one["look"] is not None},
+            looks={one["slug"]: Line(**one["look"]) for one in likely if one["look"] is not None},
             strict=data["strict"],
             accepted=[one["slug"] for one in likely if one["accepted"]],
         )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..bugs import BUGS
 from ..diagnose import Diagnosis
 from ..outcome import Status
-from ..reports.report import Fix, Report, Spot
+from ..reports.report import Fix, Line, Report
 from ..subject import Subject
 from .case import Case
 from .home import Home
@@ -25,16 +25,16 @@ SCORED = {"written-out", "mask", "scale", "same", "large", "future", "padding", 
 MANY = 16  # changes that are tried for one bug
 
 
-class Found(NamedTuple):
+class Read(NamedTuple):
     """What the source tells of the bugs, by slug."""
 
     fixes: dict[str, Fix]
-    looks: dict[str, Spot]  # where there is no fix
+    looks: dict[str, Line]  # where there is no fix
 
 
-def fixes(origin: Any, report: Report, subject: Subject | None, again: Again) -> Found:
+def fixes(origin: Any, report: Report, subject: Subject | None, again: Again) -> Read:
     """For every bug the change that mends it; what cannot be mended surely has only a line to look at."""
-    home, found = Home.of(origin), Found({}, {})
+    home, found = Home.of(origin), Read({}, {})
     if home is None or not report.likely:
         return found
     case = Case(home, subject, lambda: again(origin, ()))
@@ -53,7 +53,7 @@ def fixes(origin: Any, report: Report, subject: Subject | None, again: Again) ->
     return found
 
 
-def _nearest(case: Case, slug: str) -> Spot | None:
+def _nearest(case: Case, slug: str) -> Line | None:
     """The line that a rule would change first; else the one where weights are made of scores."""
     proposed = next(candidates(case, slug), None)
     if proposed is not None:
@@ -63,7 +63,7 @@ def _nearest(case: Case, slug: str) -> Spot | None:
     if place is None or not SCORED & set(BUGS[slug].probes):
         return None
     statement = place.code.statement(place.node)
-    return Spot(place.code.file, statement.lineno, place.words(statement).split("\n")[0])
+    return Line(place.code.file, statement.lineno, place.words(statement).split("\n")[0])
 
 
 def _first(case: Case, one: Diagnosis, report: Report, again: Again, until: float) -> Fix | None:

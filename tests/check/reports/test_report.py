@@ -10,7 +10,7 @@ import pytest
 
 from heed.check.outcome import Clue, Outcome, Sure
 from heed.check.reports.exports import as_json
-from heed.check.reports.report import Fix, Report, Spot, Verdict
+from heed.check.reports.report import Fix, Line, Report, Verdict
 from heed.check.reports.survey import Result, Survey
 from tests.check.reports.made import FIX, HELD, LEAK, MOOT, ODD, report
 
@@ -103,7 +103,7 @@ def test_a_fix_points_at_the_first_line_that_changes() -> None:
 
 
 def test_where_there_is_no_fix_there_is_a_line_to_look_at() -> None:
-    look = Spot("a.py", 7, "w = s.softmax(0)")
+    look = Line("a.py", 7, "w = s.softmax(0)")
     told = replace(report(LEAK), fixes={}, looks={"future-leak": look})
     assert told.spot("future-leak") == look
     assert Report.of_data(told.as_data()).looks == {"future-leak": look}
