@@ -78,7 +78,9 @@ def check(
         except HeedError:
             raise
         except SystemExit as error:  # no verdict: what ends the process would clear itself
-            words = f"{name} leaves the process (exit code {error.code}) when it is built or called"
+            words = (
+                f"{name} leaves the process (exit code {error.code}) when it is built or called{Trouble.place(error)}"
+            )
             raise CannotCheck(f"{words}; give an --adapter that does not get there") from error
         except Exception as error:  # what is heed's own fault says nothing about the target
             words = f"heed ran into trouble of its own with {name}: {Trouble.of(error).words}"
@@ -114,7 +116,8 @@ def _mended(found: Any, name: str, asked: Asked) -> Report:
         def again(other: Any, probes: Sequence[str]) -> Report:
             return _report(other, name, asked.by(probes))[0]
 
-        return replace(report, fixes=fixes(found, report.likely, subject, again))
+        read = fixes(found, report, subject, again)
+        return replace(report, fixes=read.fixes, looks=read.looks)
 
 
 def _report(found: Any, name: str, asked: Asked) -> tuple[Report, Subject | None]:

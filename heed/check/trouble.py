@@ -36,16 +36,20 @@ class Trouble:
 
     @classmethod
     def of(cls, error: Exception) -> Trouble:
-        frames = list(traceback.extract_tb(error.__traceback__))
-        theirs = _theirs(frames)
-        shown = theirs or frames
-        where = f" at {shown[-1].filename}:{shown[-1].lineno}" if shown else ""
-        words = f"{type(error).__name__}: {str(error).strip()[:300]}{where}"
+        theirs = _theirs(list(traceback.extract_tb(error.__traceback__)))
+        words = f"{type(error).__name__}: {str(error).strip()[:300]}{cls.place(error)}"
         if not theirs:
             return cls(Fault.HEED, words)
         line = (theirs[-1].line or "").lstrip()
         refused = isinstance(error, AssertionError | NotImplementedError) or line.startswith(("raise ", "assert "))
         return cls(Fault.REFUSED if refused else Fault.TARGET, words)
+
+    @staticmethod
+    def place(error: BaseException) -> str:
+        """Where it was raised: in the target's own code, if it got there."""
+        frames = list(traceback.extract_tb(error.__traceback__))
+        shown = _theirs(frames) or frames
+        return f" at {shown[-1].filename}:{shown[-1].lineno}" if shown else ""
 
     def outcome(self, probe: str) -> Outcome:
         """What it says about the target: something only if it is the target's own."""

@@ -139,15 +139,14 @@ def mended(target: str, report: Report, check: Callable[[str], Report]) -> bool 
     """Whether a copy of the target passes with its fix, or with one fix after the other; None if none is offered."""
     slugs = next((one.slugs for one in strangers() if one.target == target), ())
     fix = _offered(report, slugs)
-    if fix is None or not Path(fix.file).is_file():  # a cell of a notebook is no file that could be changed here
+    if fix is None:
         return None
     with TemporaryDirectory() as folder:
         top = Path(target.partition(":")[0]).parts[0]
         (copytree if (CORPUS / top).is_dir() else copy)(CORPUS / top, Path(folder) / top)
         place = CORPUS
         for _ in range(ROUNDS):
-            file = Path(folder) / Path(fix.file).relative_to(place)
-            file.write_text(applied(fix, file.read_text(encoding="utf-8")), encoding="utf-8")
+            _apply(fix, Path(folder) / Path(fix.file).relative_to(place))
             report, place = check(f"{folder}/{target}"), Path(folder)
             fix = _offered(report, slugs)
             if report.ok or fix is None:
@@ -157,6 +156,21 @@ def mended(target: str, report: Report, check: Callable[[str], Report]) -> bool 
 
 def _offered(report: Report, slugs: Sequence[str]) -> Fix | None:
     return next((report.fixes[slug] for slug in report.slugs if slug in slugs and slug in report.fixes), None)
+
+
+def _apply(fix: Fix, file: Path) -> None:
+    """The file, or the cell of a notebook, changed where it lies."""
+    name, _, number = str(file).partition(", cell ")
+    file = Path(name)
+    text = file.read_text(encoding="utf-8")
+    if number:
+        book = json.loads(text)
+        cell = [one for one in book["cells"] if one["cell_type"] == "code"][int(number) - 1]
+        cell["source"] = applied(fix, "".join(cell["source"]))
+        text = json.dumps(book)
+    else:
+        text = applied(fix, text)
+    file.write_text(text, encoding="utf-8")
 
 
 def applied(fix: Fix, text: str) -> str:

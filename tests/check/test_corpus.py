@@ -52,11 +52,12 @@ def test_the_rates(found: dict[str, Found]) -> None:
     real = [one for one in STRANGERS.values() if one.verdict != "not-attention"]
     wrong = [one for one in real if one.verdict == "wrong"]
     accused = [one for one in problems.values() if one in ("false finding", "taken for attention")]
-    # What is reached; aimed at are 95 % that run, none accused, 95 % caught, 90 % named and mended.
-    assert share([problems[one.target] != "does not run" for one in real]) >= 0.89
+    assert share([problems[one.target] != "does not run" for one in real]) >= 0.95
     assert accused == []
     assert share([problems[one.target] not in ("does not run", "not caught") for one in wrong]) >= 0.95
-    assert share([problems[one.target] is None for one in wrong]) >= 0.60
+    assert share([problems[one.target] is None for one in wrong]) >= 0.90
+    named = [one for one in wrong if problems[one.target] in (None, "not mended")]
+    assert share([problems[one.target] is None for one in named]) >= 0.98  # what is named right is mended
 
 
 def test_it_is_a_corpus() -> None:

@@ -12,8 +12,8 @@ from xml.etree import ElementTree as ET
 from ...core.atomic import replacing
 from ..outcome import Status
 from .render import said, text
-from .report import Report, Verdict
-from .survey import Result, Survey, nearby
+from .report import Report, Verdict, nearby
+from .survey import Result, Survey
 
 
 def as_json(found: Report | Result | Survey) -> str:

@@ -9,7 +9,7 @@ from ..diagnose import Diagnosis
 from ..outcome import Status
 from .render import MARKS, SURE, said
 from .report import Report, Verdict
-from .survey import Result, Survey, nearby
+from .survey import Result, Survey
 from .table import summary
 
 SQUARE = 26  # pixels
@@ -105,8 +105,8 @@ def _list(title: str, lines: Sequence[str]) -> list[str]:
 def _bug(report: Report, one: Diagnosis) -> str:
     bug, fix = one.bug, report.fixes.get(one.bug.slug)
     seen = "".join(f"<li>{escape(line)}</li>" for line in one.evidence[:4])
-    place = report.place if fix is None else (fix.file, fix.line)
-    where = f"<p><code>{escape(nearby(place[0]))}:{place[1]}</code></p>" if place is not None and place[0] else ""
+    spot = report.spot(bug.slug)
+    where = f"<p><code>{escape(spot.words)}</code> <code>{escape(spot.text)}</code></p>" if spot is not None else ""
     words, before, after = (bug.fix, bug.before, bug.after) if fix is None else (fix.words, fix.before, fix.after)
     case = f'<p class="none">resembles {escape(bug.case)}</p>' if bug.case else ""
     others = "".join(f"<p>or {escape(other)}</p>" for other in one.instead)

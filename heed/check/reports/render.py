@@ -13,7 +13,7 @@ from rich.text import Text
 from ..diagnose import Diagnosis
 from ..outcome import Outcome, Status, Sure
 from .report import Report, Verdict
-from .survey import Result, nearby
+from .survey import Result
 
 MARKS = {Status.PASS: ("✓", "green"), Status.FAIL: ("✗", "bold red"), Status.NONE: ("·", "dim")}
 SURE = {Sure.CERTAIN: "certain", Sure.LIKELY: "likely", Sure.HINT: "possible", Sure.CONVENTION: "unusual"}
@@ -96,13 +96,14 @@ def _told(report: Report, one: Diagnosis) -> Iterator[tuple[str, RenderableType]
     bug, fix = one.bug, report.fixes.get(one.bug.slug)
     for line in one.evidence[:SEEN]:
         yield "seen", Text(line)
+    spot = report.spot(bug.slug)
+    if spot is not None:
+        look = "look at  " if bug.slug in report.looks else ""
+        yield "where", Text.assemble((spot.words, "cyan"), "  " if spot.text else "", look, spot.text)
     if fix is not None:
-        yield "where", Text.assemble((f"{nearby(fix.file)}:{fix.line}", "cyan"), "  ", fix.before.strip())
         yield "fix", Text(fix.words)
         yield "", _diff(fix.before, fix.after)
     else:
-        if report.place is not None and report.place[0]:
-            yield "where", Text(f"{nearby(report.place[0])}:{report.place[1]}", "cyan")
         yield "fix", Text(bug.fix)
         yield "such as", _diff(bug.before, bug.after)
     for other in one.instead:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 from ..bugs import BUGS
 from ..diagnose import Diagnosis
+from ..foreign.load.text import shown
 from ..outcome import Outcome, Status, Sure
 
 
@@ -22,6 +25,20 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
+class Line:
+    """A line of the user's own code."""
+
+    file: str
+    line: int
+    text: str  # as it stands there
+
+    @property
+    def words(self) -> str:
+        """Where it is, for people."""
+        return shown(nearby(self.file), self.line)
+
+
+@dataclass(frozen=True)
 class Fix:
     """What to change in the user's own code: found by reading it, beside running it."""
 
@@ -30,6 +47,14 @@ class Fix:
     before: str  # the offending expression or line, as it stands there
     after: str  # what should stand in its place
     words: str  # why, in a sentence
+
+    @property
+    def spot(self) -> Line:
+        """The first line that changes."""
+        old, new = self.before.split("\n"), self.after.split("\n")
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
+        first = min(same, len(old) - 1)
+        return Line(self.file, self.line + first, old[first].strip())
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,6 +76,7 @@ class Report:
     notes: Sequence[str] = ()  # what was guessed or handled to import, build and call it
     unchecked: Sequence[str] = ()  # what was not asked, and why: told before anything is cleared
     fixes: Mapping[str, Fix] = field(default_factory=dict)  # by slug, where the code could be read
+    looks: Mapping[str, Line] = field(default_factory=dict)  # by slug, where to look if there is no fix
     strict: bool = False  # unusual is wrong
     accepted: Sequence[str] = ()  # slugs that a baseline knows of: they are told, and are not wrong
 
@@ -118,6 +144,13 @@ class Report:
             "expected": [list(row) for row in self.expected],
         }
 
+    def spot(self, slug: str) -> Line | None:
+        """Where a bug is: the line to change, one to look at, or the target's own."""
+        if slug in self.fixes:
+            return self.fixes[slug].spot
+        own = None if self.place is None or not self.place[0] else Line(*self.place, "")
+        return self.looks.get(slug, own)
+
     def _told(self, one: Diagnosis) -> dict[str, Any]:
         bug, fix = one.bug, self.fixes.get(one.bug.slug)
         return {
@@ -134,6 +167,7 @@ class Report:
             "after": bug.after,
             "case": bug.case,
             "here": None if fix is None else asdict(fix),
+            "look": None if bug.slug not in self.looks else asdict(self.looks[bug.slug]),
         }
 
     @classmethod
@@ -158,6 +192,7 @@ class Report:
             notes=data["notes"],
             unchecked=data["unchecked"],
             fixes={one["slug"]: Fix(**one["here"]) for one in likely if one["here"] is not None},
+            looks={one["slug"]: Line(**one["look"]) for one in likely if one["look"] is not None},
             strict=data["strict"],
             accepted=[one["slug"] for one in likely if one["accepted"]],
         )
@@ -166,3 +201,12 @@ class Report:
 def _diagnosis(one: Mapping[str, Any]) -> Diagnosis:
     evidence, probes, instead = (tuple(one[name]) for name in ("evidence", "probes", "instead"))
     return Diagnosis(BUGS[one["slug"]], Sure[one["sure"].upper()], evidence, probes, instead=instead)
+
+
+def nearby(file: str, folder: Path | None = None) -> str:
+    """A path as it is seen from a folder (the current one) if it lies below it, else as it is."""
+    place = Path(file)
+    try:
+        return place.resolve().relative_to((folder or Path.cwd()).resolve()).as_posix()
+    except (ValueError, OSError):
+        return place.as_posix()

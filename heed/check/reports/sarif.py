@@ -11,8 +11,9 @@ from typing import Any
 from ... import __version__
 from ..bugs import BUGS
 from ..diagnose import Diagnosis
-from .report import Report, Verdict
-from .survey import Result, nearby
+from ..foreign.load.text import CELL
+from .report import Report, Verdict, nearby
+from .survey import Result
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 ROOT = "%SRCROOT%"
@@ -66,9 +67,9 @@ def _result(report: Report, one: Diagnosis, rule: int, root: Path) -> dict[str, 
         # Of what stays the same when lines move, so that an alarm is known again.
         "partialFingerprints": {"heedTargetAndBug/v1": sha256(f"{_name(report, root)} {slug}".encode()).hexdigest()},
     }
-    place = report.place if fix is None else (fix.file, fix.line)
-    if place is not None and place[0]:
-        result["locations"] = [_location(place, root)]
+    spot = report.spot(slug)
+    if spot is not None:
+        result["locations"] = [_location((spot.file, spot.line), root)]
     if slug in report.accepted:
         result["suppressions"] = [{"kind": "external", "justification": "accepted by the baseline"}]
     return result
@@ -81,7 +82,7 @@ def _name(report: Report, root: Path) -> str:
 
 def _location(place: tuple[str, int], root: Path) -> dict[str, Any]:
     file, line = place
-    seen = nearby(file, root)
+    seen = nearby(file.partition(CELL)[0], root)
     artifact: dict[str, Any] = {"uri": seen, "uriBaseId": ROOT}
     if Path(seen).is_absolute():  # elsewhere, such as an installed package
         artifact = {"uri": Path(seen).as_uri()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from .report import Report, Verdict
@@ -115,12 +114,3 @@ class Survey:
             "stale": [{"target": target, "slug": slug} for target, slug in self.stale],
             "left": self.left,
         }
-
-
-def nearby(file: str, folder: Path | None = None) -> str:
-    """A path as it is seen from a folder (the current one) if it lies below it, else as it is."""
-    place = Path(file)
-    try:
-        return place.resolve().relative_to((folder or Path.cwd()).resolve()).as_posix()
-    except (ValueError, OSError):
-        return place.as_posix()

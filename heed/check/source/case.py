@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,7 @@ from ..foreign.sizes import Sizes
 from ..foreign.words import Role
 from ..masks import Form, Numbers, Shape
 from ..subject import Subject
+from ..sweep import settings, with_setting
 from .flow import Attended, attended
 from .home import Home
 from .names import Names
@@ -28,7 +29,7 @@ class Case:
     subject: Subject | None  # None if it is no attention
     run: Callable[[], Any]  # the check of it, once more: so other kinds are watched
     one: Diagnosis | None = None
-    kept: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)  # what every call is given besides
 
     @property
     def sizes(self) -> Sizes:
@@ -47,6 +48,17 @@ class Case:
                 self.run()
             return recorder.events
         return self._called(self.subject, {})
+
+    def paths(self) -> Iterator[Case]:
+        """The same on other ways through the code: asked for its weights, or built with a switch turned."""
+        if self.subject is None:
+            return
+        for name in self.subject.call.signature.all(Role.WEIGHTS):
+            yield replace(self, extra={name: True})
+        for setting in settings(self.subject):
+            other = with_setting(self.subject, setting)
+            if other is not None:
+                yield replace(self, subject=other)
 
     @cached_property
     def masked(self) -> dict[str, list[Event]]:
@@ -85,7 +97,7 @@ class Case:
         if subject.three:
             source, value = subject.stream(seed=6), subject.stream(seed=8)
         with watched(self.home, stream=x, source=source, value=value, **extra) as recorder:
-            subject.call(x, source, value, extra)
+            subject.call(x, source, value, {**self.extra, **extra})
         return recorder.events
 
     @cached_property

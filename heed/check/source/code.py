@@ -162,9 +162,20 @@ class Code:
         before, after = self.text[start:end], after + self.text[last:end]
         if before == after:
             return None
+        before, after, start = self._shortest(before, after, start)
         if "\n" not in before + after:  # one line needs no indentation
             before, after = before.strip(), after.strip()
         return Fix(self.file, self.line_of(start), before, after, words)
+
+    def _shortest(self, before: str, after: str, start: int) -> tuple[str, str, int]:
+        """Without lines at the beginning and the end that stay as they are; of what is only added to, one stays."""
+        old, new = before.split("\n"), after.split("\n")
+        while len(old) > 1 and len(new) > 1 and old[-1] == new[-1]:
+            old, new = old[:-1], new[:-1]
+        while len(old) > 1 and len(new) > 1 and old[0] == new[0]:
+            start += len(old[0]) + 1
+            old, new = old[1:], new[1:]
+        return "\n".join(old), "\n".join(new), start
 
 
 def apply(fix: Fix, text: str) -> str:

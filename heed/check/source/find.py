@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from time import process_time
-from typing import Any
+from typing import Any, NamedTuple
 
+from ..bugs import BUGS
 from ..diagnose import Diagnosis
 from ..outcome import Status
-from ..reports.report import Fix, Report
+from ..reports.report import Fix, Line, Report
 from ..subject import Subject
 from .case import Case
 from .home import Home
@@ -18,35 +21,59 @@ from .trial import CannotTry, mended
 Again = Callable[[Any, Sequence[str]], Report]  # the same check of another target, with all probes or with some
 
 SECONDS = 1.5  # of computing, for all trials together
+SCORED = {"written-out", "mask", "scale", "same", "large", "future", "padding", "dead-row"}  # probes of what is scored
 MANY = 16  # changes that are tried for one bug
 
 
-def fixes(origin: Any, likely: Sequence[Diagnosis], subject: Subject | None, again: Again) -> dict[str, Fix]:
-    """For every bug the change that mends it, where the code can be read; what cannot be mended surely is left out."""
-    home = Home.of(origin)
-    if home is None or not likely:
-        return {}
+class Read(NamedTuple):
+    """What the source tells of the bugs, by slug."""
+
+    fixes: dict[str, Fix]
+    looks: dict[str, Line]  # where there is no fix
+
+
+def fixes(origin: Any, report: Report, subject: Subject | None, again: Again) -> Read:
+    """For every bug the change that mends it; what cannot be mended surely has only a line to look at."""
+    home, found = Home.of(origin), Read({}, {})
+    if home is None or not report.likely:
+        return found
     case = Case(home, subject, lambda: again(origin, ()))
-    until, found = process_time() + SECONDS, dict[str, Fix]()
-    for one in sorted(likely, key=lambda one: not one.fails):
+    until = process_time() + SECONDS
+    for one in sorted(report.likely, key=lambda one: not one.fails):
         case.one = one
         try:
-            fix = _first(case, one, {other.bug.slug for other in likely}, again, until)
+            fix = _first(case, one, report, again, until)
+            look = None if fix is not None else _nearest(case, one.bug.slug)
         except Exception:  # foreign code was read and run: a report without a fix is better than none
             continue
         if fix is not None:
-            found[one.bug.slug] = fix
+            found.fixes[one.bug.slug] = fix
+        elif look is not None:
+            found.looks[one.bug.slug] = look
     return found
 
 
-def _first(case: Case, one: Diagnosis, known: set[str], again: Again, until: float) -> Fix | None:
+def _nearest(case: Case, slug: str) -> Line | None:
+    """The line that a rule would change first; else the one where weights are made of scores."""
+    proposed = next(candidates(case, slug), None)
+    if proposed is not None:
+        return proposed.spot
+    events = [event for one in case.attended for event in (one.softmax, one.fused, one.scores) if event is not None]
+    place = next((event.place for event in events if event.place is not None), None)
+    if place is None or not SCORED & set(BUGS[slug].probes):
+        return None
+    statement = place.code.statement(place.node)
+    return Line(place.code.file, statement.lineno, place.words(statement).split("\n")[0])
+
+
+def _first(case: Case, one: Diagnosis, report: Report, again: Again, until: float) -> Fix | None:
     """The first change with which the check finds the bug no more, nor another; untried only if it is the only one."""
     untried: list[Fix] = []
     for fix in candidates(case, one.bug.slug):
         try:
             if process_time() > until:
                 raise CannotTry
-            if _passes(case, one, fix, known, again):
+            if _passes(case, one, fix, report, again):
                 return fix
         except CannotTry:
             untried.append(fix)
@@ -54,27 +81,37 @@ def _first(case: Case, one: Diagnosis, known: set[str], again: Again, until: flo
 
 
 def candidates(case: Case, slug: str) -> Iterator[Fix]:
-    """What the rules for a bug propose, each once."""
+    """What the rules for a bug propose, each once: on the way that a plain call takes, then on others."""
     seen: set[Fix] = set()
-    for rule in RULES.get(slug, ()):
-        for fix in rule(case):
-            if fix is not None and fix not in seen:
-                seen.add(fix)
-                yield fix
-            if len(seen) >= MANY:
-                return
+    for path in chain((case,), case.paths()):
+        for rule in RULES.get(slug, ()):
+            for fix in rule(path):
+                if fix is not None and fix not in seen:
+                    seen.add(fix)
+                    yield fix
+                if len(seen) >= MANY:
+                    return
 
 
-def _passes(case: Case, one: Diagnosis, fix: Fix, known: set[str], again: Again) -> bool:
+def _passes(case: Case, one: Diagnosis, fix: Fix, before: Report, again: Again) -> bool:
     """Whether a change mends: first the probes that found the bug are asked, then all."""
     with mended(case.home, fix) as target:
-        for probes in (one.probes, ()):
-            try:
-                report = again(target, probes)
-            except Exception:  # it can no longer be built or called
-                return False
-            names = {other.bug.slug for other in report.likely}
-            held = any(outcome.status is Status.PASS for outcome in report.outcomes)
-            if not held or one.bug.slug in names or set(report.slugs) - known:
-                return False
-    return True
+        return all(_better(one, before, target, again, probes) for probes in (one.probes, ()))
+
+
+def _better(one: Diagnosis, before: Report, target: Any, again: Again, probes: Sequence[str]) -> bool:
+    """Whether the bug is gone, nothing else became wrong, and no call needs more than it did."""
+    try:
+        report = again(target, probes)
+    except Exception:  # it can no longer be built or called
+        return False
+    left = {other.bug.slug for other in report.likely if other.fails or not one.fails}
+    worse = set(report.slugs) - set(before.slugs) or _given(report) - _given(before)
+    held = any(outcome.status is Status.PASS for outcome in report.outcomes)
+    return one.bug.slug not in left and not worse and (held or bool(probes))  # a probe alone may have no more to ask
+
+
+def _given(report: Report) -> set[str]:
+    """The names of the arguments that a call was given."""
+    _, _, called = report.call.partition("called with ")
+    return set(re.findall(r"[\w.]+", called.partition("(")[0]))

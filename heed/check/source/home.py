@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import nn
 
+from ..foreign.load.text import CELL
 from .code import Code
 
 FOREIGN = {"site-packages", "dist-packages"}
@@ -52,7 +53,8 @@ class Home:
         if file == self.file:
             return True
         inside = file.startswith(self.root + os.sep)
-        return inside and not FOREIGN & set(Path(file[len(self.root) :]).parts) and os.path.isfile(file)
+        held = os.path.isfile(file.partition(CELL)[0])  # a cell is a part of its notebook
+        return inside and not FOREIGN & set(Path(file[len(self.root) :]).parts) and held
 
     def code(self, file: str) -> Code | None:
         if file not in self._codes:

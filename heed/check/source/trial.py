@@ -38,7 +38,7 @@ def mended(home: Home, fix: Fix) -> Iterator[Any]:
             text = apply(fix, own.text) if file == fix.file else own.text
             twin = _twin(module, own, text, fix if file == fix.file else None, changed)
             made[twin.__name__] = sys.modules[twin.__name__] = twin
-            changed |= _renewed(module, twin)
+            changed |= {id(module): twin, **_renewed(module, twin)}  # it may be used by its own name
         yield _found(home, changed, fix)
     finally:
         for name in made:

@@ -185,7 +185,7 @@ class Recorder(TorchFunctionMode):
         frame: FrameType | None = sys._getframe(3)
         while frame is not None:
             compiled = frame.f_code
-            code = self.home.code(compiled.co_filename) if compiled.co_filename[:1] != "<" else None
+            code = self.home.code(compiled.co_filename)
             node = None if code is None else code.at(self._position(frame))
             if code is not None and node is not None:
                 yield Place(code, node, dict(frame.f_locals), frame.f_globals)

@@ -12,8 +12,9 @@ import pytest
 
 from heed.check.reports import exports
 from heed.check.reports.page import page, pages
+from heed.check.reports.report import nearby
 from heed.check.reports.sarif import repository, sarif
-from heed.check.reports.survey import Result, Survey, nearby
+from heed.check.reports.survey import Result, Survey
 from tests.check.reports.made import FIX, HELD, LEAK, MOOT, ODD, report
 
 

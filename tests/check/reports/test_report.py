@@ -10,7 +10,7 @@ import pytest
 
 from heed.check.outcome import Clue, Outcome, Sure
 from heed.check.reports.exports import as_json
-from heed.check.reports.report import Report, Verdict
+from heed.check.reports.report import Fix, Line, Report, Verdict
 from heed.check.reports.survey import Result, Survey
 from tests.check.reports.made import FIX, HELD, LEAK, MOOT, ODD, report
 
@@ -93,3 +93,18 @@ def test_what_could_not_be_checked_has_the_same_keys_where_people_look() -> None
     assert checked["problem"] is None
     empty = Result.of(report(MOOT, unchecked=["the mask"])).as_data()
     assert empty["problem"] == "no probe applied; the mask"
+
+
+def test_a_fix_points_at_the_first_line_that_changes() -> None:
+    fix = Fix("a.py", 3, "a = 1\nb = 2", "a = 1\nb = 3", "")
+    assert (fix.spot.line, fix.spot.text) == (4, "b = 2")
+    added = Fix("a.py", 3, "a = 1", "a = 1\nb = 3", "")
+    assert (added.spot.line, added.spot.text) == (3, "a = 1")
+
+
+def test_where_there_is_no_fix_there_is_a_line_to_look_at() -> None:
+    look = Line("a.py", 7, "w = s.softmax(0)")
+    told = replace(report(LEAK), fixes={}, looks={"future-leak": look})
+    assert told.spot("future-leak") == look
+    assert Report.of_data(told.as_data()).looks == {"future-leak": look}
+    assert "a.py:7  look at  w = s.softmax(0)" in str(told)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,8 @@ class Snippet:
         one = Diagnosis(bug, Sure.LIKELY, ("handed in",), bug.probes)
         with quiet():
             subject = subjected(found, found.__name__, init, None, Declared(**known), 0)
-            return fixes(found, [one], subject, again).get(self.slug)
+            report = replace(again(found, ()), likely=[one])
+            return fixes(found, report, subject, again).fixes.get(self.slug)
 
 
 def snippets(folder: Path) -> Iterator[Snippet]:

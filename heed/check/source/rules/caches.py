@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ...foreign.words import Role, role_of
@@ -11,6 +12,8 @@ from ..case import Case
 from ..code import Code, Edit
 from ..write import appended
 
+CHOOSES = re.compile(r"\.index_select\(|\.gather\(|\[(beam|order|idx|index|perm|parents?)\w*\]")
+TWINS = (("k", "v"), ("keys", "values"), ("key", "value"), ("v", "k"), ("values", "keys"), ("value", "key"))
 WORDS = "with a cache, places go on from the number of tokens that it holds"
 
 
@@ -87,3 +90,32 @@ def cache_reorder(case: Case) -> Iterator[Fix | None]:
                 if isinstance(node, ast.GeneratorExp | ast.ListComp) and isinstance(node.elt, ast.Name):
                     text = f"{node.elt.id}.index_select(0, {names[-1]})"
                     yield code.fix([code.replaced(node.elt, text)], words)
+    yield from _both_follow(case)
+
+
+def _both_follow(case: Case) -> Iterator[Fix | None]:
+    """Where the rows of keys are chosen anew, those of values are, too."""
+    words = "rows of keys are chosen anew, and values keep theirs"
+    for code, statement in case.home.nodes(ast.Assign):
+        told = code.words(statement)
+        match statement:
+            case ast.Assign(targets=[ast.Attribute(attr=attr) | ast.Name(id=attr)]) if CHOOSES.search(told):
+                for one, other in TWINS:
+                    twin = re.sub(rf"(?<![a-z]){one}(?![a-z])", other, attr)
+                    if twin != attr:
+                        yield code.fix([code.after(statement, re.sub(rf"\b{attr}\b", twin, told))], words)
+    for code, pair in case.home.nodes(ast.Tuple, ast.List):
+        match pair.elts:
+            case [one, other]:
+                yield from _alike(code, one, other, words)
+                yield from _alike(code, other, one, words)
+
+
+def _alike(code: Code, done: ast.expr, left: ast.expr, words: str) -> Iterator[Fix | None]:
+    """What is done to one of a pair, done to the other."""
+    told = code.words(done)
+    if CHOOSES.search(told) and not CHOOSES.search(code.words(left)) and isinstance(left, ast.Name | ast.Subscript):
+        for inner in ast.walk(done):
+            if isinstance(inner, type(left)) and code.words(inner) != told:
+                start, end = (place - code.span(done)[0] for place in code.span(inner))
+                yield code.fix([code.replaced(left, told[:start] + code.words(left) + told[end:])], words)

@@ -183,6 +183,8 @@ def _chain(event: Event | None) -> Iterator[Event]:
 def _exchange(case: Case, event: Event, edits: dict[ast.AST, tuple[Code, Edit]], before: bool) -> None:
     """Axes 1 and 2 exchanged behind a split, or before a merge."""
     place, heads = event.place, case.sizes.heads
+    if not before and event.name == "permute" and place is not None and place.node not in edits:
+        _permuted(case, event, place, edits)
     if place is None or event.name not in RESHAPES or not isinstance(place.node, ast.Call) or place.node in edits:
         return
     nodes, old, new = operand_nodes(event), event.operands[0].shape, event.shape
@@ -198,6 +200,18 @@ def _exchange(case: Case, event: Event, edits: dict[ast.AST, tuple[Code, Edit]],
         edits[place.node] = (place.code, place.code.replaced(place.node, text))
 
 
+def _permuted(case: Case, event: Event, place: Place, edits: dict[ast.AST, tuple[Code, Edit]]) -> None:
+    """A permutation that leaves heads behind tokens puts them before."""
+    nodes, new = operand_nodes(event), event.shape
+    order = _sizes(place.node, nodes[0]) if isinstance(place.node, ast.Call) and nodes else []
+    for axis in range(len(new) - 1):
+        if new[axis : axis + 2] == (case.sizes.tokens, case.sizes.heads) and len(order) == len(new):
+            told = [place.words(node) for node in order]
+            told[axis], told[axis + 1] = told[axis + 1], told[axis]
+            start, end = place.code.span(order[0])[0], place.code.span(order[-1])[1]
+            edits[place.node] = (place.code, Edit(start, end, ", ".join(told)))
+
+
 def shared_heads(case: Case) -> Iterator[Fix | None]:
     """Key heads repeated one by one for the query heads that share them, or all in turn if that was declared."""
     declared = None if case.subject is None else case.subject.declared.gqa
@@ -206,7 +220,7 @@ def shared_heads(case: Case) -> Iterator[Fix | None]:
         place = event.place
         if place is None or not isinstance(place.node, ast.Call) or not event.fed or place.node in edits:
             continue
-        text = _interleaved(place, event) if declared != "tile" else _tiled(place, event)
+        text = interleaved(place, event) if declared != "tile" else _tiled(place, event)
         if text is not None:
             edits[place.node] = (place.code, place.code.replaced(place.node, text))
     for code, edit in edits.values():
@@ -216,7 +230,7 @@ def shared_heads(case: Case) -> Iterator[Fix | None]:
         yield codes.pop().fix([edit for _, edit in edits.values()], SHARED)
 
 
-def _interleaved(place: Place, event: Event) -> str | None:
+def interleaved(place: Place, event: Event) -> str | None:
     nodes, old, new = operand_nodes(event), event.operands[0].shape if event.operands else (), event.shape
     if event.name in ("repeat", "tile") and len(old) == len(new):
         grown = [axis for axis, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
@@ -249,16 +263,3 @@ def _tiled(place: Place, event: Event) -> str | None:
     ones = ["1"] * len(event.shape)
     ones[grown[0]] = place.words(nodes[1])
     return f"{place.words(nodes[0])}.repeat({', '.join(ones)})"
-
-
-def mask_rows(case: Case) -> Iterator[Fix | None]:
-    """A mask repeated row by row, as rows and heads lie in one axis."""
-    words = "rows come first in [rows·heads, ...]: the mask of a row is repeated in its place"
-    for name, events in case.masked.items():
-        for event in events:
-            place = event.place
-            if place is None or name not in event.fed or not isinstance(place.node, ast.Call):
-                continue
-            text = _interleaved(place, event)
-            if text is not None:
-                yield place.code.fix([place.code.replaced(place.node, text)], words)

@@ -13,11 +13,15 @@ from ...reports.report import Fix
 from ..case import Case
 from ..code import Code, Edit
 from ..flow import FUSED, TORCHS, attended, named_node, operand_nodes
-from ..watch import Event, Place
-from ..write import enclosed, movable, negated
+from ..watch import Event, Operand, Place
+from ..write import enclosed, mentions, movable, negated, renamed
+from .fills import hiding_numbers, leasts, number, value_nodes
 from .masks import filled, joins, least, named_scores
 
-SMALLEST = "torch.finfo(torch.float32).min"
+BENDS = {"tanh", "sigmoid", "clamp", "clip", "clamp_", "tanh_", "hardtanh", "softsign"}
+# Masks of torch's layers, by name.
+OF_LAYERS = {"src_key_padding_mask", "tgt_key_padding_mask", "memory_key_padding_mask", "src_mask", "tgt_mask"}
+STREAMS = {"stream", "source", "value"}
 
 
 def condition_of(event: Event, name: str | None = None) -> ast.expr | None:
@@ -37,6 +41,7 @@ def condition_of(event: Event, name: str | None = None) -> ast.expr | None:
 def inverted(case: Case) -> Iterator[Fix | None]:
     """The opposite of the condition under which something is hidden."""
     words = "what the mask shows is hidden, and what it hides is shown"
+    yield from _largest(case)
     for name in case.masked:
         yield from _turned_before(case, name, words)
         for event in joins(case, name):
@@ -51,6 +56,20 @@ def inverted(case: Case) -> Iterator[Fix | None]:
         place, node = event.place, condition_of(event)
         if place is not None and node is not None and event.name not in (FUSED, TORCHS):
             yield from _negated(place, node, event, words)
+    for code, call in case.home.nodes(ast.Call):
+        for keyword in call.keywords:
+            if keyword.arg in OF_LAYERS and isinstance(keyword.value, ast.Name):
+                name = keyword.value.id
+                text = f"None if {name} is None else {name} == 0"
+                yield code.fix([code.replaced(keyword.value, text)], "True is hidden in the masks of torch's layers")
+
+
+def _largest(case: Case) -> Iterator[Fix | None]:
+    """A number that hides has a minus before it."""
+    for place, node, value, fills in hiding_numbers(case):
+        if fills and value > 5:
+            words = f"{place.words(node)} makes what is hidden the largest score; it must be the smallest"
+            yield place.code.fix([place.code.replaced(node, f"-{place.words(node).lstrip('+')}")], words)
 
 
 def _turned_before(case: Case, name: str, words: str) -> Iterator[Fix | None]:
@@ -80,9 +99,9 @@ def _negated(place: Place, node: ast.expr, event: Event, words: str) -> Iterator
         text = f"None if {node.id} is None else {text}"
     turned = place.code.replaced(node, text)
     yield place.code.fix([turned], words)
-    for number in _value_nodes(event):  # what hid nothing before may now hide everything
-        if _number(place, number) == -math.inf:
-            yield from (place.code.fix([turned, place.code.replaced(number, least)], words) for least in _leasts(place))
+    for one in value_nodes(event):  # what hid nothing before may now hide everything
+        if number(place, one) == -math.inf:
+            yield from (place.code.fix([turned, place.code.replaced(one, least)], words) for least in leasts(place))
 
 
 def _other_sign(event: Event, place: Place, name: str, words: str) -> Iterator[Fix | None]:
@@ -119,21 +138,31 @@ def _one_minus(code: Code, node: ast.expr, name: str, words: str) -> Iterator[Fi
 def after_softmax(case: Case) -> Iterator[Fix | None]:
     """What hides weights hides scores instead, before the softmax."""
     words = "keys are hidden after the softmax, where they still count in its sum"
-    for name, events in case.masked.items():
-        for event in joins(case, name):
-            place = event.place
-            if place is None or event.name in (FUSED, TORCHS):
+    for events in (*case.masked.values(), case.events):
+        for found in attended(events):
+            softmax = found.softmax
+            if softmax is None or softmax.place is None:
                 continue
-            for found in attended(events):
-                if found.softmax is None or found.softmax.place is None:
-                    continue
-                if event in found.softmax.behind():
-                    yield _on_scores(event, place)
-                elif found.softmax in event.behind() and place.code is found.softmax.place.code:
-                    yield _earlier(event, place, found.softmax, words)
+            for event in filter(hides, events):
+                assert event.place is not None
+                if event in softmax.behind():
+                    yield _on_scores(event, event.place)
+                elif softmax in event.behind() and event.place.code is softmax.place.code:
+                    yield _earlier(event, event.place, softmax, words)
 
 
-def _where(event: Event, place: Place) -> str | None:
+def hides(event: Event) -> bool:
+    """Whether a mask, of the caller's or of the module's own, meets the stream here."""
+    apart = [operand for operand in event.operands if _apart(operand)]
+    return event.place is not None and event.name not in (FUSED, TORCHS) and 0 < len(apart) < len(event.operands)
+
+
+def _apart(operand: Operand) -> bool:
+    """Whether it is more than a number, and not made of what is attended to."""
+    return not operand.fed & STREAMS and math.prod(operand.shape) > 1
+
+
+def hidden_where(event: Event, place: Place) -> str | None:
     """When a key is hidden, by what multiplies weights or fills them with zeros."""
     node = condition_of(event)
     if node is not None:
@@ -142,7 +171,7 @@ def _where(event: Event, place: Place) -> str | None:
     if event.name not in ("mul", "mul_"):
         return None
     for operand, one in zip(event.operands, operand_nodes(event), strict=False):
-        if len(operand.fed) == 1 and not operand.fed & {"stream", "source", "value"}:
+        if _apart(operand):
             atom = isinstance(one, ast.Name | ast.Call | ast.Attribute | ast.Subscript)
             return f"{place.words(one)} == 0" if atom else f"({place.words(one)}) == 0"
     return None
@@ -150,14 +179,14 @@ def _where(event: Event, place: Place) -> str | None:
 
 def _on_scores(event: Event, place: Place) -> Fix | None:
     """Scores that are multiplied with a mask, or filled with too large a number, are filled with the smallest."""
-    condition = _where(event, place)
+    condition = hidden_where(event, place)
     if condition is None or event.name not in ("mul", "mul_"):
         return None
     words = "a hidden score is made zero, which is a score like any other; it must be smaller than all others"
     streams = [
         node
         for operand, node in zip(event.operands, operand_nodes(event), strict=False)
-        if operand.fed & {"stream", "source", "value"} and isinstance(node, ast.Name)
+        if operand.fed & STREAMS and isinstance(node, ast.Name)
     ]
     if not streams:
         return None
@@ -169,25 +198,67 @@ def _on_scores(event: Event, place: Place) -> Fix | None:
 
 def _earlier(event: Event, place: Place, softmax: Event, words: str) -> Fix | None:
     """The mask moves in front of the softmax."""
-    code, condition, first = place.code, _where(event, place), softmax.place
+    code, condition, first = place.code, hidden_where(event, place), softmax.place
     given = operand_nodes(softmax)[:1]
-    if condition is None or first is None or not given or not movable(code, first.node):
+    added = _said_again(event, place, "") is not None
+    if (condition is None and not added) or first is None or not given or not movable(code, first.node):
         return None
     scores, edits = named_scores(code, given[0])
     begin = code.statement(first.node)
     lines = [] if isinstance(given[0], ast.Name) else [f"{scores} = {code.words(given[0])}"]
-    fill = filled(place, scores, condition)
     statement = code.statement(place.node)
+    fill = _said_again(event, place, scores) or filled(place, scores, condition or "")
     if statement is begin:  # both in one expression
         return _one_line(event, place, begin, [*lines, fill], edits, words)
+    asks, gone = asked_for(code, statement)
+    lines += [fill] if asks is None else [f"if {asks}:", f"    {fill}"]
+    return code.fix([*edits, code.before(begin, *lines), code.without(gone)], words)
+
+
+def asked_for(code: Code, statement: ast.stmt) -> tuple[str | None, ast.stmt]:
+    """The condition under which a statement is run, and what goes if it goes: with the condition, if that is all."""
     around = code.parents[statement]
-    alone = isinstance(around, ast.If) and around.body == [statement] and not around.orelse
-    if alone and isinstance(around, ast.If):
-        lines += [f"if {code.words(around.test)}:", f"    {fill}"]
-    else:
-        lines += [fill]
-    gone = code.without(around if alone and isinstance(around, ast.stmt) else statement)
-    return code.fix([*edits, code.before(begin, *lines), gone], words)
+    if not isinstance(around, ast.If) or statement not in around.body:
+        return None, statement
+    return code.words(around.test), around if around.body == [statement] and not around.orelse else statement
+
+
+def bent_after(case: Case) -> Iterator[Fix | None]:
+    """A cap that is put on hidden scores brings them back among the others: it comes before the mask."""
+    words = "hidden scores are bent back by {} after the mask; the mask comes last before the softmax"
+    for events in (*case.masked.values(), case.events):
+        for found in attended(events):
+            softmax = found.softmax
+            if softmax is None or softmax.place is None:
+                continue
+            behind = softmax.behind()
+            for bent in (event for event in behind if event.name in BENDS):
+                for event in filter(hides, bent.behind()):
+                    assert event.place is not None
+                    yield _later(event.place, softmax.place, words.format(bent.name))
+
+
+def _later(place: Place, last: Place, words: str) -> Fix | None:
+    """The statement that hides, with the condition around it, in front of the one with the softmax."""
+    code, end = place.code, last.code.statement(last.node)
+    moved = code.statement(place.node)
+    around = code.parents[moved]
+    moved = around if isinstance(around, ast.If) and around.body == [moved] and not around.orelse else moved
+    if code is not last.code or code.function(moved) is not last.code.function(end) or moved.lineno >= end.lineno:
+        return None
+    indent = code.indent(moved)
+    lines = [line.removeprefix(indent) for line in f"{indent}{code.words(moved)}".split("\n")]
+    return code.fix([code.without(moved), code.before(end, *lines)], words)
+
+
+def _said_again(event: Event, place: Place, scores: str) -> str | None:
+    """What is added to weights, added to scores."""
+    if event.name not in ("add", "sub", "add_", "sub_"):
+        return None
+    match place.code.statement(place.node):
+        case ast.Assign(targets=[ast.Name(id=name)], value=value) if value is place.node and mentions(value, name):
+            return f"{scores} = {renamed(place.words(value), name, scores)}"
+    return None
 
 
 def _one_line(
@@ -195,11 +266,7 @@ def _one_line(
 ) -> Fix | None:
     """`scores.softmax(-1) * mask`: the factor goes, and a line comes before."""
     code = place.code
-    kept = [
-        node
-        for operand, node in zip(event.operands, operand_nodes(event), strict=False)
-        if operand.fed & {"stream", "source", "value"}
-    ]
+    kept = [node for operand, node in zip(event.operands, operand_nodes(event), strict=False) if operand.fed & STREAMS]
     if len(kept) != 1 or not isinstance(place.node, ast.expr):
         return None
     start, end = code.span(kept[0])
@@ -207,80 +274,6 @@ def _one_line(
     for edit in edits:
         text = text[: edit.start - start] + edit.text + text[edit.end - start :]
     return code.fix([code.replaced(place.node, text), code.before(begin, *lines)], words)
-
-
-def fill_values(case: Case, finite: bool) -> Iterator[tuple[Place, ast.expr]]:
-    """The expressions of numbers with which something is hidden: finite ones, or minus infinity."""
-    seen: set[ast.AST] = set()
-    for event in case.everything:
-        place = event.place
-        if place is None or not event.fed:
-            continue
-        for node in _value_nodes(event):
-            value = _number(place, node)
-            if value is not None and value < -5 and math.isfinite(value) is finite and node not in seen:
-                seen.add(node)
-                yield place, node
-
-
-def _value_nodes(event: Event) -> Iterator[ast.expr]:
-    nodes, place = operand_nodes(event), event.place
-    if event.name in ("masked_fill", "masked_fill_"):
-        yield from nodes[2:3]
-        yield from (n for n in [named_node(place.node, "value") if place else None] if n is not None)
-    elif event.name == "where":
-        yield from nodes[1:]
-    elif event.name == "__setitem__" and place is not None:
-        statement = place.code.statement(place.node)
-        if isinstance(statement, ast.Assign):
-            yield statement.value
-    elif event.name in ("mul", "mul_", "add", "sub"):
-        yield from nodes
-
-
-def _number(place: Place, node: ast.expr) -> float | None:
-    match node:
-        case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=str(said))]):
-            return float(said)
-        case ast.UnaryOp(op=ast.USub(), operand=inner):
-            value = _number(place, inner)
-            return None if value is None else -value
-    value = place.evaluated(node)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def finite_mask(case: Case) -> Iterator[Fix | None]:
-    """The smallest number there is, in the place of one that real scores can pass."""
-    for place, node in fill_values(case, finite=True):
-        words = f"real scores can be smaller than {place.words(node)}: then what is hidden is seen"
-        for text in (*_leasts(place)[:2], 'float("-inf")', *_leasts(place)[2:]):
-            yield place.code.fix([place.code.replaced(node, text)], words)
-
-
-def dead_row(case: Case) -> Iterator[Fix | None]:
-    """A row in which everything is hidden stays a row of numbers if what hides is one."""
-    found = list(fill_values(case, finite=False))
-    words = "where everything is minus infinity the softmax is 0/0; the smallest number hides as well"
-    for place, node in found:
-        for text in _leasts(place):
-            yield place.code.fix([place.code.replaced(node, text)], words)
-    places = {place.code for place, _ in found}
-    if len(found) > 1 and len(places) == 1:
-        edits = [place.code.replaced(node, text) for place, node in found for text in _leasts(place)[:1]]
-        yield found[0][0].code.fix(edits, words)
-
-
-def _leasts(place: Place) -> list[str]:
-    """The smallest number of the dtype of something that is at hand, the nearest to scores first."""
-    if "torch" not in place.known:
-        return []
-    return [f"torch.finfo({name}.dtype).min" for name in _stream_names(place)[:2]] + [SMALLEST]
-
-
-def _stream_names(place: Place) -> list[str]:
-    inside = [n.id for n in ast.walk(place.code.statement(place.node)) if isinstance(n, ast.Name)]
-    held = [n for n, v in place.scope.items() if isinstance(v, Tensor) and v.is_floating_point()]
-    return sorted(held, key=lambda name: (name not in inside, -place.scope[name].dim(), len(name)))
 
 
 def on_queries(case: Case) -> Iterator[Fix | None]:

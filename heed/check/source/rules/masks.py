@@ -11,9 +11,11 @@ from ..case import Case
 from ..code import Code, Edit
 from ..flow import FUSED, TORCHS, operand_nodes
 from ..watch import Event, Place
-from ..write import fresh, given_keyword, movable
+from ..write import enclosed, fresh, given_keyword, movable
 
 MASKS = (Role.MASK, Role.PADDING)
+# What makes a new tensor of scores and leaves the old one as it was.
+ANEW = {"masked_fill", "where", "add", "sub", "mul", "div", "clamp", "masked_scatter", "softmax", "index_fill"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -30,19 +32,24 @@ def joins(case: Case, name: str) -> list[Event]:
 
 def not_assigned(case: Case) -> Iterator[Fix | None]:
     """`scores.masked_fill(...)` on a line of its own makes a tensor that nobody takes."""
+    for code, statement in case.home.nodes(ast.Expr):
+        match statement.value:
+            case ast.Call(func=ast.Attribute(attr=name, value=value)) as call if name in ANEW:
+                root = _root(value if not _is_torch(value) else next(iter(call.args), value))
+                if root is not None and root != "torch":
+                    text = f"{root} = {code.words(call)}"
+                    yield code.fix([code.replaced(call, text)], f"the result of {name} is not used")
     for event in case.everything:
         place = event.place
         if place is None or event.users or not isinstance(place.node, ast.Call):
             continue
         statement = place.code.statement(place.node)
-        if isinstance(statement, ast.Expr) and statement.value is place.node:
-            given = operand_nodes(event)[:1]
-            root = _root(given[0]) if given else None
-            if root is not None:
-                text = f"{root} = {place.words(place.node)}"
-                yield place.code.fix([place.code.replaced(place.node, text)], f"the result of {event.name} is not used")
-        elif isinstance(statement, ast.Assign) and statement.value is place.node:
+        if isinstance(statement, ast.Assign) and statement.value is place.node:
             yield from _not_taken(event, place, statement)
+
+
+def _is_torch(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id in ("torch", "F")
 
 
 def _root(node: ast.expr) -> str | None:
@@ -67,21 +74,27 @@ def _not_taken(event: Event, place: Place, statement: ast.Assign) -> Iterator[Fi
 
 def not_passed_on(case: Case) -> Iterator[Fix | None]:
     """A call of something that takes a mask, inside something that was given one, without it."""
+    yield from passed_on(case, *MASKS)
+
+
+def passed_on(case: Case, *roles: Role) -> Iterator[Fix | None]:
+    """A call of something that takes one of these, inside something that was given one, with it."""
     for event in case.everything:
         for inner, outer in zip(event.stack, event.stack[1:], strict=False):
             called, caller = inner.code.function(inner.node), outer.code.function(outer.node)
             if called is None or caller is None or not isinstance(outer.node, ast.Call):
                 continue
-            for wanted in _masks(called):
+            for wanted in _taken(called, *roles):
                 if not _is_passed(outer.node, called, wanted):
-                    for had in _masks(caller):
+                    for had in _taken(caller, *roles):
                         edit = given_keyword(outer.code, outer.node, wanted, had)
                         yield outer.code.fix([edit], f"{had} is not passed on to {outer.words(outer.node.func)}")
 
 
-def _masks(function: Function) -> list[str]:
+def _taken(function: Function, *roles: Role) -> list[str]:
+    """The arguments of a function that are for this."""
     arguments = [*function.args.args, *function.args.kwonlyargs]
-    return [one.arg for one in arguments if role_of(one.arg) in MASKS]
+    return [one.arg for one in arguments if role_of(one.arg) in roles]
 
 
 def _is_passed(call: ast.Call, function: Function, name: str) -> bool:
@@ -107,7 +120,7 @@ def not_used(case: Case) -> Iterator[Fix | None]:
         function = None if place is None else place.code.function(place.node)
         if place is None or function is None or not isinstance(place.node, ast.Call):
             continue
-        for name in () if function in met else _masks(function):
+        for name in () if function in met else _taken(function, *MASKS):
             words = f"{name} is taken, but nothing is done with it"
             if event.name in (FUSED, TORCHS) and len(place.node.args) <= 3:
                 yield _to_torch(event, place, place.node, name, words)
@@ -144,7 +157,7 @@ def named_scores(code: Code, node: ast.expr) -> tuple[str, list[Edit]]:
     if isinstance(node, ast.Name):
         return node.id, []
     name = fresh(code, node, "scores")
-    return name, [code.replaced(node, name)]
+    return name, [Edit(*enclosed(code, node), name)]
 
 
 def _named_first(code: Code, node: ast.expr, name: str) -> list[str]:

@@ -15,7 +15,7 @@ from ..case import Case
 from ..code import Code, Edit
 from ..flow import named_node
 from ..watch import tensors
-from ..write import dropped, given_keyword
+from ..write import dropped, given_keyword, method_of
 
 LAYOUTS = {
     "MultiheadAttention",
@@ -101,6 +101,28 @@ def unused(case: Case) -> Iterator[Fix | None]:
             for function in [n for n in definition.body if isinstance(n, ast.FunctionDef) and n.name != "__init__"]:
                 yield from _instead(case, code, function, name, layer, words)
                 yield from _around(code, function, name, words)
+
+
+def one_of_many(case: Case) -> Iterator[Fix | None]:
+    """`self.heads[0](x) for _ in self.heads`: each of them in its turn."""
+    for code, node in case.home.nodes(ast.ListComp, ast.GeneratorExp):
+        (first, *_) = node.generators
+        for part in ast.walk(node.elt):
+            match part:
+                case ast.Subscript(value=ast.Attribute() as held, slice=ast.Constant(value=int())):
+                    words = f"{code.words(part)} is asked every time, and the others never"
+                    if code.words(first.iter) == code.words(held):
+                        edits = [code.replaced(part, "each"), code.replaced(first.target, "each")]
+                        yield code.fix(edits, words)
+                    elif isinstance(first.target, ast.Name):
+                        told = first.target.id.strip("_") or "i"
+                        edits = [code.replaced(part.slice, told), code.replaced(first.target, told)]
+                        yield code.fix(edits, words)
+    for code, loop in case.home.nodes(ast.For):
+        for part in ast.walk(loop):
+            match part, loop.target:
+                case ast.Subscript(slice=ast.Constant(value=int()) as index), ast.Name(id=name):
+                    yield code.fix([code.replaced(index, name)], f"{code.words(part)} is asked every time")
 
 
 def _idle(case: Case) -> dict[str, nn.Module]:
@@ -235,6 +257,35 @@ def loss_denominator(case: Case) -> Iterator[Fix | None]:
         name = statement.targets[0] if isinstance(statement, ast.Assign) else None
         if isinstance(name, ast.Name):
             yield _undivided(code, call, name.id, plain, words)
+    yield from _by_those_that_count(case)
+
+
+def _by_those_that_count(case: Case) -> Iterator[Fix | None]:
+    """A loss that is written out: its sum is divided by the labels that were not left out."""
+    words = "the sum is divided by all labels, also by those that are left out of it"
+    for code, node in case.home.nodes(ast.BinOp, ast.Call):
+        function = code.function(node)
+        match node:
+            case ast.BinOp(left=left, op=ast.Div(), right=right) if "sum" in code.words(left):
+                for count in _counted(code, function, right):
+                    yield code.fix([code.replaced(right, count)], words)
+            case ast.Call(func=ast.Attribute(attr="mean", value=value), args=[], keywords=[]):
+                for count in _counted(code, function, value):
+                    yield code.fix([code.replaced(node, f"{method_of(code, value, '.sum()')} / {count}")], words)
+
+
+def _counted(code: Code, function: ast.AST | None, node: ast.expr) -> Iterator[str]:
+    """How many labels count: by a mask that is made of them, or by the usual number for those that do not."""
+    for part in ast.walk(function) if function is not None else ():
+        match part:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Compare(ops=[ast.NotEq() | ast.GtE()])):
+                yield f"{name}.sum()"
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if re.search(
+                r"\.ne\(|!= ", code.words(value)
+            ) and code.words(value).endswith((".float()", ".long()", ".to(", ".ne(-100)")):
+                yield f"{name}.sum()"
+    for name in dict.fromkeys(part.id for part in ast.walk(node) if isinstance(part, ast.Name)):
+        yield f"({name} != -100).sum()"
 
 
 def _undivided(code: Code, call: ast.Call, name: str, plain: Edit, words: str) -> Fix | None:

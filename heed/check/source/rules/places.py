@@ -161,7 +161,7 @@ def position_sliced(case: Case) -> Iterator[Fix | None]:
         told = code.words(node.slice)
         other = re.sub(r"(\.size\()0(\))|(\.shape\[)0(\])", lambda m: m[0].replace("0", "1"), told)
         if other != told:
-            for text in (other, f":, {other}"):
+            for text in (other, f":, {other}", f"{other}, 0"):
                 yield code.fix([code.replaced(node.slice, text)], SLICED)
 
 
@@ -176,6 +176,16 @@ def alibi_slopes(case: Case) -> Iterator[Fix | None]:
         returned = [node for node in ast.walk(function) if isinstance(node, ast.Return)]
         if len(returned) == 1 and returned[0].value is not None and function.args.args:
             yield _both_powers(case, code, function, returned[0])
+    yield from _falls(case)
+
+
+def _falls(case: Case) -> Iterator[Fix | None]:
+    """What is added for the distance is taken away: scores fall with it."""
+    for code, node in case.home.nodes(ast.BinOp):
+        match node:
+            case ast.BinOp(left=left, op=ast.Add(), right=right) if re.search(r"slope|alibi", code.words(right)):
+                start, end = enclosed(code, left)[1], enclosed(code, right)[0]
+                yield code.fix([Edit(start, end, " - ")], "scores rise with the distance; they should fall with it")
 
 
 def _both_powers(case: Case, code: Code, function: ast.FunctionDef, returned: ast.Return) -> Fix | None:
@@ -205,6 +215,7 @@ def rope_mismatch(case: Case) -> Iterator[Fix | None]:
     for code, call in case.home.nodes(ast.Call):
         yield from _other_signs(code, call)
     yield from _both_turned(case)
+    yield from _turned_alike(case)
 
 
 def _other_layout(code: Code, call: ast.Call) -> str | None:
@@ -249,6 +260,24 @@ def _other_signs(code: Code, call: ast.Call) -> Iterator[Fix | None]:
                     yield code.fix([code.replaced(one, a), code.replaced(other, b)], words)
 
 
+def _turned_alike(case: Case) -> Iterator[Fix | None]:
+    """`q = one(q); k = other(k)`: both by the same function."""
+    found: dict[Role, list[tuple[Code, ast.Call]]] = {}
+    for code, statement in case.home.nodes(ast.Assign):
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(args=[ast.Name(id=given), *_]) as call) if (
+                name == given
+            ):
+                found.setdefault(role_of(name), []).append((code, call))
+    for code, query in found.get(Role.QUERY, []):
+        for other, key in found.get(Role.KEY, []):
+            one, two = code.words(query.func), other.words(key.func)
+            if code is other and one != two:
+                words = f"queries are turned by {one}, keys by {two}"
+                yield code.fix([code.replaced(key.func, one)], words)
+                yield code.fix([code.replaced(query.func, two)], words)
+
+
 def _both_turned(case: Case) -> Iterator[Fix | None]:
     """What is done to queries by a line of its own is done to keys, too."""
     for code, statement in case.home.nodes(ast.Assign):
@@ -272,16 +301,24 @@ def _both_turned(case: Case) -> Iterator[Fix | None]:
 def rope_precision(case: Case) -> Iterator[Fix | None]:
     """Places and frequencies in float32."""
     words = "places and angles need float32: 257 is 256 in bfloat16"
-    for code, call in case.home.nodes(ast.Call):
-        node = named_node(call, "dtype")
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-        if node is not None and name in ("arange", "linspace", "tensor", "outer"):
-            yield code.fix([code.replaced(node, "torch.float32")], words)
-        elif name in ("half", "bfloat16") and not call.args:
-            end = code.span(call.func)[1]
-            yield code.fix([Edit(end - len(name), end, "float")], words)
-        elif name in ("to", "type") and len(call.args) == 1 and re.search(r"16|dtype|half", code.words(call.args[0])):
-            yield code.fix([code.replaced(call.args[0], "torch.float32")], words)
+    found = [(code, edit) for code, call in case.home.nodes(ast.Call) for edit in _wider(code, call)]
+    for code, edit in found:
+        yield code.fix([edit], words)
+    for code in dict.fromkeys(code for code, _ in found):
+        yield code.fix([edit for other, edit in found if other is code], words)
+
+
+def _wider(code: Code, call: ast.Call) -> Iterator[Edit]:
+    """A cast, or a dtype that something is made in."""
+    node = named_node(call, "dtype")
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    if node is not None and name in ("arange", "linspace", "tensor", "outer"):
+        yield code.replaced(node, "torch.float32")
+    elif name in ("half", "bfloat16") and not call.args:
+        end = code.span(call.func)[1]
+        yield Edit(end - len(name), end, "float")
+    elif name in ("to", "type") and len(call.args) == 1 and re.search(r"16|dtype|half", code.words(call.args[0])):
+        yield code.replaced(call.args[0], "torch.float32")
 
 
 def relative_shift(case: Case) -> Iterator[Fix | None]:

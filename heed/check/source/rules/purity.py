@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,67 +12,14 @@ from torch import Tensor, nn
 from ...reports.report import Fix
 from ..case import Case
 from ..code import Code, Edit
-from ..flow import FUSED, named_node
+from ..flow import named_node
 from ..home import own_targets
 from ..watch import Event, Place
-from ..write import given_keyword
+from ..write import fresh
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 INPLACE = re.compile(r"^(?!__)\w+[^_]_$")
 SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.MatMult: "@", ast.Pow: "**"}
-
-
-def dropout_in_eval(case: Case) -> Iterator[Fix | None]:
-    """Dropout asks whether its module is training."""
-    words = "this dropout does not ask whether the module is training"
-    for event in (*case.dropping, *case.events):
-        place = event.place
-        if place is None or not isinstance(place.node, ast.Call):
-            continue
-        if event.name == FUSED and event.argument(4, "dropout_p"):
-            node = named_node(place.node, "dropout_p")
-            if node is not None and place.owner is not None:
-                text = f"{place.words(node)} if self.training else 0.0"
-                yield place.code.fix([place.code.replaced(node, text)], words)
-        elif re.fullmatch(r"(feature_)?(alpha_)?dropout\dd?|dropout", event.name) and event.argument(
-            2, "training", "train"
-        ):
-            yield from _dropout(case, place, place.node, words)
-
-
-def _dropout(case: Case, place: Place, call: ast.Call, words: str) -> Iterator[Fix | None]:
-    code = place.code
-    if isinstance(call.func, ast.Call) and place.owner is not None:  # nn.Dropout(p)(x)
-        made, given = call.func, ", ".join(code.words(node) for node in call.args)
-        rate = ", ".join(code.words(node) for node in (*made.args, *(k.value for k in made.keywords if k.arg == "p")))
-        text = f"{_functional(place)}.dropout({given}, {rate}, self.training)"
-        yield code.fix([code.replaced(call, text)], words)
-    elif isinstance(place.value(call.func), nn.Module):
-        return
-    elif place.owner is not None:
-        node = named_node(call, "training", "train") or next(iter(call.args[2:]), None)
-        edit = given_keyword(code, call, "training", "self.training")
-        yield code.fix([edit if node is None else code.replaced(node, "self.training")], words)
-    yield from _in_lists(case, place)
-
-
-def _functional(place: Place) -> str:
-    """How torch.nn.functional is called in this file."""
-    for name, value in place.known.items():
-        if isinstance(value, ModuleType) and value.__name__ == "torch.nn.functional":
-            return name
-    return "nn.functional" if "nn" in place.known else "torch.nn.functional"
-
-
-def _in_lists(case: Case, place: Place) -> Iterator[Fix | None]:
-    """Layers in a plain list are not told to stop training."""
-    words = "layers in a plain list belong to no module: eval() does not reach them, and they are not saved"
-    holder = "nn.ModuleList" if "nn" in place.known else "torch.nn.ModuleList"
-    for name, value in () if place.owner is None else list(vars(place.owner).items()):
-        if isinstance(value, list) and value and all(isinstance(one, nn.Module) for one in value):
-            for code, statement in case.home.assigned(type(place.owner), name):
-                made = own_targets(statement)[name]
-                yield code.fix([code.replaced(made, f"{holder}({code.words(made)})")], words)
 
 
 def made_in_forward(case: Case) -> Iterator[Fix | None]:
@@ -164,6 +110,7 @@ def _seen_value(case: Case, node: ast.expr) -> Any:
 def kept(case: Case) -> Iterator[Fix | None]:
     """What a call sets on its module becomes a local variable."""
     yield from _default_lists(case)
+    yield from _made_once(case)
     for code, definition in case.home.reach:
         for function in [n for n in ast.walk(definition) if isinstance(n, Function) and n.name != "__init__"]:
             names: dict[str, list[ast.stmt]] = {}
@@ -171,6 +118,9 @@ def kept(case: Case) -> Iterator[Fix | None]:
                 match node:
                     case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=attr)]):
                         names.setdefault(attr, []).append(node)
+                    case ast.Assign(targets=[ast.Tuple()]) if own := own_targets(node):
+                        words = f"what is kept as self.{next(iter(own))} changes the next call"
+                        yield code.fix([code.without(node)], words)
                     case ast.AugAssign(target=ast.Attribute(value=ast.Name(id="self"), attr=attr)):
                         names.setdefault(attr, []).append(node)
             for attr, statements in names.items():
@@ -179,6 +129,34 @@ def kept(case: Case) -> Iterator[Fix | None]:
                 if len(statements) == 1:
                     words = f"self.{attr} is set in every call and changes the next one"
                     yield code.fix([code.without(statements[0])], words)
+
+
+def _made_once(case: Case) -> Iterator[Fix | None]:
+    """`if self.mask is None: self.mask = ...` keeps what fits the first call only; made in every call it fits all."""
+    for code, branch in case.home.nodes(ast.If):
+        function = code.function(branch)
+        match branch:
+            case ast.If(
+                body=[ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=attr)], value=value)], orelse=[]
+            ) if function is not None and function.name != "__init__" and _asks_for(code, branch.test, attr):
+                name = fresh(code, branch, attr.lstrip("_"))
+                reads = [n for n in ast.walk(function) if _is_own(n, attr) and code.span(n) > code.span(branch)]
+                made = code.replaced(branch, f"{name} = {code.words(value)}")
+                words = f"self.{attr} is made for the first call and kept for all others, whatever their length"
+                yield code.fix([made, *(code.replaced(node, name) for node in reads)], words)
+
+
+def _asks_for(code: Code, test: ast.expr, attr: str) -> bool:
+    """Whether a condition asks if an attribute is there already."""
+    told = code.words(test)
+    return re.search(rf"self\.{attr} is None|hasattr\(self, ['\"]{attr}['\"]\)", told) is not None
+
+
+def _is_own(node: ast.AST, attr: str) -> bool:
+    match node:
+        case ast.Attribute(value=ast.Name(id="self"), attr=said, ctx=ast.Load()):
+            return said == attr
+    return False
 
 
 def _read_later(function: Function, attr: str, line: int) -> bool:

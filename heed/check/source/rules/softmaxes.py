@@ -15,6 +15,8 @@ from ..flow import Attended, named_node, operand_nodes
 from ..home import own_targets
 from ..watch import Event, Place
 from ..write import appended, fresh, method_of, movable, with_method
+from .hiding import asked_for, hidden_where, hides
+from .masks import filled
 
 
 def softmax_axis(case: Case) -> Iterator[Fix | None]:
@@ -117,6 +119,7 @@ def overflow(case: Case) -> Iterator[Fix | None]:
                 )
         if event.name == "exp" and operand_nodes(event):
             inner = operand_nodes(event)[0]
+            yield from _hidden_first(event, place, inner, words)
             yield _hoisted(place, inner, words)
             told = method_of(place.code, inner, ".amax(-1, keepdim=True)")
             less = f"{place.words(inner)} - {told}"
@@ -124,6 +127,21 @@ def overflow(case: Case) -> Iterator[Fix | None]:
                 yield place.code.fix([place.code.replaced(inner, less)], words)
             else:
                 yield place.code.fix([place.code.replaced(place.node, f"({less}).exp()")], words)
+
+
+def _hidden_first(event: Event, place: Place, inner: ast.expr, words: str) -> Iterator[Fix | None]:
+    """Where exponentials are multiplied with a mask, scores are filled before the largest is taken from them."""
+    code, less = place.code, f"{place.words(inner)} - {method_of(place.code, inner, '.amax(-1, keepdim=True)')}"
+    for other in filter(hides, event.ahead()):
+        assert other.place is not None
+        condition = hidden_where(other, other.place)
+        if condition is None or not isinstance(inner, ast.Name) or other.place.code is not code:
+            continue
+        asks, gone = asked_for(code, code.statement(other.place.node))
+        fill = filled(place, inner.id, condition)
+        lines = [fill] if asks is None else [f"if {asks}:", f"    {fill}"]
+        first = code.before(code.statement(place.node), *lines)
+        yield code.fix([first, code.replaced(inner, less), code.without(gone)], words)
 
 
 def _hoisted(place: Place, inner: ast.expr, words: str) -> Fix | None:
@@ -151,6 +169,7 @@ def _exponent(place: Place, nodes: list[ast.expr]) -> ast.expr | None:
 def value_is_key(case: Case) -> Iterator[Fix | None]:
     """The values in the place of what is mixed, where it is mixed or where it is passed on."""
     words = "the weights mix something else than the values"
+    yield from _unread(case)
     for found in case.attended:
         mixed = found.fused or found.mix
         if mixed is None:
@@ -164,6 +183,31 @@ def value_is_key(case: Case) -> Iterator[Fix | None]:
             if not derived:
                 for place, spot in case.names.passed_on(mixed, node):
                     yield from _values(place, spot, operand.shape, words)
+
+
+def _unread(case: Case) -> Iterator[Fix | None]:
+    """Values that are made and never read, where keys are: `cache_v[:, :t] = k`."""
+    for code, function in case.home.nodes(ast.FunctionDef):
+        names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+        read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+        made = {node.id: node for node in names if isinstance(node.ctx, ast.Store)}
+        for value, first in made.items():
+            if value in read or role_of(value) is not Role.VALUE:
+                continue
+            for node in sorted(names, key=lambda node: (not _to_values(code, node), -node.lineno, -node.col_offset)):
+                later = isinstance(node.ctx, ast.Load) and node.lineno > first.lineno
+                if later and role_of(node.id) is Role.KEY:
+                    yield code.fix(
+                        [code.replaced(node, value)], f"{value} is made, but {node.id} is taken in its place"
+                    )
+
+
+def _to_values(code: Code, node: ast.AST) -> bool:
+    """Whether a statement sets something that is called after values."""
+    statement = code.statement(node)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    inner = [part for target in targets for part in ast.walk(target) if isinstance(part, ast.Name | ast.Attribute)]
+    return any(role_of(part.id if isinstance(part, ast.Name) else part.attr) is Role.VALUE for part in inner)
 
 
 def _values(place: Place, node: ast.expr, shape: tuple[int, ...], words: str) -> Iterator[Fix | None]:

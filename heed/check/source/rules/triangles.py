@@ -96,6 +96,9 @@ def compared(case: Case) -> Iterator[Fix | None]:
         match place.node:
             case ast.Compare(left=left, ops=[_], comparators=[right]):
                 yield from _compared(place.code, left, right)
+    for code, node in case.home.nodes(ast.Compare):  # also where a plain call does not come by
+        if len(node.ops) == 1 and node not in seen and "arange" in code.words(node):
+            yield from _compared(code, node.left, node.comparators[0])
 
 
 def _compared(code: Code, left: ast.expr, right: ast.expr) -> Iterator[Fix | None]:
