@@ -187,7 +187,7 @@ def _cut(stream: Tensor, width: int) -> Iterator[tuple[tuple[Tensor, Tensor, Ten
 
 def _by_head(stream: Tensor, width: int, heads: int) -> tuple[Tensor, Tensor, Tensor] | None:
     """All three, head by head."""
-    if stream.shape[-1] != 3 * width:
+    if stream.shape[-1] != 3 * width or width % heads:
         return None
     parts = stream.reshape(*stream.shape[:-1], heads, 3, -1).unbind(-2)
     return parts[0].flatten(-2), parts[1].flatten(-2), parts[2].flatten(-2)

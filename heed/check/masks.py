@@ -124,7 +124,7 @@ def _hiding_nothing(call: Call, form: Form) -> Sized:
     def make(rows: int, tokens: int, keys: int) -> Tensor:
         return form.write(torch.ones(rows, tokens, keys, dtype=torch.bool), call.sizes.heads)
 
-    return Sized(make, call.sizes.rows, call.sizes.source if call.face is Face.CROSS else None)
+    return Sized(make, call.sizes.rows, call.sizes.source if call.crossed else None)
 
 
 def explore(call: Call) -> dict[str, Found]:
@@ -193,7 +193,7 @@ class Trial:
         rows = 1 if call.axes is Axes.BARE and call.face is Face.HEADS else sizes.rows
         x = torch.randn(rows, sizes.tokens, sizes.width, generator=draw, dtype=torch.float64)
         source = torch.randn(rows, sizes.source, sizes.width, generator=draw, dtype=torch.float64)
-        beside = source if call.face is Face.CROSS else None
+        beside = source if call.crossed else None
         keys = sizes.source if beside is not None else sizes.tokens
         return cls(
             call,

@@ -102,10 +102,10 @@ class Looks:
             both = [trace.fused[0].query, trace.fused[0].key]
         elif self.flow is not None and self.flow.product is not None and self.flow.product < len(trace.products):
             product = trace.products[self.flow.product]
-            both = [product.one, product.other.mT]
+            both = [product.one, product.other.mT] if product.other.dim() > 1 else []
         else:
             return []
-        return [part.detach() for part in both if part.shape[-2] in (self.x.shape[1], self.keys)]
+        return [part.detach() for part in both if part.dim() > 1 and part.shape[-2] in (self.x.shape[1], self.keys)]
 
     def _merged(self) -> bool | None:
         """The outputs of all heads, put side by side: those of one token stay together."""
@@ -127,7 +127,7 @@ class Looks:
         """What the weights make of the values, head by head. [..., T, d]"""
         rows, tokens = self.x.shape[:2]
         for made in [fused.made for fused in self.first.fused] or self._contexts():
-            if made.shape[-2] == tokens and made.numel() % (rows * tokens) == 0 and made.dim() >= 3:
+            if made.dim() >= 3 and made.shape[-2] == tokens and made.numel() % (rows * tokens) == 0:
                 return made.detach()
         return None
 

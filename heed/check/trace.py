@@ -87,6 +87,18 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._factors = Factors(lambda tensor: tensor.untyped_storage().data_ptr() in self.weights)
         self._kept: list[Tensor] = []  # copies of weights stay alive, so that nothing else gets their address
 
+    @classmethod
+    def of(cls, target: Any) -> Tracer:
+        """One that knows the weights of a target."""
+        named = dict(target.named_parameters(remove_duplicate=False)) if isinstance(target, nn.Module) else {}
+        return cls({weight.untyped_storage().data_ptr(): name for name, weight in named.items()})
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Note what happens inside; with gradients, nn.MultiheadAttention takes no fast path that hides everything."""
+        with torch.enable_grad(), self:
+            yield
+
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
@@ -156,12 +168,3 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         factor = self._factors.of(one).factor * self._factors.of(other).factor * float(kwargs.get("alpha", 1.0))
         self._factors.set(made, Flow(factor, one.shape[-1], len(self.trace.products)))
         self.trace.products.append(Product(one.clone(), other.clone(), made.clone()))
-
-
-@contextmanager
-def traced(target: Any) -> Iterator[Trace]:
-    """The trace of the calls made inside."""
-    named = dict(target.named_parameters(remove_duplicate=False)) if isinstance(target, nn.Module) else {}
-    tracer = Tracer({weight.untyped_storage().data_ptr(): name for name, weight in named.items()})
-    with torch.enable_grad(), tracer:  # with gradients nn.MultiheadAttention takes no fast path that hides everything
-        yield tracer.trace

@@ -32,6 +32,7 @@ class Sizes:
     window: int = 3
     side: int = 3  # of an image, as long as a window: then a window holds all of it
     layers: int = 2
+    memory: int | None = None  # the width of what is looked at, where it is not that of the stream
 
     @property
     def head(self) -> int:
