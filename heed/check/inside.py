@@ -113,7 +113,7 @@ def _changed(one: Projected, two: Projected) -> list[int]:
 
 def _laid(projected: Projected, rows: list[int], x: Tensor | None) -> Tensor | None:
     """A projection as [B, T, width]: which flat rows changed tells how rows, tokens and heads are laid out."""
-    if x is None or not rows or not _alike(projected, rows):
+    if x is None or x.shape[1] <= NUDGED or not rows or not _alike(projected, rows):
         return None
     flat = projected.made.flatten(0, -2) if projected.made.dim() > 1 else projected.made[None]
     batch, tokens, heads = *x.shape[:2], len(rows)  # a stream that is projected once for every head

@@ -150,7 +150,9 @@ def forms(name: str, role: Role) -> Iterator[Form]:
 def _explored(call: Call, name: str) -> Found:
     trial = Trial.of(call)
     good, taken, felt = list[Form](), list[Form](), list[Form]()
-    for form in forms(name, call.signature.roles[name]):
+    role, each = call.signature.roles[name], call.face is Face.POOLED or call.query is not None
+    role = Role.PADDING if each and role is Role.MASK else role  # queries that are asked one by one see the same
+    for form in forms(name, role):
         shapes = {one.shape for one in good}
         if form.shape in RARE and taken:  # only for what takes none of the usual shapes
             break

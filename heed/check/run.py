@@ -22,6 +22,7 @@ from .diagnose import diagnosed
 from .foreign.adapt import Adapted, Ours
 from .foreign.build import plans, unbuilt
 from .foreign.calls import Axes, Face, OtherLength
+from .foreign.candidates import NAMED
 from .foreign.contain.cuda import on_cpu
 from .foreign.contain.process import contained
 from .foreign.frameworks import refuse_others
@@ -123,8 +124,20 @@ def _report(found: Any, name: str, asked: Asked) -> tuple[Report, Subject | None
     probes = chosen(asked.only, asked.skip)
     begun = perf_counter()
     subject = oriented(subjected(found, _name(found), asked.init, asked.adapter, asked.declared, asked.seed))
+    _must_attend(subject)
     report = _attended(subject, name, probes, sweeping=not asked.only)
     return replace(report, seconds=perf_counter() - begun), subject
+
+
+def _must_attend(subject: Subject) -> None:
+    """What neither says that it attends nor does anything of the kind is not asked about it."""
+    if NAMED.search(subject.name) or isinstance(subject.target, Adapted | Ours):
+        return
+    if not subject.watched(subject.stream(), subject.source())[1].attends:
+        raise CannotCheck(
+            f"there is no attention in {subject.name}: no softmax, no product of two things that come from the input;"
+            " if there is, name the class or function that attends"
+        )
 
 
 def _attended(subject: Subject, name: str, probes: Sequence[Probe], sweeping: bool) -> Report:

@@ -92,6 +92,8 @@ class Looks:
                 continue
             moved = ((one - two).abs().nan_to_num(1.0).amax(-1) > QUIET).flatten(0, -2)  # [rows·heads, tokens]
             touched = moved[moved.any(-1)]
+            if not len(touched):
+                continue  # queries that are learnt, and not made of the stream
             alike = bool((touched == touched[:1]).all())
             told.append(alike and len(touched) * len(self.x) == len(moved))
         return all(told) if told else None
@@ -153,7 +155,7 @@ def _looked(subject: Subject) -> Looks | None:
         return None
     plain = unbiased(subject)
     x, source = subject.stream(), subject.source()
-    moved = subject.nudged(x, NUDGED, 0)
+    moved = subject.nudged(x, NUDGED, 0) if x.shape[1] > NUDGED else x
     beside = None if source is None else subject.nudged(source, NUDGED, 0)
     y, first = plain.watched(x, source)
     _, second = plain.watched(moved, beside)

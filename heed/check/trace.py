@@ -76,6 +76,12 @@ class Trace:
     coarse: bool = False  # something was computed in less than float64
     waves: bool = False  # sines, cosines or complex numbers were computed: what a rotation is made of
     drops: bool = False  # numbers were drawn as dropout draws them
+    gates: bool = False  # activations were multiplied by activations, one by one
+
+    @property
+    def attends(self) -> bool:
+        """Whether how much of one thing counts depends on another: without that there is no attention."""
+        return self.gates or bool(self.softmaxes or self.fused or self.products or self.scores)
 
 
 class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -106,6 +112,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = func.name().split(".")[0]
         self.trace.coarse |= isinstance(made, Tensor) and made.dtype in COARSE and made.dim() > 0
         self.trace.waves |= name.rstrip("_") in WAVES
+        self.trace.gates |= name.rstrip("_") == "aten::mul" and self._gated(args)
         self.trace.drops |= name.rstrip("_") in DROPS
         if name in PRODUCTS:
             self._product(name, args, kwargs or {}, made)
@@ -120,6 +127,10 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._factors.follow(name, args, made)
             self._derived(args, made)
         return made
+
+    def _gated(self, args: Sequence[Any]) -> bool:
+        given = [arg for arg in args if isinstance(arg, Tensor) and arg.dim() > 1]
+        return len(given) == 2 and not any(arg.untyped_storage().data_ptr() in self.weights for arg in given)
 
     def _softmax(self, name: str, args: Sequence[Any], made: Tensor) -> None:
         weights, flow = made.exp() if "log" in name else made.clone(), self._factors.of(args[0])

@@ -99,6 +99,10 @@ class Signature:
         tensors = {Role.INPUT, Role.QUERY, Role.KEY, Role.VALUE}
         if tensors & {roles[name] for name in needed}:  # what may be left out is one of these only if it says just so
             roles |= {n: Role.OTHER for n in roles if n not in needed and roles[n] in tensors and n not in ROLES}
+        first = next(iter(roles), None)
+        roles |= {n: Role.PAIRS for n in ("z",) if n in needed and n != first}  # beside `s` or `m`, as of proteins
+        if first in needed and roles[first] is Role.MASK and len(needed) > 1:  # a mask is not what comes first
+            roles = {n: Role.OTHER if role is Role.INPUT else role for n, role in roles.items()} | {first: Role.INPUT}
         if not {Role.INPUT, Role.QUERY, Role.IDS} & set(roles.values()):
             first = next((name for name in roles if name in needed or len(roles) == 1), next(iter(roles), None))
             if first is not None:
@@ -165,6 +169,11 @@ class Call:
     def rows_first(self) -> bool:
         """Whether tokens of one row stand together."""
         return self.layout is not Layout.TOKENS
+
+    @property
+    def plain(self) -> bool:
+        """Whether one call gives a vector for every token."""
+        return self.query is None and self.face is not Face.POOLED and self.gives is Gives.VECTORS
 
     @property
     def crossed(self) -> bool:

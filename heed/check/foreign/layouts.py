@@ -59,7 +59,7 @@ class Layout(StrEnum):
 
 
 class Query(StrEnum):
-    """How one query of each row is laid out, for targets that are asked step by step: decoders of recurrent networks."""
+    """How one query of each row is laid out, for targets that are asked step by step: recurrent decoders do so."""
 
     VECTOR = "[rows, width]"
     STEP = "[rows, 1, width]"

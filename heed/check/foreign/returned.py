@@ -1,4 +1,4 @@
-"""What a call returns: a vector for every token, a few for each row, or weights, with which heed sums what they weigh."""
+"""What a call returns: a vector for every token, a few for each row, or weights, by which heed sums what they weigh."""
 
 from __future__ import annotations
 
@@ -104,8 +104,6 @@ def _weights(returned: Any, rows: int, keys: int) -> Iterator[Tensor]:
 def few(returned: Any, rows: int, many: int | None = None) -> Tensor | None:
     """The first vectors for each row, as many as are wanted. [B, many, D]"""
     for tensor in numbers(returned):
-        while tensor.dim() > 2 and tensor.shape[-1] == 1:
-            tensor = tensor[..., 0]  # an image of one point
         found = _by_row(tensor, rows)
         if found is not None and many in (None, found.shape[1]):
             return found
@@ -113,6 +111,8 @@ def few(returned: Any, rows: int, many: int | None = None) -> Tensor | None:
 
 
 def _by_row(tensor: Tensor, rows: int) -> Tensor | None:
+    if tensor.dim() > 2 and tensor.shape[-1] == 1:
+        return _by_row(tensor[..., 0], rows)  # an image of one point
     if tensor.dim() in (1, 2) and len(tensor) == rows:
         return tensor.reshape(rows, 1, -1)
     if tensor.dim() >= 3 and len(tensor) == rows:

@@ -41,6 +41,8 @@ class Role(StrEnum):
     HEIGHT = "height"  # of an image whose tokens come as a stream
     BREADTH = "breadth"
     SHAPE = "shape"  # both, as a pair
+    LOOKED = "looked"  # weights of an earlier step
+    PAIRS = "pairs"  # a vector for every pair of tokens
     OTHER = "other"
 
 
@@ -85,6 +87,7 @@ ROLES: dict[str, Role] = {name: role for role, names in _NAMES.items() for name 
 
 _STREAMS = listed("x input inputs inp hidden feat feats feature features fmap embeds emb seq src tgt trg")
 _GIVES = frozenset({"return", "output", "need", "with", "get", "give"})
+_EARLIER = listed("prev previous last cat cum cumulative cumulated accumulated old")
 _NOT_TENSORS = listed("pos position positions mask masks bias len lens lengths proj scale drop dropout")
 
 
@@ -103,6 +106,8 @@ def _beside(words: Set[str]) -> Role | None:
     """What is passed beside the tensors that are attended."""
     rules: tuple[tuple[bool, Role], ...] = (
         (bool(words & {"attentions", "attention", "attn", "weights"} and words & _GIVES), Role.WEIGHTS),
+        (bool(words & _EARLIER and words & {"attn", "attention", "weights", "alignment", "alignments"}), Role.LOOKED),
+        (bool(words & {"pair", "pairs", "pairwise", "edge", "edges"} and not words & {"index", "mask"}), Role.PAIRS),
         (bool(words & {"mask", "masks"} and words & {"pad", "padding"}), Role.PADDING),
         (bool(words & {"mask", "masks", "adj", "adjacency"}), Role.MASK),
         (bool(words & {"lens", "lengths", "seqlens", "ilens", "olens", "hlens", "xlens"}), Role.LENGTHS),

@@ -44,7 +44,7 @@ def _combined(
     if loose:
         filled = _filling(sizes)
         choices = [
-            [*found, *filled] if signature.roles[name] in (Role.OTHER, Role.SOURCE, Role.PLACES) else found
+            [*found, *filled] if signature.roles[name] in (Role.OTHER, Role.SOURCE, Role.PLACES, Role.PAIRS) else found
             for name, found in zip(others, choices, strict=True)
         ]
     if tables:
@@ -60,7 +60,47 @@ def _combined(
 
 
 def _filling(sizes: Sizes) -> list[Any]:
-    return [_zeros(sizes), lambda n: torch.zeros(n, 1, sizes.width, dtype=torch.float64), 1]
+    """What no name tells: a stream that is the same in every row, one with tokens first, a number, or pairs."""
+    every = _drawn(sizes)[0]
+    return [
+        _sized(sizes, lambda b, t, s: every[:t].expand(b, -1, -1)),
+        lambda n: every[:n, None],
+        1,
+        *_pairs(sizes)[:2],
+    ]
+
+
+def _drawn(sizes: Sizes) -> Tensor:
+    """Vectors for pairs of tokens: those of a text's beginning are those of the beginning alone."""
+    draw = torch.Generator().manual_seed(0)
+    return torch.randn(sizes.longest, sizes.longest, sizes.width, generator=draw, dtype=torch.float64)
+
+
+def _pairs(sizes: Sizes) -> list[Any]:
+    """A vector for every pair of tokens, or a number, or one for every head."""
+    every = _drawn(sizes)
+    return [
+        lambda n: every[:n, :n],
+        _sized(sizes, lambda b, t, s: every[:t, :s].expand(b, -1, -1, -1)),
+        lambda n: every[:n, :n, 0],
+        _sized(sizes, lambda b, t, s: every[:t, :s, 0].expand(b, -1, -1)),
+        _sized(sizes, lambda b, t, s: every[:t, :s, : sizes.heads].permute(2, 0, 1).expand(b, -1, -1, -1)),
+    ]
+
+
+def _looked(sizes: Sizes, face: Face) -> list[Any]:
+    """Weights of an earlier step: the same for every key; once, or beside their sum over all steps."""
+    shapes: tuple[Callable[[int, int], tuple[int, ...]], ...] = (
+        lambda b, s: (b, s),
+        lambda b, s: (b, 2, s),
+        lambda b, s: (b, 1, s),
+        lambda b, s: (b, s, 1),
+    )
+    return [_sized(sizes, _even(shape), face) for shape in shapes]
+
+
+def _even(shape: Callable[[int, int], tuple[int, ...]]) -> Callable[[int, int, int], Tensor]:
+    return lambda rows, tokens, keys: torch.full(shape(rows, keys), 1 / keys, dtype=torch.float64)
 
 
 def _zeros(sizes: Sizes) -> Sized:
@@ -71,6 +111,8 @@ def choices_of(role: Role, sizes: Sizes, face: Face) -> list[Any]:
     """What one argument may be given."""
     if role in (Role.MASK, Role.PADDING):
         return _masks(sizes, face)
+    if role in (Role.LOOKED, Role.PAIRS):
+        return _looked(sizes, face) if role is Role.LOOKED else _pairs(sizes)
     if role is Role.PLACES:
         return [lambda n: torch.arange(n)[None], torch.arange, None, _sized(sizes, lambda b, t, s: _run(b, t))]
     plain: dict[Role, list[Any]] = {
@@ -142,43 +184,49 @@ def table_forms(sizes: Sizes, name: str) -> list[Any]:
     """Rotations as they are handed on: both tables, one of them, complex numbers, bare angles."""
     size = sizes.head
     which = 0 if "cos" in name.lower() else 1
-    alone = "cos" in name.lower() or "sin" in name.lower()
-
-    def half(n: int) -> tuple[Tensor, Tensor]:
-        return _angles(n, size).cos(), _angles(n, size).sin()
+    alone = ("cos" in name.lower()) != ("sin" in name.lower())
 
     def turns(n: int) -> Tensor:
         return torch.polar(torch.ones(n, size // 2).double(), _angles(n, size))
 
-    one: list[Any] = [
-        lambda n: rotations(n, size)[which],
-        lambda n: rotations(n, size)[which][0],
-        lambda n: rotations(n, size)[which][:, None],
-        lambda n: half(n)[which],
-        lambda n: rotations(n, size)[which][:, :, None],
-        lambda n: half(n)[which][None, :, None],
-        lambda n: half(n)[which][None, None],
-    ]
-    both: list[Any] = [
-        lambda n: rotations(n, size),
+    both = [_table(size, repeats, place) for repeats, place in TABLES]
+    one = [_one_of(make, which) for make in both]
+    more: list[Any] = [
         turns,
         lambda n: _angles(n, size).repeat(1, 2),
-        half,
-        lambda n: tuple(part[0] for part in rotations(n, size)),
-        lambda n: tuple(part[:, None] for part in rotations(n, size)),
         lambda n: turns(n)[None, :, None],
         lambda n: _angles(n, size),
-        lambda n: torch.stack(half(n), -1),
+        lambda n: torch.stack((_angles(n, size).cos(), _angles(n, size).sin()), -1),
+        lambda n: torch.stack((_angles(n, size).cos(), _angles(n, size).sin())),
+        lambda n: torch.cat((_angles(n, size).cos(), _angles(n, size).sin()), -1),
     ]
-    return [*one, *both, None] if alone else [*both, *one, None]
+    return [*one, *both, *more, None] if alone else [both[0], more[0], more[1], *both[1:], *more[2:], *one, None]
+
+
+Place = tuple[slice | None, ...]
+_EVERY = slice(None)
+PLACES: tuple[Place, ...] = (  # where the tokens stand in a table
+    (None, _EVERY),
+    (_EVERY,),
+    (_EVERY, None),
+    (None, _EVERY, None),
+    (None, None, _EVERY),
+)
+TABLES = tuple((repeats, place) for place in PLACES for repeats in (2, 1))  # for all channels, or for half of them
+
+
+def _table(size: int, repeats: int, place: Place) -> Callable[[int], tuple[Tensor, Tensor]]:
+    def make(n: int) -> tuple[Tensor, Tensor]:
+        angle = _angles(n, size).repeat(1, repeats)[place]
+        return angle.cos(), angle.sin()
+
+    return make
+
+
+def _one_of(make: Callable[[int], tuple[Tensor, Tensor]], which: int) -> Callable[[int], Tensor]:
+    return lambda n: make(n)[which]
 
 
 def _angles(tokens: int, size: int) -> Tensor:
     speed = 10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
     return torch.arange(tokens, dtype=torch.float64)[:, None] * speed
-
-
-def rotations(tokens: int, size: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines as transformers passes them: both halves alike. [1, T, size] each"""
-    angle = _angles(tokens, size).repeat(1, 2)[None]
-    return angle.cos(), angle.sin()

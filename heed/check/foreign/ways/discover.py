@@ -17,7 +17,7 @@ from torch.nn.parameter import is_lazy
 from ..build import called
 from ..calls import Axes, Call, Face, OtherLength, Signature, function_of
 from ..layouts import Layout, Query, grid
-from ..returned import WEIGHTED, Gives, NoStream, few, gives_weights
+from ..returned import WEIGHTED, NoStream, few, gives_weights
 from ..sizes import Sizes
 from ..target import CannotCheck
 from ..words import Role
@@ -332,6 +332,8 @@ def _series(call: Call) -> Call:
 def _bound(call: Call) -> Call:
     """A target of one length only is asked nothing about others."""
     x, source = sample(call)
+    if call.face is Face.POOLED:  # seen to be taken in two lengths
+        return call
     shorter = (call.sizes.tokens - 1, 1) if call.layout not in (Layout.IMAGE, Layout.GRID) else (9, 4, 12)
     for tokens in islice((n for n in shorter if n > 0), 3):
         try:
