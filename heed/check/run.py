@@ -28,11 +28,12 @@ from .foreign.contain.process import contained
 from .foreign.frameworks import refuse_others
 from .foreign.layouts import Layout
 from .foreign.reach import reached
+from .foreign.returned import Gives
 from .foreign.sizes import TRIALS
 from .foreign.target import CannotCheck, explained, locate, wants_gpu
 from .foreign.ways.hints import Tries
 from .kinds import OTHERS, Kind, by_name
-from .kinds.model import opened
+from .kinds.model import NoModel, opened
 from .kinds.own import Own
 from .masks import needing
 from .outcome import Clue, Outcome, Status, Sure
@@ -120,7 +121,10 @@ def _report(found: Any, name: str, asked: Asked) -> tuple[Report, Subject | None
     """What is found out about the thing itself, and the face in front of it if it is an attention."""
     kind = by_name(found, _name(found)) if asked.adapter is None else Kind.ATTENTION
     if kind is not Kind.ATTENTION:
-        return _other(found, name, kind, asked.init, asked.seed), None
+        try:
+            return _other(found, name, kind, asked.init, asked.seed), None
+        except NoModel:  # what is called tokens may be vectors, too
+            pass
     probes = chosen(asked.only, asked.skip)
     begun = perf_counter()
     subject = oriented(subjected(found, _name(found), asked.init, asked.adapter, asked.declared, asked.seed))
@@ -145,6 +149,7 @@ def _attended(subject: Subject, name: str, probes: Sequence[Probe], sweeping: bo
     if subject.sizes.rows == subject.sizes.tokens:
         return _square(subject, name)
     outcomes = [_asked(probe, subject) for probe in probes]
+    sweeping &= subject.call.gives is Gives.VECTORS  # another setting may give scores in place of weights
     elsewhere, tried = swept(subject, outcomes) if sweeping else ([], [])
     return Report(
         target=name,
@@ -166,7 +171,7 @@ def _attended(subject: Subject, name: str, probes: Sequence[Probe], sweeping: bo
 def oriented(subject: Subject) -> Subject:
     """The same, called in the layout in which tokens attend to tokens, where nothing else was declared."""
     call = subject.call
-    if isinstance(subject.target, Adapted) or subject.sizes.rows == subject.sizes.tokens:
+    if isinstance(subject.target, Adapted) or subject.sizes.rows == subject.sizes.tokens or not call.plain:
         return subject
     if call.face is Face.HEADS and call.axes is Axes.HEADS_FIRST:
         other = replace(subject, call=call.with_(axes=Axes.TOKENS_FIRST))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -185,10 +186,16 @@ def hidden_late(subject: Subject, form: Form) -> str | None:
         if bool((seen.scores[..., 2] == 0).all()):
             return "the scores of hidden keys are 0, which the softmax makes 1 before it divides"
         if bool((seen.weights[..., 2] > 0).all()) and any(
-            _blanked(product, seen.weights) for product in trace.products
+            _blanked(product, seen.weights) for product in (*trace.products, *_turned(trace.gates))
         ):
             return "the softmax still gives weight to hidden keys, and they are taken out after it"
     return None
+
+
+def _turned(gates: Sequence[Product]) -> Iterator[Product]:
+    """Weights that are multiplied one by one may stand on either side."""
+    for gate in gates:
+        yield from (gate, Product(gate.other, gate.one, gate.made))
 
 
 def _blanked(product: Product, weights: Tensor) -> bool:

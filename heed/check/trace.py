@@ -76,12 +76,12 @@ class Trace:
     coarse: bool = False  # something was computed in less than float64
     waves: bool = False  # sines, cosines or complex numbers were computed: what a rotation is made of
     drops: bool = False  # numbers were drawn as dropout draws them
-    gates: bool = False  # activations were multiplied by activations, one by one
+    gates: list[Product] = field(default_factory=list)  # activations times activations, one by one
 
     @property
     def attends(self) -> bool:
         """Whether how much of one thing counts depends on another: without that there is no attention."""
-        return self.gates or bool(self.softmaxes or self.fused or self.products or self.scores)
+        return bool(self.gates or self.softmaxes or self.fused or self.products or self.scores)
 
 
 class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -112,7 +112,8 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = func.name().split(".")[0]
         self.trace.coarse |= isinstance(made, Tensor) and made.dtype in COARSE and made.dim() > 0
         self.trace.waves |= name.rstrip("_") in WAVES
-        self.trace.gates |= name.rstrip("_") == "aten::mul" and self._gated(args)
+        if name == "aten::mul":
+            self._gated(args, made)
         self.trace.drops |= name.rstrip("_") in DROPS
         if name in PRODUCTS:
             self._product(name, args, kwargs or {}, made)
@@ -128,9 +129,10 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._derived(args, made)
         return made
 
-    def _gated(self, args: Sequence[Any]) -> bool:
+    def _gated(self, args: Sequence[Any], made: Tensor) -> None:
         given = [arg for arg in args if isinstance(arg, Tensor) and arg.dim() > 1]
-        return len(given) == 2 and not any(arg.untyped_storage().data_ptr() in self.weights for arg in given)
+        if len(given) == 2 and not any(arg.untyped_storage().data_ptr() in self.weights for arg in given):
+            self.trace.gates.append(Product(given[0].clone(), given[1].clone(), made.clone()))
 
     def _softmax(self, name: str, args: Sequence[Any], made: Tensor) -> None:
         weights, flow = made.exp() if "log" in name else made.clone(), self._factors.of(args[0])

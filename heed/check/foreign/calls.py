@@ -56,6 +56,10 @@ class Sized:
         return self.make(rows or self.rows, tokens, keys or self.keys or tokens)
 
 
+class Laid(Sized):
+    """The same of a stream: it is laid out as the other one is."""
+
+
 class OtherLength(BaseException):
     """A text of a length that the target does not take. No Exception: nothing may take it for one of the target's."""
 
@@ -262,7 +266,8 @@ class Call:
         asks = seen if self.face is Face.POOLED else x
         for name, make in self.made.items():
             sized = isinstance(make, Sized)
-            given[name] = make(asks.shape[1], len(x), seen.shape[1]) if sized else make(asks.shape[1])
+            made = make(asks.shape[1], len(x), seen.shape[1]) if sized else make(asks.shape[1])
+            given[name] = self.layout.lay(made) if isinstance(make, Laid) else made
         return {**self.fixed, **given, **(extra or {})}
 
     def _tensors(self, x: Tensor, source: Tensor | None, value: Tensor | None) -> dict[str, Any]:

@@ -43,6 +43,7 @@ class Role(StrEnum):
     SHAPE = "shape"  # both, as a pair
     LOOKED = "looked"  # weights of an earlier step
     PAIRS = "pairs"  # a vector for every pair of tokens
+    EDGES = "edges"  # of a graph: from whom to whom
     OTHER = "other"
 
 
@@ -87,6 +88,7 @@ ROLES: dict[str, Role] = {name: role for role, names in _NAMES.items() for name 
 
 _STREAMS = listed("x input inputs inp hidden feat feats feature features fmap embeds emb seq src tgt trg")
 _GIVES = frozenset({"return", "output", "need", "with", "get", "give"})
+_LOOKED_AT = listed("key keys kv memory mem src source enc encoder valid hist history user context input")
 _EARLIER = listed("prev previous last cat cum cumulative cumulated accumulated old")
 _NOT_TENSORS = listed("pos position positions mask masks bias len lens lengths proj scale drop dropout")
 
@@ -107,9 +109,11 @@ def _beside(words: Set[str]) -> Role | None:
     rules: tuple[tuple[bool, Role], ...] = (
         (bool(words & {"attentions", "attention", "attn", "weights"} and words & _GIVES), Role.WEIGHTS),
         (bool(words & _EARLIER and words & {"attn", "attention", "weights", "alignment", "alignments"}), Role.LOOKED),
+        (bool(words & {"edge", "edges"} and words & {"index", "list", "idx"}), Role.EDGES),
         (bool(words & {"pair", "pairs", "pairwise", "edge", "edges"} and not words & {"index", "mask"}), Role.PAIRS),
         (bool(words & {"mask", "masks"} and words & {"pad", "padding"}), Role.PADDING),
         (bool(words & {"mask", "masks", "adj", "adjacency"}), Role.MASK),
+        ("length" in words and bool(words & _LOOKED_AT), Role.LENGTHS),
         (bool(words & {"lens", "lengths", "seqlens", "ilens", "olens", "hlens", "xlens"}), Role.LENGTHS),
         (bool(words & {"cache", "past", "caches"}), Role.CACHE),
         ("causal" in words, Role.CAUSAL),

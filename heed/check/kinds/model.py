@@ -25,6 +25,10 @@ SAME = 1e-4  # scores of two ways to the same result: some thousand roundings of
 IGNORED = -100
 
 
+class NoModel(CannotCheck):
+    """What takes no ids, whatever its arguments are called."""
+
+
 @dataclass
 class Scorer:
     """A model that gives scores for ids, however it is called."""
@@ -121,7 +125,7 @@ def vocabulary(module: nn.Module) -> int:
     """How many tokens there are: the rows of the embedding that an output layer matches, else of the first."""
     tables = [m.num_embeddings for m in module.modules() if isinstance(m, nn.Embedding)]
     if not tables:
-        raise CannotCheck(f"{type(module).__name__} has no embedding, so it is no model over token ids")
+        raise NoModel(f"{type(module).__name__} has no embedding, so it is no model over token ids")
     heads = {m.out_features for m in module.modules() if isinstance(m, nn.Linear)}
     return next((rows for rows in tables if rows in heads), tables[0])
 

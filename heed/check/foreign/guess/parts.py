@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from ..sizes import Sizes, cut, listed
 
 ATTENDS = listed("attn attention attend mha msa mhsa inner mixer")
-FEEDS = frozenset(["ff", "ffn", "mlp", "feedforward", "feed", "forward", "pff"])
+FEEDS = frozenset(["ff", "ffn", "mlp", "feedforward", "feed", "forward", "pff", "rff", "dnn"])
 ACTS = frozenset(["act", "activation", "nonlinearity", "gelu", "relu"])
 NORMS = frozenset(["norm", "ln", "layernorm", "normalization"])
-WRAPS = listed("fn func function module layer sublayer block net f callable submodule core model encoder")
+WRAPS = listed("fn func function module layer sublayer block net callable submodule core model encoder")
 MADE = listed("layer cls class factory builder type ctor constructor")  # of a class rather than of an object
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..calls import Face, Signature, Sized
+from ..calls import Face, Laid, Signature, Sized
 from ..layouts import grid
 from ..sizes import Sizes
 from ..words import Role
@@ -60,11 +60,10 @@ def _combined(
 
 
 def _filling(sizes: Sizes) -> list[Any]:
-    """What no name tells: a stream that is the same in every row, one with tokens first, a number, or pairs."""
+    """What no name tells: a stream that is the same in every row, a number, or pairs."""
     every = _drawn(sizes)[0]
     return [
-        _sized(sizes, lambda b, t, s: every[:t].expand(b, -1, -1)),
-        lambda n: every[:n, None],
+        Laid(lambda b, t, s: every[:t].expand(b, -1, -1), sizes.rows),
         1,
         *_pairs(sizes)[:2],
     ]
@@ -104,7 +103,7 @@ def _even(shape: Callable[[int, int], tuple[int, ...]]) -> Callable[[int, int, i
 
 
 def _zeros(sizes: Sizes) -> Sized:
-    return _sized(sizes, lambda b, t, s: torch.zeros(b, t, sizes.width, dtype=torch.float64))
+    return Laid(lambda b, t, s: torch.zeros(b, t, sizes.width, dtype=torch.float64), sizes.rows)
 
 
 def choices_of(role: Role, sizes: Sizes, face: Face) -> list[Any]:
@@ -129,6 +128,7 @@ def choices_of(role: Role, sizes: Sizes, face: Face) -> list[Any]:
         Role.USE_CACHE: [False],
         Role.CACHE: [None, {}, (None, None)],
         Role.LENGTHS: [None, _sized(sizes, lambda b, t, s: torch.full((b,), s), face), _lengths(sizes, face)],
+        Role.EDGES: [lambda n: torch.cartesian_prod(torch.arange(n), torch.arange(n)).T],
         Role.HEADS: [sizes.heads],
         Role.WIDTH: [sizes.width],
         Role.LENGTH: [lambda n: n],

@@ -99,9 +99,10 @@ def _calls(
         yield Call(target, signature, trials[0], Face.SELF, bagged=True)
     if brief:
         return
-    for layout in LAYOUTS[:2]:
+    pictured = replace(trials[0], tokens=PICTURE)
+    for layout, sizes in ((LAYOUTS[0], trials[0]), (LAYOUTS[1], trials[0]), (Layout.IMAGE, pictured)):
         for read in readings(signature):
-            for call in ways(target, read, trials[0], {}, loose=True):
+            for call in ways(target, read, sizes, {}, loose=True):
                 yield call.with_(layout=layout)
     square = replace(trials[0], rows=trials[0].tokens)  # for targets that take rows for tokens
     yield from _laid_out(target, signature, square, own, Layout.ROWS, brief)
@@ -169,6 +170,9 @@ def _laid_out(
 
 def readings(signature: Signature) -> Iterator[Signature]:
     """What the arguments may be: by their names; by their places, where names say nothing; the other way round."""
+    ids = signature.named(Role.IDS)
+    if ids in signature.needed and not signature.all(Role.INPUT, Role.QUERY):
+        signature = signature.read(**{ids: Role.INPUT})  # ids that are vectors
     yield signature
     streams = (Role.INPUT, Role.OTHER, Role.SOURCE, Role.QUERY, Role.KEY, Role.PLACES, Role.BIAS)
     open_ = [n for n in signature.roles if n in signature.needed and signature.roles[n] in streams]
