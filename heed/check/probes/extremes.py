@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..masks import Form, Numbers
+from ..masks import Form, Numbers, Shape
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
 from ..subject import Subject
@@ -134,7 +134,8 @@ def _loud_leak(subject: Subject, loud: float) -> tuple[str, float] | None:
     form = subject.pairs or subject.padding
     if form is None or form.numbers is Numbers.ADDED:
         return None
-    gap = max(_through(subject, form, x, source, key) for key in range(subject.keys(x)))
+    seen = 1 if form.shape is Shape.LENGTHS else subject.keys(x)  # a length shows the first key before any other
+    gap = max(_through(subject, form, x, source, key) for key in range(seen))
     if gap <= subject.bound:
         return None
     return f"with inputs {loud:.0f} times as large, hidden keys change the output by {gap:.1e}", gap

@@ -44,6 +44,13 @@ class AnyAttention(nn.Module):
         return (made, None) if self.pair else made
 
 
+class MadeAttention(AnyAttention):
+    """The same as a class, for what makes its attention itself, of whatever sizes."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__()
+
+
 def _masked(score: Tensor, mask: Tensor) -> Tensor:
     """What is True or 1 may be seen; numbers with a point are added."""
     if mask.dim() == 2 and mask.shape[0] != score.shape[-2]:
@@ -81,7 +88,7 @@ def part_named(name: str, sizes: Sizes, make: Callable[..., Any], build: Callabl
         yield from (nn.GELU, nn.GELU()) if words & MADE else ("gelu", "relu", nn.GELU(), nn.GELU, F.gelu)
     elif words & ATTENDS:
         yield from _beside(ATTENDS, make, build)
-        yield from (AnyAttention(), AnyAttention(pair=True))
+        yield from (AnyAttention(), AnyAttention(pair=True), MadeAttention)
     elif words & FEEDS:
         yield from _beside(FEEDS, make, build)
         yield Taken(feeding(sizes))
