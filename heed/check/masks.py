@@ -130,7 +130,14 @@ def _hiding_nothing(call: Call, form: Form) -> Sized:
 def explore(call: Call) -> dict[str, Found]:
     """Every argument that should be a mask, and what it is."""
     names = call.signature.all(Role.MASK, Role.PADDING, Role.LENGTHS)
-    return {name: _explored(call, name) for name in names if name not in call.fixed or call.fixed[name] is None}
+    names = [name for name in names if name not in call.fixed or call.fixed[name] is None]
+    return {name: _explored(call, name) for name in names if not (call.face is Face.CROSS and _of_queries(call, name))}
+
+
+def _of_queries(call: Call, name: str) -> bool:
+    """Whether a mask that must be given is as long as what asks: it hides no key."""
+    made = call.made.get(name)
+    return isinstance(made, Sized) and made.keys is None
 
 
 def forms(name: str, role: Role) -> Iterator[Form]:

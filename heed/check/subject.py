@@ -154,7 +154,7 @@ class Subject:
     def needed(self, x: Tensor) -> dict[str, Tensor]:
         """Masks that must be given: for as many rows as there are, hiding nothing."""
         names = [name for name in self.call.made if self.call.signature.roles[name] in (Role.MASK, Role.PADDING)]
-        used = [self.masks[name].forms[0] for name in names if self.masks[name].forms]
+        used = [self.masks[name].forms[0] for name in names if name in self.masks and self.masks[name].forms]
         every = torch.ones(len(x), x.shape[1], self.keys(x), dtype=torch.bool)
         return {form.argument: self._written(form, every, x) for form in used}
 

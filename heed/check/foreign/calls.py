@@ -87,6 +87,7 @@ class Signature:
     needed: frozenset[str]
     defaults: Mapping[str, Any] = field(default_factory=dict)
     placed: tuple[str, ...] = ()  # those that can be passed by their place only
+    guessed: bool = False  # whether some of it is read by its place, whatever its name says
 
     @classmethod
     def of(cls, target: Any) -> Signature:
@@ -104,7 +105,11 @@ class Signature:
         if tensors & {roles[name] for name in needed}:  # what may be left out is one of these only if it says just so
             roles |= {n: Role.OTHER for n in roles if n not in needed and roles[n] in tensors and n not in ROLES}
         first = next(iter(roles), None)
-        roles |= {n: Role.PAIRS for n in ("z",) if n in needed and n != first}  # beside `s` or `m`, as of proteins
+        # beside `s` or `m`, as of proteins; beside `h`, as of graphs
+        roles |= {n: Role.PAIRS for n in ("z", "e") if n in needed and n != first}
+        values = [n for n, role in roles.items() if role is Role.VALUE and n in needed]
+        if values and not {Role.KEY, Role.SOURCE} & set(roles.values()):  # what is summed is what is looked at
+            roles |= {values[0]: Role.SOURCE}
         if first in needed and roles[first] is Role.MASK and len(needed) > 1:  # a mask is not what comes first
             roles = {n: Role.OTHER if role is Role.INPUT else role for n, role in roles.items()} | {first: Role.INPUT}
         if not {Role.INPUT, Role.QUERY, Role.IDS} & set(roles.values()):
@@ -123,8 +128,8 @@ class Signature:
         return [name for name, found in self.roles.items() if found in roles]
 
     def read(self, **changed: Role) -> Signature:
-        """The same with some arguments understood otherwise."""
-        return replace(self, roles={**self.roles, **changed})
+        """The same with some arguments understood otherwise, by a guess."""
+        return replace(self, roles={**self.roles, **changed}, guessed=True)
 
 
 def function_of(target: Any) -> Any:
@@ -265,8 +270,11 @@ class Call:
         seen = source if source is not None and (self.crossed or self.query is not None) else x
         asks = seen if self.face is Face.POOLED else x
         for name, make in self.made.items():
-            sized = isinstance(make, Sized)
-            made = make(asks.shape[1], len(x), seen.shape[1]) if sized else make(asks.shape[1])
+            if isinstance(make, Sized):
+                keys = seen.shape[1] if make.keys is not None or self.query is not None else None
+                made = make(asks.shape[1], len(x), keys)
+            else:
+                made = make(asks.shape[1])
             given[name] = self.layout.lay(made) if isinstance(make, Laid) else made
         return {**self.fixed, **given, **(extra or {})}
 

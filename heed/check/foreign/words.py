@@ -108,12 +108,15 @@ def _beside(words: Set[str]) -> Role | None:
     """What is passed beside the tensors that are attended."""
     rules: tuple[tuple[bool, Role], ...] = (
         (bool(words & {"attentions", "attention", "attn", "weights"} and words & _GIVES), Role.WEIGHTS),
-        (bool(words & _EARLIER and words & {"attn", "attention", "weights", "alignment", "alignments"}), Role.LOOKED),
+        (
+            bool(words & _EARLIER and words & {"attn", "att", "attention", "weights", "alignment", "alignments"}),
+            Role.LOOKED,
+        ),
         (bool(words & {"edge", "edges"} and words & {"index", "list", "idx"}), Role.EDGES),
         (bool(words & {"pair", "pairs", "pairwise", "edge", "edges"} and not words & {"index", "mask"}), Role.PAIRS),
         (bool(words & {"mask", "masks"} and words & {"pad", "padding"}), Role.PADDING),
         (bool(words & {"mask", "masks", "adj", "adjacency"}), Role.MASK),
-        ("length" in words and bool(words & _LOOKED_AT), Role.LENGTHS),
+        (bool(words & {"len", "length"} and words & _LOOKED_AT), Role.LENGTHS),
         (bool(words & {"lens", "lengths", "seqlens", "ilens", "olens", "hlens", "xlens"}), Role.LENGTHS),
         (bool(words & {"cache", "past", "caches"}), Role.CACHE),
         ("causal" in words, Role.CAUSAL),
@@ -136,10 +139,7 @@ def _tensor(words: Set[str]) -> Role | None:
         (bool(keys), Role.KEY),
         (bool(values), Role.VALUE),
         (bool(words & {"context", "ctx", "memory", "encoder", "enc", "cond", "source", "media", "cross"}), Role.SOURCE),
-        (
-            bool(words & _STREAMS),
-            Role.INPUT,
-        ),
+        (bool(words & (_STREAMS | {"dec", "decoder"})), Role.INPUT),
     )
     return next((role for holds, role in rules if holds), None)
 

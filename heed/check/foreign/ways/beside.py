@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..calls import Face, Laid, Signature, Sized
 from ..layouts import grid
-from ..sizes import Sizes
+from ..sizes import Sizes, cut
 from ..words import Role
 
 MOST = 240  # combinations of what is passed beside
@@ -40,7 +40,7 @@ def _combined(
     """Every combination; tables have one form together."""
     tables = [name for name in names if signature.roles[name] is Role.TABLES]
     others = [name for name in names if name not in tables]
-    choices = [choices_of(signature.roles[name], sizes, face) for name in others]
+    choices = [choices_of(signature.roles[name], sizes, _looks_at(name, signature, face)) for name in others]
     if loose:
         filled = _filling(sizes)
         choices = [
@@ -49,7 +49,8 @@ def _combined(
         ]
     if tables:
         choices.insert(0, list(range(len(table_forms(sizes, tables[0])))))
-    for combination in product(*choices):
+    masks = [signature.roles[name] in (Role.MASK, Role.PADDING) for name in others]
+    for combination in (*_in_step(choices, masks if not tables else [False, *masks]), *islice(product(*choices), MOST)):
         fixed, made = dict(given), Made()
         pairs = list(zip(others, combination[1:] if tables else combination, strict=True))
         if tables:
@@ -57,6 +58,21 @@ def _combined(
         for name, choice in pairs:
             (made if callable(choice) else fixed)[name] = choice
         yield fixed, made
+
+
+def _looks_at(name: str, signature: Signature, face: Face) -> Face:
+    """A mask that is named after what asks is as long as that, not as what is looked at."""
+    asks = signature.named(Role.INPUT) or signature.named(Role.QUERY)
+    own = face is Face.CROSS and asks is not None and set(cut(name)) & set(cut(asks))
+    return Face.SELF if own else face
+
+
+def _in_step(choices: list[list[Any]], masks: list[bool]) -> Iterator[tuple[Any, ...]]:
+    """Several masks in one form, and the most likely of all else: most have one form together."""
+    if sum(masks) < 2:
+        return
+    for place in range(min(len(found) for found, mask in zip(choices, masks, strict=True) if mask)):
+        yield tuple(found[place if mask else 0] for found, mask in zip(choices, masks, strict=True))
 
 
 def _filling(sizes: Sizes) -> list[Any]:

@@ -172,9 +172,9 @@ def readings(signature: Signature) -> Iterator[Signature]:
     """What the arguments may be: by their names; by their places, where names say nothing; the other way round."""
     ids = signature.named(Role.IDS)
     if ids in signature.needed and not signature.all(Role.INPUT, Role.QUERY):
-        signature = signature.read(**{ids: Role.INPUT})  # ids that are vectors
+        signature = replace(signature, roles={**signature.roles, ids: Role.INPUT})  # ids that are vectors
     yield signature
-    streams = (Role.INPUT, Role.OTHER, Role.SOURCE, Role.QUERY, Role.KEY, Role.PLACES, Role.BIAS)
+    streams = (Role.INPUT, Role.OTHER, Role.SOURCE, Role.QUERY, Role.KEY, Role.PLACES, Role.BIAS, Role.PAIRS)
     open_ = [n for n in signature.roles if n in signature.needed and signature.roles[n] in streams]
     first = open_[:3]
     if len(first) == 3 and first == list(signature.roles)[:3]:
@@ -191,6 +191,8 @@ def _tried(call: Call, tries: Tries, other: list[Call]) -> Call | None:
             y = call(*sample(call))
             if _are_weights(call, y):
                 raise NoStream(WEIGHTED)
+            if call.signature.guessed and not _sane(call):
+                raise NoSense("read in this way, rows would touch each other, or the source would not matter")
     except OtherLength:
         return None
     except NoStream as error:
@@ -201,6 +203,20 @@ def _tried(call: Call, tries: Tries, other: list[Call]) -> Call | None:
         tries.add(str(call.face), error)
         return None
     return call if y.is_floating_point() else None
+
+
+class NoSense(Exception):
+    """A call that can be made, though what is passed is not what is meant: a guess must not become a finding."""
+
+
+def _sane(call: Call) -> bool:
+    """Whether a row alone gives what it gives among others, and what is looked at matters."""
+    x, source = sample(call)
+    alone = call(x[:1], None if source is None else source[:1])
+    together = call(x, source)
+    if not torch.allclose(alone, together[:1], equal_nan=True):
+        return False
+    return source is None or not torch.allclose(call(x, source + 1), together, equal_nan=True)
 
 
 def _are_weights(call: Call, y: Tensor) -> bool:
@@ -218,29 +234,39 @@ def _instead(call: Call) -> Iterator[Call]:
         returned = call.raw(asks, x if source is None and call.query is not None else source)
     weighs = gives_weights(returned, len(x), keys)
     pools = call.face is Face.SELF and call.query is None and call.layout is not Layout.FLAT
-    pooled = call.with_(face=Face.POOLED)
+    pooled = call.with_(face=Face.POOLED, sizes=replace(call.sizes, source=call.sizes.tokens))
     if weighs is not None:
         many = weighs.weights(returned, len(x), keys).shape[-2]
         yield call.with_(gives=weighs)
         if pools and many != x.shape[1]:
-            yield pooled.with_(gives=weighs, sizes=replace(call.sizes, tokens=many))
+            yield pooled.with_(gives=weighs, sizes=replace(pooled.sizes, tokens=many))
     if pools and (found := few(returned, len(x))) is not None:
-        yield pooled.with_(sizes=replace(call.sizes, tokens=found.shape[1]))
+        yield pooled.with_(sizes=replace(pooled.sizes, tokens=found.shape[1]))
 
 
 def _runs(call: Call) -> bool:
-    """Whether it gives as many vectors for sources of two lengths, and others for other sources."""
+    """Whether it gives as many vectors for sources of any length that it takes, and others for other sources."""
     x, source = sample(call)
     try:
         with torch.no_grad():
             y = call(x, source)
-            if source is not None and call.face is Face.POOLED:
-                fixed = call.layout in (Layout.IMAGE, Layout.GRID)
-                shorter = call(x, source[:, : 4 if fixed else source.shape[1] - 1])
-                return y.shape == shorter.shape == (*x.shape[:2], y.shape[2]) and not torch.equal(y, shorter)
+            if source is not None and not _other_lengths(call, x, source, y):
+                return False
+            other = call(*((x, source + 1) if source is not None else (x + 1, None)))
     except (Exception, OtherLength):  # foreign code may raise anything
         return False
-    return y.shape[:2] == x.shape[:2]
+    return y.shape[:2] == x.shape[:2] and not torch.equal(y, other)
+
+
+def _other_lengths(call: Call, x: Tensor, source: Tensor, y: Tensor) -> bool:
+    """Whether a shorter source gives as many vectors, if it is taken at all."""
+    shorter = 4 if call.layout in (Layout.IMAGE, Layout.GRID) else source.shape[1] - 1
+    try:
+        return call(x, source[:, :shorter]).shape == y.shape
+    except NoStream:
+        return False
+    except Exception:  # foreign code may raise anything
+        return True
 
 
 def _all_ways(target: Any, signature: Signature, sizes: Sizes, own: Mapping[str, Any], brief: bool) -> Iterator[Call]:
@@ -336,17 +362,23 @@ def _series(call: Call) -> Call:
 def _bound(call: Call) -> Call:
     """A target of one length only is asked nothing about others."""
     x, source = sample(call)
-    if call.face is Face.POOLED:  # seen to be taken in two lengths
-        return call
+    if source is not None and call.face is Face.POOLED:
+        only = call.with_(only=source.shape[1])
+        return call if _taken(call, x, source[:, : 4 if call.layout in (Layout.IMAGE, Layout.GRID) else -1]) else only
     shorter = (call.sizes.tokens - 1, 1) if call.layout not in (Layout.IMAGE, Layout.GRID) else (9, 4, 12)
     for tokens in islice((n for n in shorter if n > 0), 3):
-        try:
-            with torch.no_grad():
-                call(x[:, :tokens] if tokens <= x.shape[1] else x.repeat(1, 2, 1)[:, :tokens], source)
-        except Exception:  # foreign code may raise anything
-            continue
-        return call
+        if _taken(call, x[:, :tokens] if tokens <= x.shape[1] else x.repeat(1, 2, 1)[:, :tokens], source):
+            return call
     return call.with_(only=call.sizes.tokens, sizes=replace(call.sizes, longest=call.sizes.tokens))
+
+
+def _taken(call: Call, x: Tensor, source: Tensor | None) -> bool:
+    try:
+        with torch.no_grad():
+            call(x, source)
+    except Exception:  # foreign code may raise anything
+        return False
+    return True
 
 
 def _named(target: Any) -> str:

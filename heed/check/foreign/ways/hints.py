@@ -109,6 +109,8 @@ def _instead(given: int, wanted: int, sizes: Sizes) -> Iterator[Sizes]:
         yield replace(sizes, memory=wanted)
     elif given == sizes.tokens and wanted <= 256:
         yield replace(sizes, tokens=wanted)
+    elif given == sizes.tokens + 1 and wanted <= 257:  # a token of its own stands before them
+        yield replace(sizes, tokens=wanted - 1)
     elif given == sizes.source and wanted <= 256:
         yield replace(sizes, source=wanted)
 
