@@ -52,8 +52,8 @@ def test_the_rates(found: dict[str, Found]) -> None:
     real = [one for one in STRANGERS.values() if one.verdict != "not-attention"]
     wrong = [one for one in real if one.verdict == "wrong"]
     accused = [one for one in problems.values() if one in ("false finding", "taken for attention")]
-    # What is reached; aimed at are 95 % that run, none accused, 95 % caught, 90 % named and mended.
-    assert share([problems[one.target] != "does not run" for one in real]) >= 0.89
+    # What is reached; aimed at are none accused, 95 % caught, 90 % named and mended.
+    assert share([problems[one.target] != "does not run" for one in real]) >= 0.95
     assert len(accused) <= 10
     assert share([problems[one.target] not in ("does not run", "not caught") for one in wrong]) >= 0.87
     assert share([problems[one.target] is None for one in wrong]) >= 0.60

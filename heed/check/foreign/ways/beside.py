@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from itertools import islice, product
 from typing import Any
 
@@ -14,6 +15,7 @@ from ..layouts import grid
 from ..sizes import Sizes, cut
 from ..words import Role
 
+DRAWN = 64  # tokens of which pairs are drawn at once
 MOST = 240  # combinations of what is passed beside
 Made = dict[str, Callable[[int], Any]]
 
@@ -77,29 +79,33 @@ def _in_step(choices: list[list[Any]], masks: list[bool]) -> Iterator[tuple[Any,
 
 def _filling(sizes: Sizes) -> list[Any]:
     """What no name tells: a stream that is the same in every row, a number, or pairs."""
-    every = _drawn(sizes)[0]
     return [
-        Laid(lambda b, t, s: every[:t].expand(b, -1, -1), sizes.rows),
+        Laid(lambda b, t, s: _drawn(t, t, sizes.width)[0].expand(b, -1, -1), sizes.rows),
         1,
         *_pairs(sizes)[:2],
     ]
 
 
-def _drawn(sizes: Sizes) -> Tensor:
-    """Vectors for pairs of tokens: those of a text's beginning are those of the beginning alone."""
-    draw = torch.Generator().manual_seed(0)
-    return torch.randn(sizes.longest, sizes.longest, sizes.width, generator=draw, dtype=torch.float64)
+def _drawn(tokens: int, keys: int, width: int) -> Tensor:
+    """Vectors for pairs of tokens: those of a text's beginning are those of the beginning alone. [T, S, D]"""
+    side = max(tokens, keys, DRAWN)
+    return _all_drawn(side, width)[:tokens, :keys]
+
+
+@lru_cache(maxsize=4)
+def _all_drawn(side: int, width: int) -> Tensor:
+    return torch.randn(side, side, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
 def _pairs(sizes: Sizes) -> list[Any]:
     """A vector for every pair of tokens, or a number, or one for every head."""
-    every = _drawn(sizes)
+    wide, heads = sizes.width, sizes.heads
     return [
-        lambda n: every[:n, :n],
-        _sized(sizes, lambda b, t, s: every[:t, :s].expand(b, -1, -1, -1)),
-        lambda n: every[:n, :n, 0],
-        _sized(sizes, lambda b, t, s: every[:t, :s, 0].expand(b, -1, -1)),
-        _sized(sizes, lambda b, t, s: every[:t, :s, : sizes.heads].permute(2, 0, 1).expand(b, -1, -1, -1)),
+        lambda n: _drawn(n, n, wide),
+        _sized(sizes, lambda b, t, s: _drawn(t, s, wide).expand(b, -1, -1, -1)),
+        lambda n: _drawn(n, n, wide)[..., 0],
+        _sized(sizes, lambda b, t, s: _drawn(t, s, wide)[..., 0].expand(b, -1, -1)),
+        _sized(sizes, lambda b, t, s: _drawn(t, s, wide)[..., :heads].permute(2, 0, 1).expand(b, -1, -1, -1)),
     ]
 
 
