@@ -113,7 +113,7 @@ def _changed(one: Projected, two: Projected) -> list[int]:
 
 def _laid(projected: Projected, rows: list[int], x: Tensor | None) -> Tensor | None:
     """A projection as [B, T, width]: which flat rows changed tells how rows, tokens and heads are laid out."""
-    if x is None or not rows or not _alike(projected, rows):
+    if x is None or x.shape[1] <= NUDGED or not rows or not _alike(projected, rows):
         return None
     flat = projected.made.flatten(0, -2) if projected.made.dim() > 1 else projected.made[None]
     batch, tokens, heads = *x.shape[:2], len(rows)  # a stream that is projected once for every head
@@ -187,7 +187,7 @@ def _cut(stream: Tensor, width: int) -> Iterator[tuple[tuple[Tensor, Tensor, Ten
 
 def _by_head(stream: Tensor, width: int, heads: int) -> tuple[Tensor, Tensor, Tensor] | None:
     """All three, head by head."""
-    if stream.shape[-1] != 3 * width:
+    if stream.shape[-1] != 3 * width or width % heads:
         return None
     parts = stream.reshape(*stream.shape[:-1], heads, 3, -1).unbind(-2)
     return parts[0].flatten(-2), parts[1].flatten(-2), parts[2].flatten(-2)

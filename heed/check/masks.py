@@ -125,13 +125,20 @@ def _hiding_nothing(call: Call, form: Form) -> Sized:
     def make(rows: int, tokens: int, keys: int) -> Tensor:
         return form.write(torch.ones(rows, tokens, keys, dtype=torch.bool), call.sizes.heads)
 
-    return Sized(make, call.sizes.rows, call.sizes.source if call.face is Face.CROSS else None)
+    return Sized(make, call.sizes.rows, call.sizes.source if call.crossed else None)
 
 
 def explore(call: Call) -> dict[str, Found]:
     """Every argument that should be a mask, and what it is."""
     names = call.signature.all(Role.MASK, Role.PADDING, Role.LENGTHS)
-    return {name: _explored(call, name) for name in names if name not in call.fixed or call.fixed[name] is None}
+    names = [name for name in names if name not in call.fixed or call.fixed[name] is None]
+    return {name: _explored(call, name) for name in names if not (call.face is Face.CROSS and _of_queries(call, name))}
+
+
+def _of_queries(call: Call, name: str) -> bool:
+    """Whether a mask that must be given is as long as what asks: it hides no key."""
+    made = call.made.get(name)
+    return isinstance(made, Sized) and made.keys is None
 
 
 def forms(name: str, role: Role) -> Iterator[Form]:
@@ -151,7 +158,9 @@ def forms(name: str, role: Role) -> Iterator[Form]:
 def _explored(call: Call, name: str) -> Found:
     trial = Trial.of(call)
     good, taken, felt = list[Form](), list[Form](), list[Form]()
-    for form in forms(name, call.signature.roles[name]):
+    role, each = call.signature.roles[name], call.face is Face.POOLED or call.query is not None
+    role = Role.PADDING if each and role is Role.MASK else role  # queries that are asked one by one see the same
+    for form in forms(name, role):
         shapes = {one.shape for one in good}
         if form.shape in RARE and taken:  # only for what takes none of the usual shapes
             break
@@ -194,7 +203,7 @@ class Trial:
         rows = 1 if call.axes is Axes.BARE and call.face is Face.HEADS else sizes.rows
         x = torch.randn(rows, sizes.tokens, sizes.width, generator=draw, dtype=torch.float64)
         source = torch.randn(rows, sizes.source, sizes.width, generator=draw, dtype=torch.float64)
-        beside = source if call.face is Face.CROSS else None
+        beside = source if call.crossed else None
         keys = sizes.source if beside is not None else sizes.tokens
         return cls(
             call,

@@ -22,16 +22,18 @@ from .diagnose import diagnosed
 from .foreign.adapt import Adapted, Ours
 from .foreign.build import plans, unbuilt
 from .foreign.calls import Axes, Face, OtherLength
+from .foreign.candidates import NAMED
 from .foreign.contain.cuda import on_cpu
 from .foreign.contain.process import contained
 from .foreign.frameworks import refuse_others
 from .foreign.layouts import Layout
 from .foreign.reach import reached
+from .foreign.returned import Gives
 from .foreign.sizes import TRIALS, cut
 from .foreign.target import CannotCheck, explained, locate, wants_gpu
 from .foreign.ways.hints import Tries
 from .kinds import OTHERS, Kind, by_name
-from .kinds.model import opened
+from .kinds.model import NoModel, opened
 from .kinds.own import Own
 from .masks import needing
 from .outcome import Clue, Outcome, Status, Sure
@@ -124,15 +126,16 @@ def _report(found: Any, name: str, asked: Asked) -> tuple[Report, Subject | None
     """What is found out about the thing itself, and the face in front of it if it is an attention."""
     kind = by_name(found, _name(found)) if asked.adapter is None else Kind.ATTENTION
     if kind is not Kind.ATTENTION:
-        return _other(found, name, kind, asked.init, asked.seed), None
+        try:
+            return _other(found, name, kind, asked.init, asked.seed), None
+        except NoModel:  # what is called tokens may be vectors, too
+            pass
     probes = chosen(asked.only, asked.skip)
     begun = perf_counter()
     subject = oriented(subjected(found, _name(found), asked.init, asked.adapter, asked.declared, asked.seed))
-    if asked.adapter is None and not _attends(subject):
-        if _apart(subject):
-            return _other(found, name, Kind.FEEDFORWARD, asked.init, asked.seed), None
-        words = "nothing in it attends: there is no softmax in it, and no product of one stream with another"
-        raise CannotCheck(f"{name} cannot be checked as attention: {words}; if that is not so, give an --adapter")
+    if asked.adapter is None and not _attends(subject) and _apart(subject):
+        return _other(found, name, Kind.FEEDFORWARD, asked.init, asked.seed), None
+    _must_attend(subject)
     if asked.adapter is None and _pools(subject):
         words = "what it gives for a token does not depend on which token it is: its queries are its own"
         raise CannotCheck(
@@ -142,11 +145,23 @@ def _report(found: Any, name: str, asked: Asked) -> tuple[Report, Subject | None
     return replace(report, seconds=perf_counter() - begun), subject
 
 
+def _must_attend(subject: Subject) -> None:
+    """What neither says that it attends nor does anything of the kind is not asked about it."""
+    if NAMED.search(subject.name) or isinstance(subject.target, Adapted | Ours):
+        return
+    if not subject.watched(subject.stream(), subject.source())[1].attends:
+        raise CannotCheck(
+            f"there is no attention in {subject.name}: no softmax, no product of two things that come from the input;"
+            " if there is, name the class or function that attends"
+        )
+
+
 def _attended(subject: Subject, name: str, probes: Sequence[Probe], sweeping: bool) -> Report:
     """The report on an attention."""
     if subject.sizes.rows == subject.sizes.tokens:
         return _square(subject, name)
     outcomes = [_asked(probe, subject) for probe in probes]
+    sweeping &= subject.call.gives is Gives.VECTORS  # another setting may give scores in place of weights
     elsewhere, tried = swept(subject, outcomes) if sweeping else ([], [])
     return Report(
         target=name,
@@ -188,7 +203,7 @@ def _pools(subject: Subject) -> bool:
 def oriented(subject: Subject) -> Subject:
     """The same, called in the layout in which tokens attend to tokens, where nothing else was declared."""
     call = subject.call
-    if isinstance(subject.target, Adapted) or subject.sizes.rows == subject.sizes.tokens:
+    if isinstance(subject.target, Adapted) or subject.sizes.rows == subject.sizes.tokens or not call.plain:
         return subject
     if call.face is Face.HEADS and call.axes is Axes.HEADS_FIRST:
         other = replace(subject, call=call.with_(axes=Axes.TOKENS_FIRST))

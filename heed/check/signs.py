@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -117,6 +118,8 @@ class Looks:
                 continue
             moved = ((one - two).abs().nan_to_num(1.0).amax(-1) > QUIET).flatten(0, -2)  # [rows·heads, tokens]
             touched = moved[moved.any(-1)]
+            if not len(touched):
+                continue  # queries that are learnt, and not made of the stream
             alike = bool((touched == touched[:1]).all())
             if alike and len(touched) == len(moved) and len(self.x) > 1:
                 continue  # the same token of every row: rows are mixed, and heads are not
@@ -129,10 +132,10 @@ class Looks:
             both = [trace.fused[0].query, trace.fused[0].key]
         elif self.flow is not None and self.flow.product is not None and self.flow.product < len(trace.products):
             product = trace.products[self.flow.product]
-            both = [product.one, product.other.mT]
+            both = [product.one, product.other.mT] if product.other.dim() > 1 else []
         else:
             return []
-        return [part.detach() for part in both if part.shape[-2] in (self.x.shape[1], self.keys)]
+        return [part.detach() for part in both if part.dim() > 1 and part.shape[-2] in (self.x.shape[1], self.keys)]
 
     def _merged(self) -> bool | None:
         """The outputs of all heads, put side by side: those of one token stay together."""
@@ -154,7 +157,7 @@ class Looks:
         """What the weights make of the values, head by head. [..., T, d]"""
         rows, tokens = self.x.shape[:2]
         for made in [fused.made for fused in self.first.fused] or self._contexts():
-            if made.shape[-2] == tokens and made.numel() % (rows * tokens) == 0 and made.dim() >= 3:
+            if made.dim() >= 3 and made.shape[-2] == tokens and made.numel() % (rows * tokens) == 0:
                 return made.detach()
         return None
 
@@ -180,7 +183,7 @@ def _looked(subject: Subject) -> Looks | None:
         return None
     plain = unbiased(subject)
     x, source = subject.stream(), subject.source()
-    moved = subject.nudged(x, NUDGED, 0)
+    moved = subject.nudged(x, NUDGED, 0) if x.shape[1] > NUDGED else x
     beside = None if source is None else subject.nudged(source, NUDGED, 0)
     y, first = plain.watched(x, source)
     _, second = plain.watched(moved, beside)
@@ -215,7 +218,7 @@ def half_hidden(subject: Subject, form: Form) -> tuple[str, str] | None:
         if (number := _one_number(seen.scores[..., 2])) is not None:
             return "finite-mask", f"the scores of hidden keys are {number:g}, which ordinary scores reach"
         if bool((seen.weights[..., 2] > 0).all()) and any(
-            _blanked(product, seen.weights) for product in trace.products
+            _blanked(product, seen.weights) for product in (*trace.products, *_turned(trace.gates))
         ):
             return (
                 "mask-after-softmax",
@@ -228,6 +231,12 @@ def _one_number(scores: Tensor) -> float | None:
     """The number that all of them are, if it is one."""
     first = float(scores.flatten()[0])
     return first if math.isfinite(first) and bool((scores == first).all()) else None
+
+
+def _turned(gates: Sequence[Product]) -> Iterator[Product]:
+    """Weights that are multiplied one by one may stand on either side."""
+    for gate in gates:
+        yield from (gate, Product(gate.other, gate.one, gate.made))
 
 
 def _blanked(product: Product, weights: Tensor) -> bool:

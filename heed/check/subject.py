@@ -21,7 +21,7 @@ from .foreign.calls import Axes, Call, Face, OtherLength
 from .foreign.sizes import Sizes, size_word
 from .foreign.words import Role, says_causal
 from .masks import Form, Found, explore
-from .trace import Trace, traced
+from .trace import Trace, Tracer
 
 SOFT = 0.1  # of the usual size: where scores are so large that one key takes all, smaller ones let others through
 QUIET = 1e-9  # relative: an output that moves less than this has not moved (float64)
@@ -69,7 +69,7 @@ class Subject:
     @property
     def crossed(self) -> bool:
         """Whether it looks at a source of its own."""
-        return self.call.face is Face.CROSS
+        return self.call.crossed
 
     @property
     def three(self) -> bool:
@@ -133,10 +133,8 @@ class Subject:
         """The output, and what happened inside; projections that heed makes for a function are no part of it."""
         beside, extra = self._beside(x, source, sees, form)
         with made_in(self.dtype):
-            given = self.call.arguments(x, beside, None, extra)
-            with traced(self.target) as trace:
-                returned = self.target(**given)
-            return self.call.back(self.call.picked(returned, x), x), trace
+            tracer = Tracer.of(self.target)
+            return self.call.with_(watch=tracer.watching)(x, beside, None, extra), tracer.trace
 
     def _beside(
         self, x: Tensor, source: Tensor | None, sees: Tensor | None, form: Form | None
@@ -155,7 +153,7 @@ class Subject:
     def needed(self, x: Tensor) -> dict[str, Tensor]:
         """Masks that must be given: for as many rows as there are, hiding nothing."""
         names = [name for name in self.call.made if self.call.signature.roles[name] in (Role.MASK, Role.PADDING)]
-        used = [self.masks[name].forms[0] for name in names if self.masks[name].forms]
+        used = [self.masks[name].forms[0] for name in names if name in self.masks and self.masks[name].forms]
         every = torch.ones(len(x), x.shape[1], self.keys(x), dtype=torch.bool)
         return {form.argument: self._written(form, every, x) for form in used}
 
@@ -195,11 +193,12 @@ class Subject:
         return not (torch.equal(first, second) and torch.equal(first, third))
 
     def takes(self, tokens: int) -> bool:
-        """Whether a text of so many tokens is taken."""
+        """Whether a text of so many tokens is taken; where it looks at a source, one of so many."""
         kept: dict[int, bool] = self.__dict__.setdefault("_taken", {})
         if tokens not in kept:
             try:
-                self.run(self.stream(tokens=tokens))
+                many = self.stream(tokens=tokens)
+                self.run(*((self.stream(), many) if self.crossed else (many,)))
                 kept[tokens] = True
             except (Exception, OtherLength):  # foreign code may raise anything
                 kept[tokens] = False

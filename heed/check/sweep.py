@@ -146,7 +146,9 @@ def _differs(subject: Subject, other: Subject, setting: Setting) -> Outcome | No
 def _other_faces(subject: Subject) -> Iterator[tuple[str, Subject]]:
     """Other ways to call it: with a source that may be given, or of a decoder's own stream beside a fixed source."""
     name = subject.call.signature.named(Role.SOURCE)
-    if name is None or subject.led_by_masks or subject.module is None or isinstance(subject.module, Ours):
+    if name is None or subject.module is None or isinstance(subject.module, Ours):
+        return
+    if not subject.call.plain or subject.led_by_masks:
         return
     other = replace(subject)
     if subject.call.face is Face.SELF and subject.meant_causal:

@@ -76,6 +76,12 @@ class Trace:
     coarse: bool = False  # something was computed in less than float64
     waves: bool = False  # sines, cosines or complex numbers were computed: what a rotation is made of
     drops: bool = False  # numbers were drawn as dropout draws them
+    gates: list[Product] = field(default_factory=list)  # activations times activations, one by one
+
+    @property
+    def attends(self) -> bool:
+        """Whether how much of one thing counts depends on another: without that there is no attention."""
+        return bool(self.gates or self.softmaxes or self.fused or self.products or self.scores)
 
 
 class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -87,6 +93,18 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._factors = Factors(lambda tensor: tensor.untyped_storage().data_ptr() in self.weights)
         self._kept: list[Tensor] = []  # copies of weights stay alive, so that nothing else gets their address
 
+    @classmethod
+    def of(cls, target: Any) -> Tracer:
+        """One that knows the weights of a target."""
+        named = dict(target.named_parameters(remove_duplicate=False)) if isinstance(target, nn.Module) else {}
+        return cls({weight.untyped_storage().data_ptr(): name for name, weight in named.items()})
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Note what happens inside; with gradients, nn.MultiheadAttention takes no fast path that hides everything."""
+        with torch.enable_grad(), self:
+            yield
+
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
@@ -94,6 +112,8 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = func.name().split(".")[0]
         self.trace.coarse |= isinstance(made, Tensor) and made.dtype in COARSE and made.dim() > 0
         self.trace.waves |= name.rstrip("_") in WAVES
+        if name == "aten::mul":
+            self._gated(args, made)
         self.trace.drops |= name.rstrip("_") in DROPS
         if name in PRODUCTS:
             self._product(name, args, kwargs or {}, made)
@@ -108,6 +128,11 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._factors.follow(name, args, made)
             self._derived(args, made)
         return made
+
+    def _gated(self, args: Sequence[Any], made: Tensor) -> None:
+        given = [arg for arg in args if isinstance(arg, Tensor) and arg.dim() > 1]
+        if len(given) == 2 and not any(arg.untyped_storage().data_ptr() in self.weights for arg in given):
+            self.trace.gates.append(Product(given[0].clone(), given[1].clone(), made.clone()))
 
     def _softmax(self, name: str, args: Sequence[Any], made: Tensor) -> None:
         weights, flow = made.exp() if "log" in name else made.clone(), self._factors.of(args[0])
@@ -158,12 +183,3 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         factor = self._factors.of(one).factor * self._factors.of(other).factor * float(kwargs.get("alpha", 1.0))
         self._factors.set(made, Flow(factor, one.shape[-1], len(self.trace.products)))
         self.trace.products.append(Product(one.clone(), other.clone(), made.clone()))
-
-
-@contextmanager
-def traced(target: Any) -> Iterator[Trace]:
-    """The trace of the calls made inside."""
-    named = dict(target.named_parameters(remove_duplicate=False)) if isinstance(target, nn.Module) else {}
-    tracer = Tracer({weight.untyped_storage().data_ptr(): name for name, weight in named.items()})
-    with torch.enable_grad(), tracer:  # with gradients nn.MultiheadAttention takes no fast path that hides everything
-        yield tracer.trace

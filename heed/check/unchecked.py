@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from .foreign.calls import Face
+from .foreign.returned import Gives
 from .foreign.words import Role
 from .outcome import Outcome, Status
 from .probes.written import found
@@ -22,6 +24,7 @@ def unchecked(subject: Subject, outcomes: Sequence[Outcome]) -> list[str]:
     if subject.random:
         return [*told, "its output is random: nothing that compares one output with another was asked"]
     asked = {outcome.probe: outcome for outcome in outcomes}
+    told += _outputs(subject)
     told += [*_form(subject, asked), *_masks(subject, asked), *_cache(subject, asked), *_lengths(subject, asked)]
     return told
 
@@ -36,6 +39,18 @@ def troubled(outcomes: Sequence[Outcome]) -> list[str]:
 
 def _moot(asked: Mapping[str, Outcome], probe: str) -> bool:
     return probe in asked and asked[probe].status is Status.NONE
+
+
+def _outputs(subject: Subject) -> Iterator[str]:
+    """What gives no vector for every token can be asked less."""
+    call = subject.call
+    if call.face is Face.POOLED:
+        yield (
+            f"it gives {call.sizes.tokens} vector(s) for each row, not one for every token: "
+            "what order and causality would do to single tokens was not checked"
+        )
+    if call.gives is not Gives.VECTORS:
+        yield f"it gives {call.gives} and no output: what its caller makes of them was not checked"
 
 
 def _form(subject: Subject, asked: Mapping[str, Outcome]) -> Iterator[str]:

@@ -261,7 +261,9 @@ def candidates(
     best = {name: values[0] for name, values in guesses.items() if values}
     bare = {name: value for name, value in best.items() if name in needed}
     sized = {name: value for name, value in best.items() if name in needed or size_word(name)}
-    for chosen in (best, sized, bare, {name: _whole(name, value, sizes) for name, value in bare.items()}):
+    whole = {name: _whole(name, value, sizes) for name, value in bare.items()}
+    mute = {name: sizes.width for name, value in bare.items() if type(value) is int and size_word(name) is None}
+    for chosen in (best, sized, bare, whole, {**best, **mute}):
         yield _passed(chosen, given)
     for base in (best, bare):
         for name, values in guesses.items():

@@ -7,25 +7,23 @@ things as a module. Which convention it is, `ways/` finds out.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .layouts import Layout
+from .layouts import Layout, Query
+from .returned import WEIGHTED, Gives, NoStream, few, gives_weights, numbers, shapes, summed, tensors
 from .said import masks_in
 from .sizes import Sizes
 from .target import CannotCheck
 from .words import ROLES, Role, role_of
-
-WEIGHTED = "it returns attention weights and no output: nothing that is asked here applies to weights alone"
 
 
 class Face(StrEnum):
@@ -35,6 +33,7 @@ class Face(StrEnum):
     CROSS = "a stream and a source"
     THREE = "queries, keys and values"
     HEADS = "queries, keys and values, split into heads"
+    POOLED = "a source, with queries of its own"
 
 
 class Axes(StrEnum):
@@ -54,8 +53,12 @@ class Sized:
     rows: int
     keys: int | None = None  # of a source; of the stream itself otherwise
 
-    def __call__(self, tokens: int, rows: int | None = None) -> Any:
-        return self.make(rows or self.rows, tokens, self.keys or tokens)
+    def __call__(self, tokens: int, rows: int | None = None, keys: int | None = None) -> Any:
+        return self.make(rows or self.rows, tokens, keys or self.keys or tokens)
+
+
+class Laid(Sized):
+    """The same of a stream: it is laid out as the other one is."""
 
 
 class OtherLength(BaseException):
@@ -85,6 +88,7 @@ class Signature:
     needed: frozenset[str]
     defaults: Mapping[str, Any] = field(default_factory=dict)
     placed: tuple[str, ...] = ()  # those that can be passed by their place only
+    guessed: bool = False  # whether some of it is read by its place, whatever its name says
 
     @classmethod
     def of(cls, target: Any) -> Signature:
@@ -104,6 +108,14 @@ class Signature:
         tensors = {Role.INPUT, Role.QUERY, Role.KEY, Role.VALUE}
         if tensors & {roles[name] for name in needed}:  # what may be left out is one of these only if it says just so
             roles |= {n: Role.OTHER for n in roles if n not in needed and roles[n] in tensors and n not in ROLES}
+        first = next(iter(roles), None)
+        # beside `s` or `m`, as of proteins; beside `h`, as of graphs
+        roles |= {n: Role.PAIRS for n in ("z", "e") if n in needed and n != first}
+        values = [n for n, role in roles.items() if role is Role.VALUE and n in needed]
+        if values and not {Role.KEY, Role.SOURCE} & set(roles.values()):  # what is summed is what is looked at
+            roles |= {values[0]: Role.SOURCE}
+        if first in needed and roles[first] is Role.MASK and len(needed) > 1:  # a mask is not what comes first
+            roles = {n: Role.OTHER if role is Role.INPUT else role for n, role in roles.items()} | {first: Role.INPUT}
         if not {Role.INPUT, Role.QUERY, Role.IDS} & set(roles.values()):
             first = next((name for name in roles if name in needed or len(roles) == 1), next(iter(roles), None))
             if first is not None:
@@ -120,8 +132,8 @@ class Signature:
         return [name for name, found in self.roles.items() if found in roles]
 
     def read(self, **changed: Role) -> Signature:
-        """The same with some arguments understood otherwise."""
-        return replace(self, roles={**self.roles, **changed})
+        """The same with some arguments understood otherwise, by a guess."""
+        return replace(self, roles={**self.roles, **changed}, guessed=True)
 
 
 def function_of(target: Any) -> Any:
@@ -162,14 +174,24 @@ class Call:
     bagged: bool = False  # whether all is passed in one dict
     single: bool = False  # whether it takes float32 only
     only: int | None = None  # the one number of tokens that it takes
-    query: Literal[2, 3] | None = (
-        None  # axes of a query, where each is asked by itself: [rows, width] or [rows, 1, width]
-    )
+    query: Query | None = None  # how a query is laid out, where each is asked by itself
+    gives: Gives = Gives.VECTORS
+    watch: Callable[[], AbstractContextManager[object]] = nullcontext  # what is around every call of the target
 
     @property
     def rows_first(self) -> bool:
         """Whether tokens of one row stand together."""
         return self.layout is not Layout.TOKENS
+
+    @property
+    def plain(self) -> bool:
+        """Whether one call gives a vector for every token."""
+        return self.query is None and self.face is not Face.POOLED and self.gives is Gives.VECTORS
+
+    @property
+    def crossed(self) -> bool:
+        """Whether what is looked at is another stream than that for which outputs come out."""
+        return self.face in (Face.CROSS, Face.POOLED)
 
     def __call__(
         self,
@@ -180,21 +202,34 @@ class Call:
     ) -> Tensor:
         """The output for a stream [B, T, D], beside a source [B, S, D], of which the values may be other ones."""
         if self.query is not None:
-            return torch.cat([self._one(x[:, t : t + 1], source, value, extra) for t in range(x.shape[1])], 1)
+            source = x if source is None else source
+            return torch.cat([self._read(x[:, t : t + 1], source, value, extra) for t in range(x.shape[1])], 1)
         if self.layout is Layout.FLAT and len(x) > 1:
             parts = [tuple(None if t is None else t[r : r + 1] for t in (x, source, value)) for r in range(len(x))]
             return torch.cat([self(one, beside, values, extra) for one, beside, values in parts if one is not None])
-        return self.back(self.picked(self.raw(x, source, value, extra), x), x).to(x.dtype)
+        return self._read(x, source, value, extra)
 
-    def _one(self, x: Tensor, source: Tensor | None, value: Tensor | None, extra: Mapping[str, Any] | None) -> Tensor:
+    def _read(self, x: Tensor, source: Tensor | None, value: Tensor | None, extra: Mapping[str, Any] | None) -> Tensor:
+        """What comes out of one call of the target. [B, T, D]"""
+        returned = self.raw(x, source, value, extra)
+        if self.gives is not Gives.VECTORS:
+            y: Tensor = returned
+        elif self.face is Face.POOLED:
+            y = _must_be(few(returned, len(x), x.shape[1]), returned)
+        elif self.query is not None:
+            y = self._vector(returned, x, (x if source is None else source).shape[1])
+        else:
+            y = self.back(self.picked(returned, x), x)
+        return y.to(x.dtype)
+
+    def _vector(self, returned: Any, x: Tensor, keys: int) -> Tensor:
         """The output for one query of each row. [B, 1, D]"""
-        found = [t for t in tensors(self.raw(x, source, value, extra)) if t.is_floating_point()]
-        keys = (x if source is None else source).shape[1]
-        flat = [t[:, 0] if t.dim() == 3 and t.shape[1] == 1 else t for t in found]
-        fits = [t for t in flat if t.dim() == 2 and len(t) == len(x) and t.shape[1] != keys]
+        found = [few(t, len(x)) for t in numbers(returned)]
+        fits = [t for t in found if t is not None and t.shape[1] == 1 and t.shape[2] != keys]
         if not fits:
-            raise NoStream(WEIGHTED if any(t.shape[-1] == keys for t in found) else "it returned no vector for a query")
-        return next((t for t in fits if t.shape[1] == x.shape[2]), fits[0])[:, None].to(x.dtype)
+            weighs = gives_weights(returned, len(x), keys)
+            raise NoStream(WEIGHTED if weighs else f"returned {shapes(returned)}; one vector for a query was expected")
+        return next((t for t in fits if t.shape[2] == x.shape[2]), fits[0])
 
     def raw(
         self,
@@ -203,10 +238,18 @@ class Call:
         value: Tensor | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Whatever the target returns."""
-        if self.only is not None and x.shape[1] != self.only:
+        """Whatever the target returns; of one that gives weights alone, what they make of what they weigh."""
+        looked = (x if self.face is not Face.POOLED else source) if source is None else source
+        asked = source if self.face is Face.POOLED else x
+        if self.only is not None and (asked is None or asked.shape[1] != self.only):
             raise OtherLength(f"it takes {self.only} tokens only")
-        return self.hand(self.arguments(x, source, value, extra))
+        given = self.arguments(x, source, value, extra)
+        with self.watch():
+            returned = self.hand(given)
+            if self.gives is Gives.VECTORS or looked is None:
+                return returned
+            weights = self.gives.weights(returned, len(looked), looked.shape[1])
+            return summed(weights, (looked if value is None else value).to(weights.dtype))
 
     def hand(self, given: Mapping[str, Any]) -> Any:
         """Call the target with just these arguments, in the way in which it takes them."""
@@ -228,8 +271,15 @@ class Call:
         self, x: Tensor, source: Tensor | None, value: Tensor | None, extra: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         given = self._tensors(x, source, value)
+        seen = source if source is not None and (self.crossed or self.query is not None) else x
+        asks = seen if self.face is Face.POOLED else x
         for name, make in self.made.items():
-            given[name] = make(x.shape[1], len(x)) if isinstance(make, Sized) else make(x.shape[1])
+            if isinstance(make, Sized):
+                keys = seen.shape[1] if make.keys is not None or self.query is not None else None
+                made = make(asks.shape[1], len(x), keys)
+            else:
+                made = make(asks.shape[1])
+            given[name] = self.layout.lay(made) if isinstance(make, Laid) else made
         return {**self.fixed, **given, **(extra or {})}
 
     def _tensors(self, x: Tensor, source: Tensor | None, value: Tensor | None) -> dict[str, Any]:
@@ -237,16 +287,18 @@ class Call:
         if self.face is Face.SELF:
             return {_must(names.named(Role.INPUT) or names.named(Role.QUERY)): self._laid(x)}
         beside = x if source is None else source
+        if self.face is Face.POOLED:
+            return {_must(names.named(Role.INPUT) or names.named(Role.QUERY)): self._laid(beside)}
+        beside = beside if self.sizes.memory is None else widened(beside, self.sizes.memory)
         if self.face is Face.CROSS:
             asks = _must(names.named(Role.INPUT) or names.named(Role.QUERY))
             other = names.named(Role.SOURCE) or names.named(Role.KEY)
-            laid = self._laid(x) if self.query is None else x[:, :1] if self.query == 3 else x[:, 0]
-            return {asks: laid, _must(other): self._laid(beside)}
+            return {asks: self._asking(x), _must(other): self._laid(beside)}
         three = (x, beside, beside if value is None else value)
         if self.face is Face.HEADS:
             three = tuple(self.split(part, place) for place, part in enumerate(three))  # type: ignore[assignment]
         else:
-            three = tuple(self._laid(part) for part in three)  # type: ignore[assignment]
+            three = (self._asking(three[0]), self._laid(three[1]), self._laid(three[2]))
         keys = (Role.QUERY, Role.KEY, Role.VALUE)
         return {_must(names.named(role)): part for role, part in zip(keys, three, strict=True)}
 
@@ -259,6 +311,9 @@ class Call:
             return projected[0]
         heads = projected.reshape(*projected.shape[:-1], self.sizes.heads, -1)
         return heads if self.axes is Axes.TOKENS_FIRST else heads.transpose(1, 2)
+
+    def _asking(self, x: Tensor) -> Any:
+        return self._laid(x) if self.query is None else self.query.lay(x)
 
     def _laid(self, x: Tensor) -> Tensor:
         laid = self.layout.lay(x)
@@ -278,7 +333,7 @@ class Call:
 
     def picked(self, returned: Any, x: Tensor) -> Tensor:
         """The output among all that is returned: a tensor with a vector for every token."""
-        found = [tensor for tensor in tensors(returned) if tensor.is_floating_point()]
+        found = numbers(returned)
         shape = self.split(x, 0).shape if self.face is Face.HEADS else self.layout.lay(x).shape
         exact = next((tensor for tensor in found if tensor.shape == shape), None)
         if exact is not None:
@@ -286,8 +341,7 @@ class Call:
         for tensor in found:
             if self._fits(tensor, x, shape):
                 return tensor
-        shapes = ", ".join(str(list(tensor.shape)) for tensor in found) or type(returned).__name__
-        raise NoStream(f"returned {shapes}; a tensor of {list(shape)} was expected")
+        raise NoStream(f"returned {shapes(returned)}; a tensor of {list(shape)} was expected")
 
     def _fits(self, tensor: Tensor, x: Tensor, shape: torch.Size) -> bool:
         if self.face is not Face.HEADS:
@@ -313,10 +367,6 @@ def default_type(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-class NoStream(ValueError):
-    """A call that gives no vector for every token."""
-
-
 def in_single(value: Any) -> Any:
     """The same in float32, where it is made of numbers with a point."""
     if isinstance(value, tuple | list):
@@ -333,19 +383,16 @@ def projection(width: int, place: int) -> Tensor:
     return matrix / math.sqrt(width)
 
 
-def tensors(returned: Any) -> Iterator[Tensor]:
-    """Every tensor in what a call returned: tuples, lists, dicts, dataclasses and the outputs of transformers."""
-    if isinstance(returned, Tensor):
-        yield returned
-    elif isinstance(returned, Mapping):
-        for value in returned.values():
-            yield from tensors(value)
-    elif isinstance(returned, tuple | list):
-        for value in returned:
-            yield from tensors(value)
-    elif dataclasses.is_dataclass(returned):
-        for part in dataclasses.fields(returned):
-            yield from tensors(getattr(returned, part.name))
+def widened(source: Tensor, width: int) -> Tensor:
+    """A source of another width than the stream, by a fixed random matrix."""
+    matrix = torch.randn(source.shape[-1], width, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
+    return source @ (matrix / math.sqrt(source.shape[-1])).to(source)
+
+
+def _must_be(found: Tensor | None, returned: Any) -> Tensor:
+    if found is None:
+        raise NoStream(f"returned {shapes(returned)}; as many vectors for each row as before were expected")
+    return found
 
 
 def _must(name: str | None) -> str:

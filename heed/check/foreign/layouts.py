@@ -58,6 +58,21 @@ class Layout(StrEnum):
         return flat if flat.shape[:2] == (rows, tokens) else None
 
 
+class Query(StrEnum):
+    """How one query of each row is laid out, for targets that are asked step by step: recurrent decoders do so."""
+
+    VECTOR = "[rows, width]"
+    STEP = "[rows, 1, width]"
+    STATE = "[1, rows, width]"
+    STATES = "a pair of [1, rows, width]"
+
+    def lay(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """[B, 1, D] as the target takes it."""
+        state = x.transpose(0, 1)
+        laid = {Query.VECTOR: x[:, 0], Query.STEP: x, Query.STATE: state, Query.STATES: (state, state)}
+        return laid[self]
+
+
 def grid(tokens: int) -> tuple[int, int]:
     """Height and breadth of an image of so many tokens, as square as can be."""
     height = max(side for side in range(1, math.isqrt(tokens) + 1) if tokens % side == 0)

@@ -16,8 +16,10 @@ from torch.nn.parameter import is_lazy
 from ...core.contract import Mixer
 from .adapt import Adapted, Ours, measured, sized
 from .build import Recipe, applied, copied, lively, plans, rotations_of, unbuilt
-from .calls import Call
+from .calls import Call, Face
+from .guess.weights import held
 from .layouts import Layout
+from .returned import Gives
 from .sizes import TRIALS, Sizes, size_word
 from .target import CannotCheck
 from .ways.discover import discover, sample, uncalled
@@ -41,6 +43,7 @@ def reached(found: Any, init: Mapping[str, Any] | None, adapter: Callable[..., A
     """The first way to build and to call a target."""
     if inspect.isclass(found) or makes_modules(found):
         return _of_class(found, init, adapter, seed)
+    found = held(found) or found
     built, trials = found, [Sizes()]
     if isinstance(found, nn.Module):  # theirs stays as it is
         lazy = any(is_lazy(weight) for weight in found.parameters())
@@ -153,7 +156,11 @@ def _notes(found: Reached) -> Iterator[str]:
     if beside:
         yield f"passed beside it, by guess: {', '.join(beside)}"
     if call.query is not None:
-        yield "called with one query of each row at a time"
+        yield f"called with one query of each row at a time, laid out as {call.query}"
+    if call.face is Face.POOLED:
+        yield f"it gives {call.sizes.tokens} vector(s) for each row: taken for what its own queries see in the input"
+    if call.gives is not Gives.VECTORS:
+        yield f"it gives {call.gives} and no output: what is looked at was summed with them"
     if call.bagged:
         yield "called with one dict that holds everything"
     if call.single:

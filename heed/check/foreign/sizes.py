@@ -32,6 +32,7 @@ class Sizes:
     window: int = 3
     side: int = 3  # of an image, as long as a window: then a window holds all of it
     layers: int = 2
+    memory: int | None = None  # the width of what is looked at, where it is not that of the stream
 
     @property
     def head(self) -> int:
@@ -86,8 +87,9 @@ _NO_SIZE = listed(
 _EXTENT = listed(
     "dim dims dimension dimensions size d channels channel ch chan chanel chans width features feature feats feat "
     "units unit hidden hiddens hid planes plane embed embeds embd emb embedding embeddings c model nf filters "
-    "inplanes"
+    "inplanes projs"
 )
+_LETTERED = listed("dim units heads layers projs feats size")  # adim, dunits, aheads: a letter says of what
 _LENGTH = listed("len length seq seqlen sequence ctx context positions position maxlen patches steps frames")
 
 
@@ -103,7 +105,7 @@ def size_word(name: str) -> str | None:
         return SIZES[plain]
     if plain.rstrip("0123456789_") in SIZES:
         return SIZES[plain.rstrip("0123456789_")]
-    words = frozenset(cut(name))
+    words = frozenset(part[1:] if part[1:] in _LETTERED else part for part in cut(name))
     return None if words & _NO_SIZE else _by_words(words)
 
 
@@ -119,7 +121,7 @@ def _by_words(words: Set[str]) -> str | None:
         (bool(words & {"window", "win"}), "window"),
         (bool(words & {"head", "heads", "nhead", "nheads"} and extent), "head"),
         (bool(words & {"head", "heads", "nhead", "nheads"}), "heads"),
-        (bool(words & {"resolution", "img", "image", "spatial", "fmap"}), "side"),
+        (bool(words & {"resolution", "img", "image", "spatial", "spacial", "fmap"}), "side"),
         (bool(words & _LENGTH and not words & (_EXTENT - {"size", "embeddings"})), "longest"),
         (bool(words & {"tokens", "timesteps"}), "longest"),
         (extent, "width"),

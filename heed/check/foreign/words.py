@@ -40,6 +40,9 @@ class Role(StrEnum):
     HEIGHT = "height"  # of an image whose tokens come as a stream
     BREADTH = "breadth"
     SHAPE = "shape"  # both, as a pair
+    LOOKED = "looked"  # weights of an earlier step
+    PAIRS = "pairs"  # a vector for every pair of tokens
+    EDGES = "edges"  # of a graph: from whom to whom
     OTHER = "other"
 
 
@@ -84,6 +87,8 @@ ROLES: dict[str, Role] = {name: role for role, names in _NAMES.items() for name 
 
 _STREAMS = listed("x input inputs inp hidden feat feats feature features fmap embeds emb seq src tgt trg")
 _GIVES = frozenset({"return", "output", "need", "with", "get", "give"})
+_LOOKED_AT = listed("key keys kv memory mem src source enc encoder valid hist history user context input")
+_EARLIER = listed("prev previous last cat cum cumulative cumulated accumulated old")
 _NOT_TENSORS = listed("pos position positions mask masks bias len lens lengths proj scale drop dropout")
 
 
@@ -102,8 +107,15 @@ def _beside(words: Set[str]) -> Role | None:
     """What is passed beside the tensors that are attended."""
     rules: tuple[tuple[bool, Role], ...] = (
         (bool(words & {"attentions", "attention", "attn", "weights"} and words & _GIVES), Role.WEIGHTS),
+        (
+            bool(words & _EARLIER and words & {"attn", "att", "attention", "weights", "alignment", "alignments"}),
+            Role.LOOKED,
+        ),
+        (bool(words & {"edge", "edges"} and words & {"index", "list", "idx"}), Role.EDGES),
+        (bool(words & {"pair", "pairs", "pairwise", "edge", "edges"} and not words & {"index", "mask"}), Role.PAIRS),
         (bool(words & {"mask", "masks"} and words & {"pad", "padding"}), Role.PADDING),
         (bool(words & {"mask", "masks", "adj", "adjacency"}), Role.MASK),
+        (bool(words & {"len", "length"} and words & _LOOKED_AT), Role.LENGTHS),
         (bool(words & {"lens", "lengths", "seqlens", "ilens", "olens", "hlens", "xlens"}), Role.LENGTHS),
         (bool(words & {"cache", "past", "caches"}), Role.CACHE),
         ("causal" in words, Role.CAUSAL),
@@ -126,10 +138,7 @@ def _tensor(words: Set[str]) -> Role | None:
         (bool(keys), Role.KEY),
         (bool(values), Role.VALUE),
         (bool(words & {"context", "ctx", "memory", "encoder", "enc", "cond", "source", "media", "cross"}), Role.SOURCE),
-        (
-            bool(words & _STREAMS),
-            Role.INPUT,
-        ),
+        (bool(words & (_STREAMS | {"dec", "decoder"})), Role.INPUT),
     )
     return next((role for holds, role in rules if holds), None)
 

@@ -26,6 +26,10 @@ SAME = 1e-4  # scores of two ways to the same result: some thousand roundings of
 IGNORED = -100
 
 
+class NoModel(CannotCheck):
+    """What takes no ids, whatever its arguments are called."""
+
+
 @dataclass
 class Scorer:
     """A model that gives scores for ids, however it is called."""
@@ -131,7 +135,7 @@ def vocabulary(module: nn.Module) -> int:
     """How many tokens there are: the rows of the embedding that is given the ids; else that an output layer matches."""
     tables = [m.num_embeddings for m in module.modules() if isinstance(m, nn.Embedding)]
     if not tables:
-        raise CannotCheck(f"{type(module).__name__} has no embedding, so it is no model over token ids")
+        raise NoModel(f"{type(module).__name__} has no embedding, so it is no model over token ids")
     asked = _asked_first(module)
     if asked is not None:
         return asked

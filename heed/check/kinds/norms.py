@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..foreign.calls import tensors
+from ..foreign.guess.weights import held
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
 
@@ -33,6 +34,7 @@ def positionwise(target: Any, name: str) -> list[Outcome]:
 
 
 def _called(target: Any) -> Callable[[Tensor], Tensor] | None:
+    target = held(target) or target
     if isinstance(target, nn.Module):
         with torch.no_grad():
             for pname, weight in target.named_parameters():

@@ -128,7 +128,8 @@ def pure(subject: Subject) -> Outcome:
     """What was given is as it was; another text in between changes nothing."""
     x, source = subject.stream(), subject.source()
     first = subject.run(x, source)
-    passed = subject.call.arguments(x, source, None, subject.needed(x))
+    asks = x if subject.call.query is None else x[:, :1]
+    passed = subject.call.arguments(asks, source, None, subject.needed(x))
     given = {n: v.clone() for n, v in passed.items() if isinstance(v, Tensor)}
     kept_as = {name: value.clone() for name, value in given.items()}
     with torch.no_grad():
@@ -150,7 +151,8 @@ def pure(subject: Subject) -> Outcome:
     if subject.random:
         return Outcome.held("pure", "inputs are left alone")
     shorter = subject.sizes.tokens - 2
-    subject.run(subject.stream(seed=8, tokens=shorter if subject.takes(shorter) else None), subject.source(seed=9))
+    fits = subject.call.face is not Face.POOLED and subject.takes(shorter)
+    subject.run(subject.stream(seed=8, tokens=shorter if fits else None), subject.source(seed=9))
     gap = distance(subject.run(x, source), first)
     if gap > subject.bound:
         words = f"after another text the same text gives something else ({gap:.1e})"
@@ -267,7 +269,7 @@ def looking(subject: Subject) -> Outcome:
     switches = [
         n for n in names if isinstance(subject.call.signature.defaults.get(n), bool | None) and "average" not in n
     ]
-    if not switches or (subject.call.face is Face.HEADS and subject.module is None and not switches):
+    if not switches or not subject.call.plain:
         return Outcome.moot("looking", "it cannot be asked for its weights")
     x, source = subject.stream(), subject.source()
     outputs = {}

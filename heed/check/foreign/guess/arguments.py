@@ -151,9 +151,13 @@ class Guesser:
 
     def _unknown(self, name: str) -> Iterator[Any]:
         """By its place: the first that says nothing is the width, the second the number of heads."""
+        if _is_called(self.make, name):
+            yield from part_named("fn", self.sizes, self.make, self.build)
+            return
         needed = [n for n, p in self.parameters.items() if p.default is inspect.Parameter.empty]
         known = {size_word(other) for other in needed}
         mute = [n for n in needed if size_word(n) is None and usual_value(n) is None and not set(cut(n)) & _MODULES]
+        mute = [n for n in mute if not _is_called(self.make, n)]
         place = mute.index(name) if name in mute else 9
         if "width" not in known and place == 0:
             yield self.sizes.width
@@ -198,6 +202,16 @@ def _hints(make: Callable[..., Any]) -> dict[str, Any]:
         except Exception:  # this one stays unknown
             continue
     return found
+
+
+def _is_called(make: Callable[..., Any], name: str) -> bool:
+    """Whether the source calls what is given by this name, or what it is kept as."""
+    try:
+        source = inspect.getsource(make)
+    except (TypeError, OSError):
+        return False
+    kept = re.findall(rf"self\.(\w+)\s*=\s*{re.escape(name)}\b", source)
+    return any(re.search(rf"\b{word}\(", source) for word in (re.escape(name), *(rf"self\.{one}" for one in kept)))
 
 
 def options(make: Callable[..., Any], name: str) -> list[str]:

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from ..sizes import Sizes, cut, listed
 
 ATTENDS = listed("attn attention attend mha msa mhsa inner mixer")
-FEEDS = frozenset(["ff", "ffn", "mlp", "feedforward", "feed", "forward", "pff"])
+FEEDS = frozenset(["ff", "ffn", "mlp", "feedforward", "feed", "forward", "pff", "rff", "dnn"])
 ACTS = frozenset(["act", "activation", "nonlinearity", "gelu", "relu"])
 NORMS = frozenset(["norm", "ln", "layernorm", "normalization"])
-WRAPS = listed("fn func function module layer sublayer block net f callable submodule core model encoder")
+WRAPS = listed("fn func function module layer sublayer block net callable submodule core model encoder")
 MADE = listed("layer cls class factory builder type ctor constructor")  # of a class rather than of an object
 
 
@@ -42,6 +42,13 @@ class AnyAttention(nn.Module):
         made = score.softmax(-1) @ three[2]
         made = made.transpose(1, 2) if turned else made
         return (made, None) if self.pair else made
+
+
+class MadeAttention(AnyAttention):
+    """The same as a class, for what makes its attention itself, of whatever sizes."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__()
 
 
 def _masked(score: Tensor, mask: Tensor) -> Tensor:
@@ -81,7 +88,7 @@ def part_named(name: str, sizes: Sizes, make: Callable[..., Any], build: Callabl
         yield from (nn.GELU, nn.GELU()) if words & MADE else ("gelu", "relu", nn.GELU(), nn.GELU, F.gelu)
     elif words & ATTENDS:
         yield from _beside(ATTENDS, make, build)
-        yield from (AnyAttention(), AnyAttention(pair=True))
+        yield from (AnyAttention(), AnyAttention(pair=True), MadeAttention)
     elif words & FEEDS:
         yield from _beside(FEEDS, make, build)
         yield Taken(feeding(sizes))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from itertools import islice, product
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..calls import Face, Signature, Sized
+from ..calls import Face, Laid, Signature, Sized
 from ..layouts import grid
-from ..sizes import Sizes
+from ..sizes import Sizes, cut
 from ..words import Role
 
+DRAWN = 64  # tokens of which pairs are drawn at once
 MOST = 240  # combinations of what is passed beside
 Made = dict[str, Callable[[int], Any]]
 
@@ -40,16 +42,17 @@ def _combined(
     """Every combination; tables have one form together."""
     tables = [name for name in names if signature.roles[name] is Role.TABLES]
     others = [name for name in names if name not in tables]
-    choices = [choices_of(signature.roles[name], sizes, face) for name in others]
+    choices = [choices_of(signature.roles[name], sizes, _looks_at(name, signature, face)) for name in others]
     if loose:
         filled = _filling(sizes)
         choices = [
-            [*found, *filled] if signature.roles[name] in (Role.OTHER, Role.SOURCE, Role.PLACES) else found
+            [*found, *filled] if signature.roles[name] in (Role.OTHER, Role.SOURCE, Role.PLACES, Role.PAIRS) else found
             for name, found in zip(others, choices, strict=True)
         ]
     if tables:
         choices.insert(0, list(range(len(table_forms(sizes, tables[0])))))
-    for combination in product(*choices):
+    masks = [signature.roles[name] in (Role.MASK, Role.PADDING) for name in others]
+    for combination in (*_in_step(choices, masks if not tables else [False, *masks]), *islice(product(*choices), MOST)):
         fixed, made = dict(given), Made()
         pairs = list(zip(others, combination[1:] if tables else combination, strict=True))
         if tables:
@@ -59,18 +62,78 @@ def _combined(
         yield fixed, made
 
 
+def _looks_at(name: str, signature: Signature, face: Face) -> Face:
+    """A mask that is named after what asks is as long as that, not as what is looked at."""
+    asks = signature.named(Role.INPUT) or signature.named(Role.QUERY)
+    own = face is Face.CROSS and asks is not None and set(cut(name)) & set(cut(asks))
+    return Face.SELF if own else face
+
+
+def _in_step(choices: list[list[Any]], masks: list[bool]) -> Iterator[tuple[Any, ...]]:
+    """Several masks in one form, and the most likely of all else: most have one form together."""
+    if sum(masks) < 2:
+        return
+    for place in range(min(len(found) for found, mask in zip(choices, masks, strict=True) if mask)):
+        yield tuple(found[place if mask else 0] for found, mask in zip(choices, masks, strict=True))
+
+
 def _filling(sizes: Sizes) -> list[Any]:
-    return [_zeros(sizes), lambda n: torch.zeros(n, 1, sizes.width, dtype=torch.float64), 1]
+    """What no name tells: a stream that is the same in every row, a number, or pairs."""
+    return [
+        Laid(lambda b, t, s: _drawn(t, t, sizes.width)[0].expand(b, -1, -1), sizes.rows),
+        1,
+        *_pairs(sizes)[:2],
+    ]
+
+
+def _drawn(tokens: int, keys: int, width: int) -> Tensor:
+    """Vectors for pairs of tokens: those of a text's beginning are those of the beginning alone. [T, S, D]"""
+    side = max(tokens, keys, DRAWN)
+    return _all_drawn(side, width)[:tokens, :keys]
+
+
+@lru_cache(maxsize=4)
+def _all_drawn(side: int, width: int) -> Tensor:
+    return torch.randn(side, side, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def _pairs(sizes: Sizes) -> list[Any]:
+    """A vector for every pair of tokens, or a number, or one for every head."""
+    wide, heads = sizes.width, sizes.heads
+    return [
+        lambda n: _drawn(n, n, wide),
+        _sized(sizes, lambda b, t, s: _drawn(t, s, wide).expand(b, -1, -1, -1)),
+        lambda n: _drawn(n, n, wide)[..., 0],
+        _sized(sizes, lambda b, t, s: _drawn(t, s, wide)[..., 0].expand(b, -1, -1)),
+        _sized(sizes, lambda b, t, s: _drawn(t, s, wide)[..., :heads].permute(2, 0, 1).expand(b, -1, -1, -1)),
+    ]
+
+
+def _looked(sizes: Sizes, face: Face) -> list[Any]:
+    """Weights of an earlier step: the same for every key; once, or beside their sum over all steps."""
+    shapes: tuple[Callable[[int, int], tuple[int, ...]], ...] = (
+        lambda b, s: (b, s),
+        lambda b, s: (b, 2, s),
+        lambda b, s: (b, 1, s),
+        lambda b, s: (b, s, 1),
+    )
+    return [_sized(sizes, _even(shape), face) for shape in shapes]
+
+
+def _even(shape: Callable[[int, int], tuple[int, ...]]) -> Callable[[int, int, int], Tensor]:
+    return lambda rows, tokens, keys: torch.full(shape(rows, keys), 1 / keys, dtype=torch.float64)
 
 
 def _zeros(sizes: Sizes) -> Sized:
-    return _sized(sizes, lambda b, t, s: torch.zeros(b, t, sizes.width, dtype=torch.float64))
+    return Laid(lambda b, t, s: torch.zeros(b, t, sizes.width, dtype=torch.float64), sizes.rows)
 
 
 def choices_of(role: Role, sizes: Sizes, face: Face) -> list[Any]:
     """What one argument may be given."""
     if role in (Role.MASK, Role.PADDING):
         return _masks(sizes, face)
+    if role in (Role.LOOKED, Role.PAIRS):
+        return _looked(sizes, face) if role is Role.LOOKED else _pairs(sizes)
     if role is Role.PLACES:
         return [lambda n: torch.arange(n)[None], torch.arange, None, _sized(sizes, lambda b, t, s: _run(b, t))]
     plain: dict[Role, list[Any]] = {
@@ -87,6 +150,7 @@ def choices_of(role: Role, sizes: Sizes, face: Face) -> list[Any]:
         Role.USE_CACHE: [False],
         Role.CACHE: [None, {}, (None, None)],
         Role.LENGTHS: [None, _sized(sizes, lambda b, t, s: torch.full((b,), s), face), _lengths(sizes, face)],
+        Role.EDGES: [lambda n: torch.cartesian_prod(torch.arange(n), torch.arange(n)).T],
         Role.HEADS: [sizes.heads],
         Role.WIDTH: [sizes.width],
         Role.LENGTH: [lambda n: n],
@@ -142,43 +206,49 @@ def table_forms(sizes: Sizes, name: str) -> list[Any]:
     """Rotations as they are handed on: both tables, one of them, complex numbers, bare angles."""
     size = sizes.head
     which = 0 if "cos" in name.lower() else 1
-    alone = "cos" in name.lower() or "sin" in name.lower()
-
-    def half(n: int) -> tuple[Tensor, Tensor]:
-        return _angles(n, size).cos(), _angles(n, size).sin()
+    alone = ("cos" in name.lower()) != ("sin" in name.lower())
 
     def turns(n: int) -> Tensor:
         return torch.polar(torch.ones(n, size // 2).double(), _angles(n, size))
 
-    one: list[Any] = [
-        lambda n: rotations(n, size)[which],
-        lambda n: rotations(n, size)[which][0],
-        lambda n: rotations(n, size)[which][:, None],
-        lambda n: half(n)[which],
-        lambda n: rotations(n, size)[which][:, :, None],
-        lambda n: half(n)[which][None, :, None],
-        lambda n: half(n)[which][None, None],
-    ]
-    both: list[Any] = [
-        lambda n: rotations(n, size),
+    both = [_table(size, repeats, place) for repeats, place in TABLES]
+    one = [_one_of(make, which) for make in both]
+    more: list[Any] = [
         turns,
         lambda n: _angles(n, size).repeat(1, 2),
-        half,
-        lambda n: tuple(part[0] for part in rotations(n, size)),
-        lambda n: tuple(part[:, None] for part in rotations(n, size)),
         lambda n: turns(n)[None, :, None],
         lambda n: _angles(n, size),
-        lambda n: torch.stack(half(n), -1),
+        lambda n: torch.stack((_angles(n, size).cos(), _angles(n, size).sin()), -1),
+        lambda n: torch.stack((_angles(n, size).cos(), _angles(n, size).sin())),
+        lambda n: torch.cat((_angles(n, size).cos(), _angles(n, size).sin()), -1),
     ]
-    return [*one, *both, None] if alone else [*both, *one, None]
+    return [*one, *both, *more, None] if alone else [both[0], more[0], more[1], *both[1:], *more[2:], *one, None]
+
+
+Place = tuple[slice | None, ...]
+_EVERY = slice(None)
+PLACES: tuple[Place, ...] = (  # where the tokens stand in a table
+    (None, _EVERY),
+    (_EVERY,),
+    (_EVERY, None),
+    (None, _EVERY, None),
+    (None, None, _EVERY),
+)
+TABLES = tuple((repeats, place) for place in PLACES for repeats in (2, 1))  # for all channels, or for half of them
+
+
+def _table(size: int, repeats: int, place: Place) -> Callable[[int], tuple[Tensor, Tensor]]:
+    def make(n: int) -> tuple[Tensor, Tensor]:
+        angle = _angles(n, size).repeat(1, repeats)[place]
+        return angle.cos(), angle.sin()
+
+    return make
+
+
+def _one_of(make: Callable[[int], tuple[Tensor, Tensor]], which: int) -> Callable[[int], Tensor]:
+    return lambda n: make(n)[which]
 
 
 def _angles(tokens: int, size: int) -> Tensor:
     speed = 10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
     return torch.arange(tokens, dtype=torch.float64)[:, None] * speed
-
-
-def rotations(tokens: int, size: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines as transformers passes them: both halves alike. [1, T, size] each"""
-    angle = _angles(tokens, size).repeat(1, 2)[None]
-    return angle.cos(), angle.sin()

@@ -6,7 +6,7 @@ import copy
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, product
 from time import process_time
 from typing import Any
 
@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ..build import called
-from ..calls import WEIGHTED, Axes, Call, Face, NoStream, OtherLength, Signature, function_of
-from ..layouts import Layout, grid
+from ..calls import Axes, Call, Face, OtherLength, Signature, function_of
+from ..layouts import Layout, Query, grid
+from ..returned import WEIGHTED, NoStream, few, gives_weights
 from ..sizes import Sizes
 from ..target import CannotCheck
 from ..words import Role
@@ -28,7 +29,6 @@ BRIEF = 0.4  # the same of a brief look
 HINTED = 6  # sizes that are tried because an error asked for them
 PICTURE = 16  # tokens of an image, unless it has a size of its own
 LAYOUTS = (Layout.ROWS, Layout.TOKENS, Layout.CHANNELS, Layout.IMAGE, Layout.GRID, Layout.FLAT)
-POOLED = "it returns one vector for each row, not one for each token: what is asked here is about tokens"
 
 
 def discover(
@@ -40,29 +40,29 @@ def discover(
 ) -> Call:
     """The first way to call the target that gives a stream; `tables` makes the rotations that belong to it.
 
-    A brief look tries only the plainest layout, and leaves the rest to a second one.
+    A brief look tries only the plainest layout, and leaves the rest to a second one. What gives weights alone, or a few
+    vectors for each row, is taken for that if nothing gives a stream.
     """
     tries, begun = tries or Tries(), process_time()
+    other = list[Call]()
     lazy = isinstance(target, nn.Module) and any(is_lazy(weight) for weight in target.parameters())
     for single in (False, True):
         if single and not _asks_single(tries):
             break
         body = copy.deepcopy(target).float() if single and isinstance(target, nn.Module) and not lazy else target
-        for call in _calls(body, trials, tables, tries, brief):
+        for call in _calls(body, trials, tables, tries, other, brief):
             if process_time() - begun > (BRIEF if brief else SECONDS) or (brief and tries.stuck):
                 break
-            if (found := _tried(call.with_(single=single), tries)) is not None:
+            if (found := _tried(call.with_(single=single), tries, other)) is not None:
                 return settled(found)
+        if other:
+            return settled(other[0])
     raise uncalled(target, trials[0], tries)
 
 
 def uncalled(target: Any, sizes: Sizes, tries: Tries) -> CannotCheck:
     """What to say of a target that cannot be called."""
     signature = Signature.of(target)
-    said = [str(error) for _, error in tries.found if isinstance(error, NoStream)]
-    only = [words for words in (WEIGHTED, POOLED) if words in said]
-    if only and len(set(said)) == len(only):
-        return CannotCheck(f"{_named(target)} cannot be checked: {only[0]}")
     needed = ", ".join(f"{name}=..." for name in signature.roles if name in signature.needed)
     return CannotCheck(
         f"{_named(target)}({', '.join(signature.roles)}) could not be called. Tried:\n  {tries.words()}\n"
@@ -78,7 +78,12 @@ def _asks_single(tries: Tries) -> bool:
 
 
 def _calls(
-    target: Any, trials: Sequence[Sizes], tables: Callable[[int], Any] | None, tries: Tries, brief: bool
+    target: Any,
+    trials: Sequence[Sizes],
+    tables: Callable[[int], Any] | None,
+    tries: Tries,
+    other: Sequence[Call],
+    brief: bool,
 ) -> Iterator[Call]:
     """All ways to call it, layout by layout, at the sizes that it has and those that its errors ask for."""
     signature = Signature.of(target)
@@ -86,30 +91,34 @@ def _calls(
     for layout in LAYOUTS[:1] if brief else LAYOUTS:
         for read in readings(signature):
             yield from _resized(target, read, trials, own, layout, tries, brief)
-            if any(str(error) in (WEIGHTED, POOLED) for _, error in tries.found):
+            if other:
                 return
         if layout is Layout.ROWS and not brief:
-            yield from _one_by_one(target, signature, trials[0])
+            yield from _one_by_one(target, signature, trials, tries)
     if len(signature.needed) == 1:
         yield Call(target, signature, trials[0], Face.SELF, bagged=True)
     if brief:
         return
-    for layout in LAYOUTS[:2]:
+    pictured = replace(trials[0], tokens=PICTURE)
+    for layout, sizes in ((LAYOUTS[0], trials[0]), (LAYOUTS[1], trials[0]), (Layout.IMAGE, pictured)):
         for read in readings(signature):
-            for call in ways(target, read, trials[0], {}, loose=True):
+            for call in ways(target, read, sizes, {}, loose=True):
                 yield call.with_(layout=layout)
     square = replace(trials[0], rows=trials[0].tokens)  # for targets that take rows for tokens
     yield from _laid_out(target, signature, square, own, Layout.ROWS, brief)
 
 
-def _one_by_one(target: Any, signature: Signature, sizes: Sizes) -> Iterator[Call]:
+def _one_by_one(target: Any, signature: Signature, trials: Sequence[Sizes], tries: Tries) -> Iterator[Call]:
     """One query of each row at a time, beside a source: as decoders of recurrent networks ask."""
-    for read in readings(signature):
-        for call in ways(target, read, sizes, {}):
-            if call.face is Face.CROSS:
-                for layout in LAYOUTS[:2]:
-                    yield call.with_(query=2, layout=layout)
-                    yield call.with_(query=3, layout=layout)
+
+    def asked(sizes: Sizes) -> Iterator[Call]:
+        for read in readings(signature):
+            for call in ways(target, read, sizes, {}):
+                if call.face in (Face.CROSS, Face.THREE):
+                    for query, layout in product(Query, LAYOUTS[:2]):
+                        yield call.with_(query=query, layout=layout)
+
+    yield from _at_sizes(trials[:1], asked, tries)
 
 
 def _resized(
@@ -122,16 +131,23 @@ def _resized(
     brief: bool,
 ) -> Iterator[Call]:
     """One layout, at every size."""
-    seen, queue = list[Sizes](), [*trials, *_stretched(target, trials[0], layout)]
+    queue = [*trials, *_stretched(target, trials[0], layout)]
+    yield from _at_sizes(queue, lambda sizes: _laid_out(target, signature, sizes, own, layout, brief), tries)
+
+
+def _at_sizes(trials: Sequence[Sizes], calls: Callable[[Sizes], Iterator[Call]], tries: Tries) -> Iterator[Call]:
+    """Calls at the sizes to be tried, and at those that errors ask for."""
+    seen, queue = list[Sizes](), list(trials)
     while queue:
         sizes = queue.pop(0)
         if sizes in seen or len(seen) > len(trials) + HINTED:
             continue
         seen.append(sizes)
         before = len(tries.found)
-        yield from _laid_out(target, signature, sizes, own, layout, brief)
-        raised = [error for _, error in tries.found[before:]][:40]
-        queue += [other for error in raised for other in resized(error, sizes)]
+        yield from calls(sizes)
+        raised = [error for _, error in tries.found[before:] if not isinstance(error, NoStream)]
+        told = {str(error): error for error in raised}
+        queue += [other for error in list(told.values())[:40] for other in resized(error, sizes)]
 
 
 def _stretched(target: Any, sizes: Sizes, layout: Layout) -> Iterator[Sizes]:
@@ -155,8 +171,11 @@ def _laid_out(
 
 def readings(signature: Signature) -> Iterator[Signature]:
     """What the arguments may be: by their names; by their places, where names say nothing; the other way round."""
+    ids = signature.named(Role.IDS)
+    if ids in signature.needed and not signature.all(Role.INPUT, Role.QUERY):
+        signature = replace(signature, roles={**signature.roles, ids: Role.INPUT})  # ids that are vectors
     yield signature
-    streams = (Role.INPUT, Role.OTHER, Role.SOURCE, Role.QUERY, Role.KEY, Role.PLACES, Role.BIAS)
+    streams = (Role.INPUT, Role.OTHER, Role.SOURCE, Role.QUERY, Role.KEY, Role.PLACES, Role.BIAS, Role.PAIRS)
     open_ = [n for n in signature.roles if n in signature.needed and signature.roles[n] in streams]
     first = open_[:3]
     if len(first) == 3 and first == list(signature.roles)[:3]:
@@ -166,40 +185,89 @@ def readings(signature: Signature) -> Iterator[Signature]:
         yield signature.read(**{first[0]: Role.SOURCE, first[1]: Role.INPUT})
 
 
-def _tried(call: Call, tries: Tries) -> Call | None:
+def _tried(call: Call, tries: Tries, other: list[Call]) -> Call | None:
+    """The call, if it gives a stream; what it gives instead, if that can be read, goes to `other`."""
     try:
         with torch.no_grad():
             y = call(*sample(call))
             if _are_weights(call, y):
                 raise NoStream(WEIGHTED)
+            if call.signature.guessed and not _sane(call):
+                raise NoSense("read in this way, rows would touch each other, or the source would not matter")
     except OtherLength:
         return None
+    except NoStream as error:
+        tries.add(str(call.face), error)
+        other += [found for found in _instead(call) if _runs(found)]
+        return None
     except Exception as error:  # foreign code may raise anything
-        tries.add(str(call.face), _clearer(call, error))
+        tries.add(str(call.face), error)
         return None
     return call if y.is_floating_point() else None
 
 
+class NoSense(Exception):
+    """A call that can be made, though what is passed is not what is meant: a guess must not become a finding."""
+
+
+def _sane(call: Call) -> bool:
+    """Whether a row alone gives what it gives among others, and what is looked at matters."""
+    x, source = sample(call)
+    alone = call(x[:1], None if source is None else source[:1])
+    together = call(x, source)
+    if not torch.allclose(alone, together[:1], equal_nan=True):
+        return False
+    return source is None or not torch.allclose(call(x, source + 1), together, equal_nan=True)
+
+
 def _are_weights(call: Call, y: Tensor) -> bool:
     """Whether what came out is the weights: as wide as there are keys, and each row sums to one."""
-    keys = call.sizes.source if call.face is Face.CROSS else call.sizes.tokens
-    if y.shape[-1] != keys or keys == call.sizes.width:
+    keys = call.sizes.source if call.crossed else call.sizes.tokens
+    return y.shape[-1] == keys != call.sizes.width and gives_weights(y, len(y), keys) is not None
+
+
+def _instead(call: Call) -> Iterator[Call]:
+    """What gives no stream, understood as giving weights, or a few vectors for each row."""
+    x, source = sample(call)
+    keys = call.sizes.source if call.crossed else call.sizes.tokens
+    asks = x if call.query is None else x[:, :1]
+    with torch.no_grad():
+        returned = call.raw(asks, x if source is None and call.query is not None else source)
+    weighs = gives_weights(returned, len(x), keys)
+    pools = call.face is Face.SELF and call.query is None and call.layout is not Layout.FLAT
+    pooled = call.with_(face=Face.POOLED, sizes=replace(call.sizes, source=call.sizes.tokens))
+    if weighs is not None:
+        many = weighs.weights(returned, len(x), keys).shape[-2]
+        yield call.with_(gives=weighs)
+        if pools and many != x.shape[1]:
+            yield pooled.with_(gives=weighs, sizes=replace(pooled.sizes, tokens=many))
+    if pools and (found := few(returned, len(x))) is not None:
+        yield pooled.with_(sizes=replace(pooled.sizes, tokens=found.shape[1]))
+
+
+def _runs(call: Call) -> bool:
+    """Whether it gives as many vectors for sources of any length that it takes, and others for other sources."""
+    x, source = sample(call)
+    try:
+        with torch.no_grad():
+            y = call(x, source)
+            if source is not None and not _other_lengths(call, x, source, y):
+                return False
+            other = call(*((x, source + 1) if source is not None else (x + 1, None)))
+    except (Exception, OtherLength):  # foreign code may raise anything
         return False
-    summed = bool((y >= 0).all()) and float((y.sum(-1) - 1).abs().max()) < 1e-4
-    return summed or float((y.exp().sum(-1) - 1).abs().max()) < 1e-4  # or their logarithms
+    return y.shape[:2] == x.shape[:2] and not torch.equal(y, other)
 
 
-def _clearer(call: Call, error: Exception) -> Exception:
-    """Weights alone and one vector per row are said to be that."""
-    if not isinstance(error, NoStream):
-        return error
-    shapes = [tuple(int(n) for n in re.findall(r"\d+", text)) for text in re.findall(r"\[[\d, ]+\]", str(error))[:-1]]
-    tokens, rows = call.sizes.tokens, call.sizes.rows
-    if shapes and all(shape[-1:] == (tokens,) and len(shape) >= 3 for shape in shapes):
-        return NoStream(WEIGHTED)
-    if shapes and all(len(shape) == 2 and shape[0] == rows for shape in shapes):
-        return NoStream(POOLED)
-    return error
+def _other_lengths(call: Call, x: Tensor, source: Tensor, y: Tensor) -> bool:
+    """Whether a shorter source gives as many vectors, if it is taken at all."""
+    shorter = 4 if call.layout in (Layout.IMAGE, Layout.GRID) else source.shape[1] - 1
+    try:
+        return call(x, source[:, :shorter]).shape == y.shape
+    except NoStream:
+        return False
+    except Exception:  # foreign code may raise anything
+        return True
 
 
 def _all_ways(target: Any, signature: Signature, sizes: Sizes, own: Mapping[str, Any], brief: bool) -> Iterator[Call]:
@@ -242,7 +310,7 @@ def sample(call: Call) -> tuple[Tensor, Tensor | None]:
     rows = 1 if call.axes is Axes.BARE and call.face is Face.HEADS else sizes.rows
     x = torch.randn(rows, sizes.tokens, sizes.width, generator=draw, dtype=torch.float64)
     source = torch.randn(rows, sizes.source, sizes.width, generator=draw, dtype=torch.float64)
-    return x, source if call.face is Face.CROSS else None
+    return x, source if call.crossed else None
 
 
 # --- what a call that works still has to be asked ---
@@ -295,15 +363,23 @@ def _series(call: Call) -> Call:
 def _bound(call: Call) -> Call:
     """A target of one length only is asked nothing about others."""
     x, source = sample(call)
+    if source is not None and call.face is Face.POOLED:
+        only = call.with_(only=source.shape[1])
+        return call if _taken(call, x, source[:, : 4 if call.layout in (Layout.IMAGE, Layout.GRID) else -1]) else only
     shorter = (call.sizes.tokens - 1, 1) if call.layout not in (Layout.IMAGE, Layout.GRID) else (9, 4, 12)
     for tokens in islice((n for n in shorter if n > 0), 3):
-        try:
-            with torch.no_grad():
-                call(x[:, :tokens] if tokens <= x.shape[1] else x.repeat(1, 2, 1)[:, :tokens], source)
-        except Exception:  # foreign code may raise anything
-            continue
-        return call
+        if _taken(call, x[:, :tokens] if tokens <= x.shape[1] else x.repeat(1, 2, 1)[:, :tokens], source):
+            return call
     return call.with_(only=call.sizes.tokens, sizes=replace(call.sizes, longest=call.sizes.tokens))
+
+
+def _taken(call: Call, x: Tensor, source: Tensor | None) -> bool:
+    try:
+        with torch.no_grad():
+            call(x, source)
+    except Exception:  # foreign code may raise anything
+        return False
+    return True
 
 
 def _named(target: Any) -> str:

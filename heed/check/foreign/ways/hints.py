@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import traceback
 from collections.abc import Iterator
@@ -100,10 +101,16 @@ def _instead(given: int, wanted: int, sizes: Sizes) -> Iterator[Sizes]:
     others = (sizes.rows, sizes.tokens, sizes.source, sizes.width, sizes.heads)
     if wanted in others or not 1 < wanted <= LARGEST:  # sizes stay different: one taken for another must show
         return
+    beside = sizes.width + (sizes.memory or sizes.width)
+    if given == beside and wanted > sizes.width:  # a query and what is looked at, side by side
+        yield replace(sizes, memory=wanted - sizes.width)
     if given == sizes.width:
         yield replace(sizes, width=wanted)
+        yield replace(sizes, memory=wanted)
     elif given == sizes.tokens and wanted <= 256:
         yield replace(sizes, tokens=wanted)
+    elif given == sizes.tokens + 1 and wanted <= 257:  # a token of its own stands before them
+        yield replace(sizes, tokens=wanted - 1)
     elif given == sizes.source and wanted <= 256:
         yield replace(sizes, source=wanted)
 
@@ -120,4 +127,13 @@ def lengths_of(module: Any) -> list[int]:
                 found += [value, value * value] if word != "longest" else [value]
             elif isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(v, int) for v in value):
                 found.append(value[0] * value[1])
-    return [n for n in dict.fromkeys(found) if 1 < n <= 256][:4]
+    return [n for n in dict.fromkeys([*found, *_areas(module)]) if 1 < n <= 256][:4]
+
+
+def _areas(module: Any) -> list[int]:
+    """Pairs of numbers that its constructor takes if it is told nothing else: heights and breadths."""
+    if not isinstance(module, nn.Module):
+        return []
+    defaults = [p.default for p in inspect.signature(type(module)).parameters.values()]
+    pairs = [d for d in defaults if isinstance(d, tuple | list) and len(d) == 2]
+    return [pair[0] * pair[1] for pair in pairs if all(type(part) is int for part in pair)]
