@@ -29,6 +29,7 @@ from .foreign.layouts import Layout
 from .foreign.reach import reached
 from .foreign.sizes import TRIALS
 from .foreign.target import CannotCheck, explained, locate, wants_gpu
+from .foreign.ways.discover import WantsIds
 from .foreign.ways.hints import Tries
 from .kinds import OTHERS, Kind, by_name
 from .kinds.model import opened
@@ -122,7 +123,10 @@ def _report(found: Any, name: str, asked: Asked) -> tuple[Report, Subject | None
         return _other(found, name, kind, asked.init, asked.seed), None
     probes = chosen(asked.only, asked.skip)
     begun = perf_counter()
-    subject = oriented(subjected(found, _name(found), asked.init, asked.adapter, asked.declared, asked.seed))
+    try:
+        subject = oriented(subjected(found, _name(found), asked.init, asked.adapter, asked.declared, asked.seed))
+    except WantsIds:
+        return _other(found, name, Kind.MODEL, asked.init, asked.seed), None
     report = _attended(subject, name, probes, sweeping=not asked.only)
     return replace(report, seconds=perf_counter() - begun), subject
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..core.config import Config, Flag, Positive, Size
 from .foreign.adapt import Adapted, Ours
 from .foreign.build import Recipe, copied, forget
-from .foreign.calls import Axes, Call, Face
+from .foreign.calls import Axes, Call, Face, OtherLength
 from .foreign.sizes import Sizes, size_word
 from .foreign.words import Role, says_causal
 from .masks import Form, Found, explore
@@ -202,7 +202,7 @@ class Subject:
             try:
                 self.run(self.stream(tokens=tokens))
                 kept[tokens] = True
-            except Exception:  # foreign code may raise anything
+            except (Exception, OtherLength):  # foreign code may raise anything
                 kept[tokens] = False
         return kept[tokens]
 

@@ -19,6 +19,7 @@ from .foreign.adapt import Beside, Ours
 from .foreign.build import Recipe
 from .foreign.calls import Face, OtherLength
 from .foreign.words import Role
+from .meant import meant_by
 from .outcome import Clue, Outcome, Status, Sure
 from .probes import PROBES
 from .reference import distance
@@ -45,6 +46,11 @@ class Setting:
         return f"{self.name}={self.value}"
 
     @property
+    def meant(self) -> set[str]:
+        """What would be a bug, had it not been asked for by name."""
+        return meant_by(self.name)
+
+    @property
     def only_how(self) -> bool:
         """Whether it should change nothing but the way to the result."""
         return HOW.search(self.name.lower()) is not None
@@ -68,7 +74,7 @@ def swept(subject: Subject, base: list[Outcome]) -> tuple[list[Outcome], list[st
         if other is None or perf_counter() - begun > SECONDS:
             continue
         tried.append(setting.words)
-        fresh = list(_asked(other, f"with {setting.words}", known, ASKED))
+        fresh = list(_asked(other, f"with {setting.words}", known | setting.meant, ASKED))
         found += fresh
         if setting.only_how and other.weights_kept and not fresh:  # what is wrong there explains that it differs
             outcome = _differs(subject, other, setting)

@@ -239,6 +239,9 @@ def candidates(
     sized = {name: value for name, value in best.items() if name in needed or size_word(name)}
     for chosen in (best, sized, bare, {name: _whole(name, value, sizes) for name, value in bare.items()}):
         yield _passed(chosen, given)
+    left = {name: values[1] for name, values in guesses.items() if len(values) > 1 and values[0] is MISSING}
+    for more in (left, *({name: value} for name, value in left.items())):
+        yield _passed({**best, **more}, given)
     for base in (best, bare):
         for name, values in guesses.items():
             if name in needed:

@@ -175,7 +175,8 @@ def gradients(subject: Subject) -> Outcome:
         cross = [name for name in lost if any(word in name.lower() for word in ("cross", "enc", "src", "multihead"))]
         if cross and subject.crossed:
             return Outcome.broken("gradients", words, Clue("shared-self-cross", Sure.LIKELY, words))
-        sure = _unused(subject) if any(named[name].dim() > 1 for name in lost) else Sure.HINT  # biases of keys cancel
+        plain = [name for name in lost if named[name].dim() > 1 and not _replaced(subject, name)]
+        sure = _unused(subject) if plain else Sure.HINT  # biases of keys cancel
         return Outcome.broken("gradients", words, Clue("parameter-unused", sure, words))
     size = max(float(g.abs().max()) for g in found if g is not None)
     matrices = {projected.name for projected in trace.projections}  # a bias of keys cancels, whatever its shape
@@ -206,6 +207,12 @@ def _unused(subject: Subject) -> Sure:
     optional = [n for n, role in subject.call.signature.roles.items() if role in (Role.OTHER, Role.SOURCE)]
     given = subject.call.arguments(subject.stream(), subject.source(), None)
     return Sure.HINT if any(name not in given for name in optional) else Sure.LIKELY
+
+
+def _replaced(subject: Subject, weight: str) -> bool:
+    """Whether a weight may be what an argument stands for that may be left out, and was not: learnt queries."""
+    given = subject.call.arguments(subject.stream(), subject.source(), None)
+    return "." not in weight and any(name not in subject.call.signature.needed for name in given)
 
 
 def precision(subject: Subject) -> Outcome:

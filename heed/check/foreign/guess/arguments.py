@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import enum
 import inspect
 import re
 import sys
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -79,6 +81,8 @@ class Guesser:
         elif name == "batch_first":
             yield True
         yield MISSING
+        if word is not None and default is None:
+            yield getattr(self.sizes, word)  # some can be left out only together with others
 
     def _by_annotation(self, name: str, noted: Any) -> Iterator[Any]:
         origin, inner = get_origin(noted), get_args(noted)
@@ -173,13 +177,34 @@ class Guesser:
 
 
 def parameters_of(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The arguments that a constructor names."""
+    """The arguments that a constructor names; and, where it hands others on to that of its base, those of that."""
     try:
         found = inspect.signature(make).parameters
     except (TypeError, ValueError):
         return {}
     fixed = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return {name: parameter for name, parameter in found.items() if parameter.kind not in fixed}
+    named = {name: parameter for name, parameter in found.items() if parameter.kind not in fixed}
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in found.values()):
+        return named
+    return {**named, **{name: parameter for name, parameter in _handed_on(make).items() if name not in named}}
+
+
+def _handed_on(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """What the base's constructor takes by name, of what `super().__init__(..., **kwargs)` does not settle itself."""
+    own = [kind for kind in inspect.getmro(make) if "__init__" in vars(kind)] if inspect.isclass(make) else []
+    if len(own) < 2:
+        return {}
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(own[0].__init__)))
+    except (TypeError, OSError, SyntaxError):
+        return {}
+    for node in ast.walk(tree):
+        above = isinstance(node, ast.Call) and ast.unparse(node.func).startswith("super(")
+        if above and isinstance(node, ast.Call) and any(part.arg is None for part in node.keywords):
+            settled = {part.arg for part in node.keywords}
+            given = list(parameters_of(own[1]).values())[len(node.args) :]
+            return {p.name: p.replace(kind=p.KEYWORD_ONLY) for p in given if p.name not in settled}
+    return {}
 
 
 def _hints(make: Callable[..., Any]) -> dict[str, Any]:

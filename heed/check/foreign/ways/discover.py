@@ -28,7 +28,12 @@ BRIEF = 0.4  # the same of a brief look
 HINTED = 6  # sizes that are tried because an error asked for them
 PICTURE = 16  # tokens of an image, unless it has a size of its own
 LAYOUTS = (Layout.ROWS, Layout.TOKENS, Layout.CHANNELS, Layout.IMAGE, Layout.GRID, Layout.FLAT)
+IDS = re.compile(r"argument #1 'indices'|tensors used as indices must be|expected .*scalar types: Long, Int")
 POOLED = "it returns one vector for each row, not one for each token: what is asked here is about tokens"
+
+
+class WantsIds(CannotCheck):
+    """A target that takes token ids where a stream was passed."""
 
 
 def discover(
@@ -60,6 +65,8 @@ def uncalled(target: Any, sizes: Sizes, tries: Tries) -> CannotCheck:
     """What to say of a target that cannot be called."""
     signature = Signature.of(target)
     said = [str(error) for _, error in tries.found if isinstance(error, NoStream)]
+    if any(IDS.search(str(error)) for _, error in tries.found[:2]):
+        return WantsIds(f"{_named(target)} looks its input up in a table: it takes token ids")
     only = [words for words in (WEIGHTED, POOLED) if words in said]
     if only and len(set(said)) == len(only):
         return CannotCheck(f"{_named(target)} cannot be checked: {only[0]}")
@@ -137,7 +144,7 @@ def _resized(
 def _stretched(target: Any, sizes: Sizes, layout: Layout) -> Iterator[Sizes]:
     """Other numbers of tokens: those of the target's windows and images."""
     for length in lengths_of(target):
-        yield replace(sizes, tokens=length)
+        yield replace(sizes, tokens=length, rows=2 if length == sizes.rows else sizes.rows)  # rows are no tokens
     if layout in (Layout.IMAGE, Layout.GRID):
         yield replace(sizes, tokens=PICTURE)
 

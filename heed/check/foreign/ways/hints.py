@@ -117,7 +117,7 @@ def lengths_of(module: Any) -> list[int]:
             if word not in ("window", "side", "longest"):
                 continue
             if isinstance(value, int) and not isinstance(value, bool):
-                found += [value, value * value] if word != "longest" else [value]
+                found += [2 * value, value, value * value] if word != "longest" else [value]
             elif isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(v, int) for v in value):
                 found.append(value[0] * value[1])
     return [n for n in dict.fromkeys(found) if 1 < n <= 256][:4]

@@ -1,0 +1,139 @@
+"""Ways of writing that were met in public packages, in small: each could once not be run, or was falsely accused."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from heed.check import check
+from heed.check.reports.report import Verdict
+
+
+class Layers(nn.Module):
+    """A depth that has a default, and cannot be left out."""
+
+    def __init__(self, dim: int, depth: int | None = None, heads: int = 8, causal: bool = False) -> None:
+        super().__init__()
+        assert depth is not None, "`depth` must be passed in"
+        self.causal = causal
+        self.layers = nn.ModuleList(nn.MultiheadAttention(dim, heads, batch_first=True) for _ in range(depth))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hides = torch.ones(x.shape[1], x.shape[1]).triu(1).bool() if self.causal else None
+        for layer in self.layers:
+            x = x + layer(x, x, x, attn_mask=hides, need_weights=False)[0]
+        return x
+
+
+class Decoder(Layers):
+    """A constructor that hands on what it is given."""
+
+    def __init__(self, **kwargs: object) -> None:
+        assert "causal" not in kwargs, "a decoder is causal"
+        super().__init__(causal=True, **kwargs)  # type: ignore[arg-type]
+
+
+def test_a_constructor_that_hands_on_to_its_base() -> None:
+    report = check(Decoder)
+    assert report.verdict is Verdict.FINE
+    assert "causal" not in report.notes[0]
+    assert "depth=2" in report.notes[0]
+
+
+class Model(nn.Module):
+    """A model over token ids that calls them x."""
+
+    def __init__(self, num_tokens: int, dim: int, max_seq_len: int, heads: int) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(num_tokens, dim), nn.Embedding(max_seq_len, dim)
+        self.layers = Decoder(dim=dim, depth=2, heads=heads)
+        self.out = nn.Linear(dim, num_tokens)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.out(self.layers(self.tokens(x) + self.places(torch.arange(x.shape[1]))))
+        return y
+
+
+def test_a_model_that_calls_its_ids_x() -> None:
+    report = check(Model)
+    assert report.verdict is Verdict.FINE
+    assert report.kind == "a model over token ids"
+
+
+class Windows(nn.Module):
+    """A window that is as long as there are rows."""
+
+    def __init__(self, window_size: int) -> None:
+        super().__init__()
+        self.window_size = window_size
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        assert q.shape[-2] % self.window_size == 0, f"{q.shape[-2]} tokens are not windows of {self.window_size}"
+        cut = [part.unflatten(-2, (-1, self.window_size)) for part in (q, k, v)]
+        weights = (cut[0] @ cut[1].mT / q.shape[-1] ** 0.5).softmax(-1)
+        return (weights @ cut[2]).flatten(-3, -2)
+
+
+def test_a_window_is_no_batch() -> None:
+    assert check(Windows).verdict is Verdict.FINE
+
+
+class Switched(nn.Module):
+    """A switch whose name asks for what would be a bug without it."""
+
+    def __init__(self, dim: int, heads: int, sigmoid: bool = False) -> None:
+        super().__init__()
+        self.heads, self.sigmoid = heads, sigmoid
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        weights = scores.sigmoid() if self.sigmoid else scores.softmax(-1)
+        y: Tensor = self.out((weights @ v).transpose(1, 2).flatten(2))
+        return y
+
+
+def test_what_a_switch_asks_for_by_name_is_no_bug() -> None:
+    report = check(Switched)
+    assert report.verdict is Verdict.FINE
+    assert "sigmoid=True" in report.swept
+
+
+class Pool(nn.Module):
+    """Learnt queries, unless others are given."""
+
+    def __init__(self, dim: int, num_queries: int = 4) -> None:
+        super().__init__()
+        self.queries = nn.Parameter(torch.randn(num_queries, dim))
+        self.key, self.value = nn.Linear(dim, dim), nn.Linear(dim, dim)
+
+    def forward(self, context: Tensor, queries: Tensor | None = None) -> Tensor:
+        asks = self.queries.expand(len(context), -1, -1) if queries is None else queries
+        y: Tensor = (asks @ self.key(context).mT / asks.shape[-1] ** 0.5).softmax(-1) @ self.value(context)
+        return y
+
+
+def test_learnt_queries_that_others_may_stand_for() -> None:
+    assert "parameter-unused" not in [bug.slug for bug in check(Pool).likely if bug.fails]
+
+
+class Plain(Switched):
+    """A call that hands on what it is given."""
+
+    def forward(self, *args: object, context: object = None, **kwargs: object) -> Tensor:
+        assert context is None, "self-attention takes no context"
+        return super().forward(*args, **kwargs)  # type: ignore[arg-type]
+
+
+def test_a_call_that_hands_on_to_its_base() -> None:
+    assert check(Plain).verdict is Verdict.FINE
+
+
+def linear_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Without a softmax, as its name says."""
+    return q @ (k.mT @ v) / (q @ k.sum(-2)[..., None])
+
+
+def test_what_a_target_is_called_is_no_bug() -> None:
+    assert check(linear_attention).verdict is Verdict.FINE
