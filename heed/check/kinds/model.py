@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ..foreign.target import CannotCheck
 from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
+from .beside import Made, combinations
 
 ROWS, TOKENS = 3, 9
 CLOSE = 1e-5  # losses, relative: some hundred roundings of float32, in which models are run here
@@ -31,6 +32,7 @@ class Scorer:
 
     model: nn.Module
     vocabulary: int
+    beside: Mapping[str, Made] = field(default_factory=dict)  # what must be given beside the ids
 
     @cached_property
     def signature(self) -> Signature:
@@ -57,7 +59,8 @@ class Scorer:
     def returned(self, ids: Tensor, **given: Any) -> Any:
         read = {"input_ids": self.ids(99, rows=1).expand(len(ids), -1)} if self.two_sided else {}
         with torch.no_grad():
-            return self.model(**{**read, self.ids_name: ids, **given})
+            beside = {name: make(ids) for name, make in self.beside.items()}
+            return self.model(**{**beside, **read, self.ids_name: ids, **given})
 
     def scores(self, ids: Tensor, **given: Any) -> Tensor:
         """[B, T, V]"""
@@ -94,7 +97,7 @@ class Scorer:
 def asked(model: Any, name: str) -> list[Outcome]:
     """Everything that a model is asked."""
     module = copy.deepcopy(model).float().eval()
-    scorer = Scorer(module, vocabulary(module))
+    scorer = called(Scorer(module, vocabulary(module)))
     probes: list[tuple[str, Callable[[Scorer, str], Outcome]]] = [
         ("prefix", prefix),
         ("rows", rows),
@@ -115,6 +118,23 @@ def asked(model: Any, name: str) -> list[Outcome]:
             words = f"raised {type(error).__name__}: {str(error)[:300]}"
             outcomes.append(Outcome.broken(probe, words, Clue("raises", Sure.HINT, f"{probe}: {words}")))
     return outcomes
+
+
+def called(scorer: Scorer) -> Scorer:
+    """The same with all that it must be given beside the ids: a model that cannot be called is not accused of that."""
+    names = scorer.signature
+    open_ = {n: names.roles[n] for n in names.roles if n in names.needed and n not in (scorer.ids_name, "input_ids")}
+    problem: Exception | None = None
+    for beside in combinations(scorer.model, open_, scorer.vocabulary):
+        filled = replace(scorer, beside=beside)
+        try:
+            filled.returned(filled.ids())
+        except Exception as error:  # foreign code may raise anything
+            problem = problem or error
+        else:
+            return filled
+    words = f"{type(problem).__name__}: {str(problem)[:300]}"
+    raise CannotCheck(f"{type(scorer.model).__name__}({', '.join(names.roles)}) could not be called with ids: {words}")
 
 
 def vocabulary(module: nn.Module) -> int:

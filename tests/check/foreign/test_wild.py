@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 
-from heed.check import check
+from heed.check import CannotCheck, check
 from heed.check.reports.report import Verdict
 
 
@@ -137,3 +138,35 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 def test_what_a_target_is_called_is_no_bug() -> None:
     assert check(linear_attention).verdict is Verdict.FINE
+
+
+class Beside(nn.Module):
+    """A model over ids that must be given a source, too."""
+
+    def __init__(self, n_vocab: int, n_state: int, n_head: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(n_vocab, n_state)
+        self.attn = nn.MultiheadAttention(n_state, n_head, batch_first=True)
+
+    def forward(self, tokens: Tensor, xa: Tensor) -> Tensor:
+        x = self.tokens(tokens)
+        y: Tensor = (x + self.attn(x, xa, xa, need_weights=False)[0]) @ self.tokens.weight.mT
+        return y
+
+
+def test_a_model_that_reads_a_source() -> None:
+    report = check(Beside)
+    assert report.verdict is Verdict.FINE
+    assert len(report.outcomes) > 2
+
+
+class Refusing(Beside):
+    """A model that cannot be called by guessing."""
+
+    def forward(self, tokens: Tensor, xa: Tensor) -> Tensor:
+        raise TypeError("it takes what nobody guesses")
+
+
+def test_a_model_that_cannot_be_called_is_not_accused() -> None:
+    with pytest.raises(CannotCheck, match="what nobody guesses"):
+        check(Refusing)
