@@ -251,6 +251,9 @@ def candidates(
         for other in several[place + 1 :]:
             for first in guesses[one][1:3]:
                 yield from (_passed({**best, one: first, other: second}, given) for second in guesses[other][1:3])
+    switches = [name for name, p in parameters.items() if isinstance(p.default, bool) and name not in given]
+    for name in switches:  # one of two must be on, and both are off if nothing is said
+        yield _passed({**best, name: not parameters[name].default}, given)
 
 
 def _passed(chosen: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

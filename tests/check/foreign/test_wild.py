@@ -170,3 +170,34 @@ class Refusing(Beside):
 def test_a_model_that_cannot_be_called_is_not_accused() -> None:
     with pytest.raises(CannotCheck, match="what nobody guesses"):
         check(Refusing)
+
+
+class EitherOr(Switched):
+    """Of two switches one must be on, and neither is."""
+
+    def __init__(self, embed_dim: int, num_heads: int, self_attention: bool = False, cross: bool = False) -> None:
+        assert self_attention != cross
+        super().__init__(embed_dim, num_heads)
+
+
+def test_one_of_two_switches() -> None:
+    assert check(EitherOr).verdict is Verdict.FINE
+
+
+class Frames(Switched):
+    """Tokens in groups of a size that only an error tells, behind one that stands for all."""
+
+    def __init__(self, dim: int, heads: int, tokens_to_attend: int = 10) -> None:
+        super().__init__(dim, heads)
+        self.frames = 10
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, rest = x[:, :1], x[:, 1:]
+        if rest.shape[1] % self.frames:
+            raise RuntimeError(f"Shape mismatch, can't divide axis of length {rest.shape[1]} in chunks of {self.frames}")
+        groups = rest.unflatten(1, (-1, self.frames)).flatten(0, 1)
+        return torch.cat((first, super().forward(groups).view_as(rest)), 1)
+
+
+def test_lengths_that_an_error_asks_for() -> None:
+    assert check(Frames).verdict is not Verdict.WRONG
