@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
+from .bugs import meant_by
 from .foreign.adapt import Beside, Ours
 from .foreign.build import Recipe
 from .foreign.calls import Face, OtherLength
 from .foreign.words import Role
-from .meant import meant_by
 from .outcome import Clue, Outcome, Status, Sure
 from .probes import PROBES
 from .reference import distance

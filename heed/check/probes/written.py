@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..bugs import meant_by
 from ..inside import Core, Match, core, matches
-from ..meant import meant_by
 from ..outcome import Clue, Outcome, Sure
 from ..reference import SCALES
 from ..signs import looked
