@@ -135,8 +135,9 @@ def _attended(subject: Subject, name: str, probes: Sequence[Probe], sweeping: bo
     """The report on an attention."""
     if subject.sizes.rows == subject.sizes.tokens:
         return _square(subject, name)
-    outcomes = [_asked(probe, subject) for probe in probes]
+    outcomes = weighed(subject, [_asked(probe, subject) for probe in probes])
     elsewhere, tried = swept(subject, outcomes) if sweeping else ([], [])
+    elsewhere = weighed(subject, elsewhere)
     return Report(
         target=name,
         kind=Kind.ATTENTION,
@@ -152,6 +153,29 @@ def _attended(subject: Subject, name: str, probes: Sequence[Probe], sweeping: bo
         notes=[*subject.notes, *_notes(subject)],
         unchecked=unchecked(subject, outcomes),
     )
+
+
+def weighed(subject: Subject, outcomes: list[Outcome]) -> list[Outcome]:
+    """What was found, where tokens are sorted or chosen by their numbers: who is beside whom hangs on all of them."""
+    doubtful = {"head-mixing", "softmax-axis", "future-leak", "padding-leak"}
+    told = [clue for outcome in outcomes for clue in outcome.clues if clue.slug in doubtful]
+    if not told or not _chooses(subject):
+        return outcomes
+
+    def less(clue: Clue) -> Clue:
+        return replace(clue, sure=Sure.CONVENTION) if clue in told and clue.sure < Sure.CERTAIN else clue
+
+    return [replace(outcome, clues=tuple(map(less, outcome.clues))) for outcome in outcomes]
+
+
+def _chooses(subject: Subject) -> bool:
+    """Whether tokens are chosen, by hashes, clusters or scores of their own; the best keys of each query are another matter."""
+    x = subject.stream()
+    try:
+        choices = subject.watched(x, subject.source())[1].choices
+    except Exception:  # foreign code may raise anything
+        return False
+    return any(shape[-2:] != (x.shape[1], subject.keys(x)) for shape in choices)
 
 
 def oriented(subject: Subject) -> Subject:

@@ -19,6 +19,7 @@ from .bugs import meant_by
 from .foreign.adapt import Beside, Ours
 from .foreign.build import Recipe
 from .foreign.calls import Face, OtherLength
+from .foreign.sizes import cut
 from .foreign.words import Role
 from .outcome import Clue, Outcome, Status, Sure
 from .probes import PROBES
@@ -153,6 +154,8 @@ def _other_faces(subject: Subject) -> Iterator[tuple[str, Subject]]:
     if name is None or subject.led_by_masks or subject.module is None or isinstance(subject.module, Ours):
         return
     other = replace(subject)
+    if subject.call.face is Face.SELF and _switched_off(subject):
+        return
     if subject.call.face is Face.SELF and subject.meant_causal:
         return  # looking back at a source cannot be told from looking back at itself
     if subject.call.face is Face.SELF:
@@ -171,6 +174,13 @@ def _other_faces(subject: Subject) -> Iterator[tuple[str, Subject]]:
     except Exception:  # a source of another kind
         return
     yield words, other
+
+
+def _switched_off(subject: Subject) -> bool:
+    """Whether a switch of the constructor, which is off, says whether there is a source at all."""
+    words = {"context", "cross", "encoder", "memory", "source"}
+    flags = {} if subject.recipe is None else _flags(subject.recipe)
+    return any(words & set(cut(name)) for name, value in flags.items() if not value)
 
 
 def _of_another_length(other: Subject, told: str) -> Outcome | None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..equal import equal
+from ..foreign.sizes import cut
 from ..foreign.words import Role
 from ..masks import Form, Found, Numbers, Trial, forms
 from ..outcome import Clue, Outcome, Sure
@@ -164,6 +165,8 @@ def _not_hiding(subject: Subject, found: Found) -> Clue:
     meant = [form for form in found.felt if form.numbers is not Numbers.ADDED] or list(found.felt)
     form = meant[0]
     moved = _queries_or_keys(subject, form)
+    if moved == "queries" and {"q", "query", "queries"} & set(cut(found.argument)):
+        return Clue("mask-on-queries", Sure.CONVENTION, f"{found.argument} hides queries, as it is called")
     if moved == "queries":
         words = f"hiding key j by {found.argument} changes the output of token j, and lets every query see it"
         return Clue("mask-on-queries", Sure.LIKELY, words)

@@ -201,3 +201,40 @@ class Frames(Switched):
 
 def test_lengths_that_an_error_asks_for() -> None:
     assert check(Frames).verdict is not Verdict.WRONG
+
+
+class Chosen(Switched):
+    """Attention among the few tokens that a learnt score chooses; the others are left as they are."""
+
+    def __init__(self, dim: int, heads: int, num_local_heads: int = 0) -> None:
+        super().__init__(dim, heads)
+        self.local, self.score = num_local_heads, nn.Linear(dim, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        count = (x.shape[1] + 1) // 2
+        best = self.score(x).squeeze(-1).topk(count, -1).indices[..., None].expand(-1, -1, x.shape[-1])
+        few = super().forward(x.gather(1, best)) if not self.local else x.gather(1, best)
+        return x + torch.zeros_like(x).scatter(1, best, few * self.score(few).sigmoid())
+
+
+def test_tokens_that_are_chosen_are_not_mixed_up() -> None:
+    report = check(Chosen)
+    assert report.verdict is not Verdict.WRONG
+    assert "local" not in report.call  # what is none if nothing is said stays none
+
+
+class Perhaps(Switched):
+    """A source that counts only if the constructor was told that there will be one."""
+
+    def __init__(self, dim: int, heads: int, receives_context: bool = False) -> None:
+        super().__init__(dim, heads)
+        self.receives_context = receives_context
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        assert not self.receives_context or context is not None
+        y = super().forward(x)
+        return y if context is None or not self.receives_context else y + super().forward(context).mean(1, True)
+
+
+def test_a_source_that_is_switched_off() -> None:
+    assert check(Perhaps).verdict is not Verdict.WRONG

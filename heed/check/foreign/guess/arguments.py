@@ -16,7 +16,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import torch
 from torch import nn
 
-from ..sizes import Sizes, cut, is_dropout, size_word
+from ..sizes import SIZES, Sizes, cut, is_dropout, size_word
 from .configs import GuessedConfig, configurations, usual_value
 from .parts import ACTS, ATTENDS, FEEDS, NORMS, WRAPS, built_of, part_named
 
@@ -71,7 +71,7 @@ class Guesser:
         """What has a default is changed only where it is a size, or a share of what is dropped."""
         word = size_word(name)
         whole = isinstance(default, int) and not isinstance(default, bool)
-        if word is not None and (whole or (word == "kv_heads" and default is None)):
+        if word is not None and (whole or (word == "kv_heads" and default is None)) and not _small(name, default):
             yield getattr(self.sizes, word)
         elif word in ("side", "window") and isinstance(default, tuple | list) and len(default) == 2:
             pair = (getattr(self.sizes, word),) * 2
@@ -174,6 +174,11 @@ class Guesser:
 
     def _scale(self, name: str) -> float:
         return float(self.sizes.head**0.5) if "temperature" in cut(name) else float(self.sizes.head**-0.5)
+
+
+def _small(name: str, default: Any) -> bool:
+    """Whether something optional, called a size in words of its own, is none or one if nothing is said: it stays so."""
+    return isinstance(default, int) and default < 2 and name.lower().strip("_") not in SIZES
 
 
 def parameters_of(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
