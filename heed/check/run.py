@@ -127,6 +127,7 @@ def _report(found: Any, name: str, asked: Asked) -> tuple[Report, Subject | None
         subject = oriented(subjected(found, _name(found), asked.init, asked.adapter, asked.declared, asked.seed))
     except WantsIds:
         return _other(found, name, Kind.MODEL, asked.init, asked.seed), None
+    _must_answer(subject, name)
     report = _attended(subject, name, probes, sweeping=not asked.only)
     return replace(report, seconds=perf_counter() - begun), subject
 
@@ -153,6 +154,16 @@ def _attended(subject: Subject, name: str, probes: Sequence[Probe], sweeping: bo
         notes=[*subject.notes, *_notes(subject)],
         unchecked=unchecked(subject, outcomes),
     )
+
+
+def _must_answer(subject: Subject, name: str) -> None:
+    """What gives one output whatever it is given was called in a way that asks nothing of it."""
+    try:
+        one, other = (subject.run(subject.stream(seed=n), subject.source(seed=n + 5)) for n in (0, 3))
+    except Exception:  # a probe will run into it, and tell
+        return
+    if torch.equal(one, other):
+        raise CannotCheck(f"{name} gives the same output whatever it is given, in the way that it was called")
 
 
 def weighed(subject: Subject, outcomes: list[Outcome]) -> list[Outcome]:

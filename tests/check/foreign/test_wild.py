@@ -194,7 +194,9 @@ class Frames(Switched):
     def forward(self, x: Tensor) -> Tensor:
         first, rest = x[:, :1], x[:, 1:]
         if rest.shape[1] % self.frames:
-            raise RuntimeError(f"Shape mismatch, can't divide axis of length {rest.shape[1]} in chunks of {self.frames}")
+            raise RuntimeError(
+                f"Shape mismatch, can't divide axis of length {rest.shape[1]} in chunks of {self.frames}"
+            )
         groups = rest.unflatten(1, (-1, self.frames)).flatten(0, 1)
         return torch.cat((first, super().forward(groups).view_as(rest)), 1)
 
@@ -238,3 +240,18 @@ class Perhaps(Switched):
 
 def test_a_source_that_is_switched_off() -> None:
     assert check(Perhaps).verdict is not Verdict.WRONG
+
+
+def buckets(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Every bucket of 64 tokens sees those before it: in one bucket there is nothing to be seen."""
+    assert q.shape[-2] % 64 == 0, "the length must be divisible by 64"
+    sums = torch.cat(
+        [(part.mT @ value)[..., None] for part, value in zip(k.split(64, -2), v.split(64, -2), strict=True)], -1
+    )
+    before = sums.cumsum(-1) - sums
+    return torch.cat([part @ before[..., n] for n, part in enumerate(q.split(64, -2))], -2)
+
+
+def test_an_output_that_hangs_on_nothing_clears_and_accuses_nothing() -> None:
+    with pytest.raises(CannotCheck, match="whatever it is given"):
+        check(buckets)

@@ -228,7 +228,9 @@ class Project:
             return name
         mine = self.real.get(top)
         there = sys.modules.get(mine or "")
-        if mine is not None and (hasattr(there, "__path__") or not same_file(getattr(there, "__file__", None), importer)):
+        if mine is not None and (
+            hasattr(there, "__path__") or not same_file(getattr(there, "__file__", None), importer)
+        ):
             return f"{mine}{dot}{rest}"
         spec = self._found(top, [rest.partition(".")[0]] if rest else wanted, importer)
         if spec is not None:
