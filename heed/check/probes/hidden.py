@@ -139,6 +139,8 @@ def _nothing_hidden(subject: Subject, found: Found) -> list[Clue]:
         seen = subject.influence(lambda one, _: subject.run(one, sees=every[:1], form=form))
         if bool((seen > QUIET).triu(1).any()):
             return [Clue("future-leak", Sure.LIKELY, f"with {name} given, tokens are influenced by later ones")]
+    if form.attend and form.numbers is not Numbers.ADDED:  # it hides what it should: without it something else is done
+        return [Clue("path-differs", Sure.LIKELY, f"{words}, though it hides what it should")]
     return [Clue("mask-inverted", Sure.LIKELY, words)]
 
 

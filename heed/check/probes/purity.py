@@ -159,7 +159,7 @@ def gradients(subject: Subject) -> Outcome:
     draw = torch.randn(y.shape, generator=torch.Generator().manual_seed(4), dtype=y.dtype)
     if not y.requires_grad:
         if _learns(subject):
-            return Outcome.moot("gradients", "it gives gradients only while training")
+            return Outcome.moot("gradients", "it gives gradients only while training, or to its input")
         words = "no gradient reaches any weight: the output is cut off from them"
         return Outcome.broken("gradients", words, Clue("parameter-unused", _unused(subject), words))
     found: tuple[Tensor | None, ...] = torch.autograd.grad((y * draw).sum(), list(named.values()), allow_unused=True)
@@ -188,11 +188,12 @@ def gradients(subject: Subject) -> Outcome:
 
 
 def _learns(subject: Subject) -> bool:
-    """Whether a gradient reaches its output while training."""
+    """Whether a gradient reaches its output while training, or where its input has one: some go back by hand."""
     trained = subject.copied()
     assert trained.module is not None
     trained.module.train()
-    return trained.live(subject.stream(), subject.source()).requires_grad
+    streams = (subject.stream(), subject.stream().requires_grad_())
+    return any(trained.live(stream, subject.source()).requires_grad for stream in streams)
 
 
 def _none(gradient: Tensor, size: float) -> bool:

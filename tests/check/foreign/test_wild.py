@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -255,3 +257,62 @@ def buckets(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def test_an_output_that_hangs_on_nothing_clears_and_accuses_nothing() -> None:
     with pytest.raises(CannotCheck, match="whatever it is given"):
         check(buckets)
+
+
+class Backward(torch.autograd.Function):
+    """A function that goes back by hand, and has gradients only where its input has."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, block: nn.Module) -> Tensor:
+        ctx.block = block
+        ctx.save_for_backward(x)
+        with torch.no_grad():
+            y: Tensor = block(x)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None]:  # type: ignore[override]
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            torch.autograd.backward(ctx.block(x), grads[0])
+        return x.grad, None
+
+
+class Reversible(Switched):
+    """Attention and a convolution between neighbours, with a backward pass by hand."""
+
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__(dim, heads)
+        self.near = nn.Conv1d(dim, dim, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        def block(x: Tensor) -> Tensor:
+            return Switched.forward(self, self.near(x.mT).mT)
+
+        return Backward.apply(x, block)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def test_neighbours_and_a_backward_pass_by_hand() -> None:
+    assert check(Reversible).verdict is not Verdict.WRONG
+
+
+class Padded(nn.Module):
+    """Tokens filled up to blocks of eight, which only a mask hides."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(dim, 3 * dim)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        tokens, more = x.shape[1], -x.shape[1] % 8
+        q, k, v = (nn.functional.pad(part, (0, 0, 0, more)) for part in self.qkv(x).chunk(3, -1))
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        if mask is not None:
+            scores = scores.masked_fill(~nn.functional.pad(mask, (0, more))[:, None], -1e30)
+        y: Tensor = scores.softmax(-1) @ v
+        return y[:, :tokens]
+
+
+def test_padding_of_its_own_that_only_a_mask_hides() -> None:
+    assert "path-differs" in check(Padded).slugs
+    assert "mask-inverted" not in check(Padded).slugs
