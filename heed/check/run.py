@@ -19,6 +19,7 @@ from ..core.contract import Mixer
 from ..core.errors import HeedError
 from ..core.interfaces import LanguageModel
 from .diagnose import diagnosed
+from .bugs import meant_by
 from .foreign.adapt import Adapted, Ours
 from .foreign.build import plans, unbuilt
 from .foreign.calls import Axes, Face, OtherLength
@@ -167,11 +168,12 @@ def _must_answer(subject: Subject, name: str) -> None:
 
 
 def weighed(subject: Subject, outcomes: list[Outcome]) -> list[Outcome]:
-    """What was found, where tokens are sorted or chosen by their numbers: who is beside whom hangs on all of them."""
+    """What was found, less what is meant so: by its name, or because tokens are sorted or chosen by their numbers."""
     doubtful = {"head-mixing", "softmax-axis", "future-leak", "padding-leak"}
-    told = [clue for outcome in outcomes for clue in outcome.clues if clue.slug in doubtful]
-    if not told or not _chooses(subject):
-        return outcomes
+    named = {"overflow"} & meant_by(subject.name)
+    clues = [clue for outcome in outcomes for clue in outcome.clues]
+    chosen = any(clue.slug in doubtful for clue in clues) and _chooses(subject)
+    told = [clue for clue in clues if clue.slug in named or (chosen and clue.slug in doubtful)]
 
     def less(clue: Clue) -> Clue:
         return replace(clue, sure=Sure.CONVENTION) if clue in told and clue.sure < Sure.CERTAIN else clue

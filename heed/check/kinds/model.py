@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..foreign.calls import Signature, tensors
+from ..foreign.calls import Signature, default_type, tensors
 from ..foreign.target import CannotCheck
 from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure
@@ -58,7 +58,7 @@ class Scorer:
 
     def returned(self, ids: Tensor, **given: Any) -> Any:
         read = {"input_ids": self.ids(99, rows=1).expand(len(ids), -1)} if self.two_sided else {}
-        with torch.no_grad():
+        with torch.no_grad(), default_type(torch.float32):
             beside = {name: make(ids) for name, make in self.beside.items()}
             return self.model(**{**beside, **read, self.ids_name: ids, **given})
 

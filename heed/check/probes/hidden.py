@@ -91,7 +91,8 @@ def _another_part(subject: Subject, found: Found) -> bool:
     words = found.argument.lower()
     if subject.crossed:
         return any(word in words for word in ("tgt", "trg", "self", "slf", "target", "causal", "look_ahead"))
-    return any(word in words for word in ("memory", "encoder", "cross", "src_mask_unused", "head_mask"))
+    others = ("memory", "encoder", "cross", "context", "ctx", "media", "retriev", "src_mask_unused", "head_mask")
+    return any(word in words for word in others)
 
 
 def _polarity(subject: Subject, found: Found, role: Role) -> list[Clue]:

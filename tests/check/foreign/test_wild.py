@@ -316,3 +316,19 @@ class Padded(nn.Module):
 def test_padding_of_its_own_that_only_a_mask_hides() -> None:
     assert "path-differs" in check(Padded).slugs
     assert "mask-inverted" not in check(Padded).slugs
+
+
+class Wrapped(nn.Module):
+    """Arguments of a part that are handed on to it, and a mask of what is not there."""
+
+    def __init__(self, chunk: int = 4, **kwargs: int) -> None:
+        super().__init__()
+        self.chunk, self.inner = chunk, Switched(**kwargs)  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor, retrieved: Tensor | None = None, context_mask: Tensor | None = None) -> Tensor:
+        y: Tensor = self.inner(x)
+        return y if retrieved is None or context_mask is None else y + (retrieved * context_mask[..., None]).mean(1, True)
+
+
+def test_arguments_that_are_handed_on_to_a_part() -> None:
+    assert check(Wrapped).verdict is not Verdict.WRONG

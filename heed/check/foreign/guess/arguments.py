@@ -195,19 +195,23 @@ def parameters_of(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def _handed_on(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """What the base's constructor takes by name, of what `super().__init__(..., **kwargs)` does not settle itself."""
+    """What another constructor, that of the base or of a part, takes of `**kwargs` and is not given by name."""
     own = [kind for kind in inspect.getmro(make) if "__init__" in vars(kind)] if inspect.isclass(make) else []
-    if len(own) < 2:
+    if not own:
         return {}
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(own[0].__init__)))
     except (TypeError, OSError, SyntaxError):
         return {}
+    home = vars(sys.modules.get(own[0].__module__, sys))
     for node in ast.walk(tree):
-        above = isinstance(node, ast.Call) and ast.unparse(node.func).startswith("super(")
-        if above and isinstance(node, ast.Call) and any(part.arg is None for part in node.keywords):
+        if not isinstance(node, ast.Call) or all(part.arg is not None for part in node.keywords):
+            continue
+        above = ast.unparse(node.func).startswith("super(")
+        other = own[1] if above and len(own) > 1 else home.get(ast.unparse(node.func))
+        if inspect.isclass(other) and other is not make and issubclass(other, nn.Module):
             settled = {part.arg for part in node.keywords}
-            given = list(parameters_of(own[1]).values())[len(node.args) :]
+            given = list(parameters_of(other).values())[len(node.args) :]
             return {p.name: p.replace(kind=p.KEYWORD_ONLY) for p in given if p.name not in settled}
     return {}
 

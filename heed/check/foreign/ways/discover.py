@@ -65,7 +65,7 @@ def uncalled(target: Any, sizes: Sizes, tries: Tries) -> CannotCheck:
     """What to say of a target that cannot be called."""
     signature = Signature.of(target)
     said = [str(error) for _, error in tries.found if isinstance(error, NoStream)]
-    if any(IDS.search(str(error)) for _, error in tries.found[:2]):
+    if any(IDS.search(str(error)) for _, error in tries.found):
         return WantsIds(f"{_named(target)} looks its input up in a table: it takes token ids")
     only = [words for words in (WEIGHTED, POOLED) if words in said]
     if only and len(set(said)) == len(only):
