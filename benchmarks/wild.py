@@ -132,7 +132,9 @@ def _judged(reading: dict[str, Any] | None) -> str:
 def main(
     folder: Annotated[Path, typer.Argument(help="Where results are kept.")],
     names: Annotated[list[str] | None, typer.Argument(help="Packages; all of the list if none is named.")] = None,
-    only_again: Annotated[bool, typer.Option("--again", help="Ask only what was wrong or could not be checked.")] = False,
+    only_again: Annotated[
+        bool, typer.Option("--again", help="Ask only what was wrong or could not be checked.")
+    ] = False,
     only_table: Annotated[bool, typer.Option("--table", help="Check nothing: print what lies in the folder.")] = False,
     timeout: Annotated[int, typer.Option(help="Seconds for one target.")] = 120,
 ) -> None:

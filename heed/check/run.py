@@ -18,8 +18,8 @@ from torch import nn
 from ..core.contract import Mixer
 from ..core.errors import HeedError
 from ..core.interfaces import LanguageModel
-from .diagnose import diagnosed
 from .bugs import meant_by
+from .diagnose import diagnosed
 from .foreign.adapt import Adapted, Ours
 from .foreign.build import plans, unbuilt
 from .foreign.calls import Axes, Face, OtherLength
@@ -182,7 +182,7 @@ def weighed(subject: Subject, outcomes: list[Outcome]) -> list[Outcome]:
 
 
 def _chooses(subject: Subject) -> bool:
-    """Whether tokens are chosen, by hashes, clusters or scores of their own; the best keys of each query are another matter."""
+    """Whether tokens are chosen, by hashes, clusters or scores of their own, and not only the best keys of each query."""
     x = subject.stream()
     try:
         choices = subject.watched(x, subject.source())[1].choices

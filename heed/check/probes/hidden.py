@@ -191,7 +191,8 @@ def _not_hiding(subject: Subject, found: Found) -> Clue:
         return Clue("mask-after-softmax", Sure.LIKELY, words)
     slug = "padding-leak" if role is Role.PADDING else "mask-ignored"
     words = f"{found.argument} changes the output, but in none of {len(found.taken)} forms does it hide a key"
-    return Clue(slug, Sure.LIKELY, words, _unkept(subject))
+    edges = {"adj", "adjacency", "edge", "edges"} & set(cut(found.argument))  # of a graph: they may only add
+    return Clue(slug, Sure.HINT if edges else Sure.LIKELY, words, _unkept(subject))
 
 
 def _hides(subject: Subject, form: Form) -> bool:

@@ -327,8 +327,22 @@ class Wrapped(nn.Module):
 
     def forward(self, x: Tensor, retrieved: Tensor | None = None, context_mask: Tensor | None = None) -> Tensor:
         y: Tensor = self.inner(x)
-        return y if retrieved is None or context_mask is None else y + (retrieved * context_mask[..., None]).mean(1, True)
+        return (
+            y if retrieved is None or context_mask is None else y + (retrieved * context_mask[..., None]).mean(1, True)
+        )
 
 
 def test_arguments_that_are_handed_on_to_a_part() -> None:
     assert check(Wrapped).verdict is not Verdict.WRONG
+
+
+class Edges(Switched):
+    """Edges of a graph, which add to the scores and hide nothing."""
+
+    def forward(self, x: Tensor, adj_mat: Tensor | None = None) -> Tensor:
+        y = super().forward(x)
+        return y if adj_mat is None else y + 0.1 * adj_mat.to(y) @ y
+
+
+def test_edges_that_hide_nothing() -> None:
+    assert check(Edges).verdict is not Verdict.WRONG
