@@ -6,8 +6,8 @@
     python -m benchmarks.wild FOLDER --table            # nothing is checked: the table of what lies in the folder
 
 The packages are installed by hand, with `--no-deps` where they would bring another torch; what is not installed is left
-out, and named. FOLDER holds the results as JSON, one file for each package. Whether a finding is true was found by reading the code: `wild.toml` says so, in one sentence each,
-and a finding that is not in it is counted as unread.
+out, and named. FOLDER holds the results as JSON, one file for each package. Whether a finding is true was found by
+reading the code: `wild.toml` says so, in one sentence each, and a finding that is not in it is counted as unread.
 """
 
 from __future__ import annotations

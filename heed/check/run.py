@@ -18,7 +18,6 @@ from torch import nn
 from ..core.contract import Mixer
 from ..core.errors import HeedError
 from ..core.interfaces import LanguageModel
-from .bugs import meant_by
 from .diagnose import diagnosed
 from .foreign.adapt import Adapted, Ours
 from .foreign.build import plans, unbuilt
@@ -40,6 +39,7 @@ from .outcome import Clue, Outcome, Status, Sure
 from .probes import PROBES, Probe
 from .probes.rows import moved_by_one, only_down
 from .reports.report import Report
+from .signs import weighed
 from .source.find import fixes
 from .subject import QUIET, Declared, Subject, made_in
 from .sweep import swept
@@ -165,30 +165,6 @@ def _must_answer(subject: Subject, name: str) -> None:
         return
     if torch.equal(one, other):
         raise CannotCheck(f"{name} gives the same output whatever it is given, in the way that it was called")
-
-
-def weighed(subject: Subject, outcomes: list[Outcome]) -> list[Outcome]:
-    """What was found, less what is meant so: by its name, or because tokens are sorted or chosen by their numbers."""
-    doubtful = {"head-mixing", "softmax-axis", "future-leak", "padding-leak"}
-    named = {"overflow"} & meant_by(subject.name)
-    clues = [clue for outcome in outcomes for clue in outcome.clues]
-    chosen = any(clue.slug in doubtful for clue in clues) and _chooses(subject)
-    told = [clue for clue in clues if clue.slug in named or (chosen and clue.slug in doubtful)]
-
-    def less(clue: Clue) -> Clue:
-        return replace(clue, sure=Sure.CONVENTION) if clue in told and clue.sure < Sure.CERTAIN else clue
-
-    return [replace(outcome, clues=tuple(map(less, outcome.clues))) for outcome in outcomes]
-
-
-def _chooses(subject: Subject) -> bool:
-    """Whether tokens are chosen, by hashes, clusters or scores of their own, and not only the best keys of each query."""
-    x = subject.stream()
-    try:
-        choices = subject.watched(x, subject.source())[1].choices
-    except Exception:  # foreign code may raise anything
-        return False
-    return any(shape[-2:] != (x.shape[1], subject.keys(x)) for shape in choices)
 
 
 def oriented(subject: Subject) -> Subject:

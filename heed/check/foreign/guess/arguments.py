@@ -200,7 +200,7 @@ def _handed_on(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     if not own:
         return {}
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(own[0].__init__)))
+        tree = ast.parse(textwrap.dedent(inspect.getsource(vars(own[0])["__init__"])))
     except (TypeError, OSError, SyntaxError):
         return {}
     home = vars(sys.modules.get(own[0].__module__, sys))
