@@ -18,6 +18,7 @@ from ..foreign.target import CannotCheck
 from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
+from ..trouble import Fault, Trouble
 from .beside import Made, combinations
 
 ROWS, TOKENS = 3, 9
@@ -115,6 +116,10 @@ def asked(model: Any, name: str) -> list[Outcome]:
         except CannotCheck:
             raise
         except Exception as error:  # foreign code may raise anything
+            trouble = Trouble.of(error)
+            if trouble.fault is not Fault.TARGET:
+                outcomes.append(trouble.outcome(probe))
+                continue
             words = f"raised {type(error).__name__}: {str(error)[:300]}"
             outcomes.append(Outcome.broken(probe, words, Clue("raises", Sure.HINT, f"{probe}: {words}")))
     return outcomes
@@ -309,7 +314,10 @@ def cache(scorer: Scorer, name: str) -> Outcome:
     whole, done = scorer.scores(ids), 0
     for many in (4, 1, 1, 3):
         returned = scorer.returned(ids[:, done : done + many], **{kept: past, **({use: True} if use else {})})
-        made.append(next(t for t in tensors(returned) if t.dim() == 3 and t.shape[:2] == (ROWS, many)))
+        found = [t for t in tensors(returned) if t.dim() == 3 and t.shape[:2] == (ROWS, many)]
+        if not found:
+            return Outcome.moot("cache", "it is not handed on in any usual way")
+        made.append(found[0])
         past = getattr(returned, "past_key_values", None) if not isinstance(returned, tuple) else returned[-1]
         if past is None:
             return Outcome.moot("cache", "no cache is given back")
@@ -334,7 +342,11 @@ def left_padding(scorer: Scorer, name: str) -> Outcome:
     given: dict[str, Any] = {mask: real}
     if places is not None:
         given[places] = (real.cumsum(1) - 1).clamp(min=0)
-    gap = distance(scorer.scores(padded, **given)[:, lacking:], scorer.scores(ids))
+    try:
+        padded_scores = scorer.scores(padded, **given)
+    except RuntimeError:  # a mask of switches, not of numbers
+        padded_scores = scorer.scores(padded, **{**given, mask: real.bool()})
+    gap = distance(padded_scores[:, lacking:], scorer.scores(ids))
     if gap > SAME:
         told = f"{lacking} tokens of padding on the left change the scores by {gap:.1e}"
         return Outcome.broken("left-padding", told, Clue("padding-leak", Sure.LIKELY, told), error=gap)

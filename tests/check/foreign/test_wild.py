@@ -346,3 +346,17 @@ class Edges(Switched):
 
 def test_edges_that_hide_nothing() -> None:
     assert check(Edges).verdict is not Verdict.WRONG
+
+
+class Switches(Model):
+    """A model that takes a mask of switches only, and gives a cache that nobody can hand on."""
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, cache: object = None) -> Tensor:  # type: ignore[override]
+        hidden = torch.zeros_like(x, dtype=torch.bool) if mask is None else mask.logical_not()
+        if mask is not None and mask.dtype is not torch.bool:
+            raise RuntimeError("masks must be boolean")
+        return super().forward(x).masked_fill(hidden[..., None], 0.0)
+
+
+def test_what_heed_gets_wrong_about_a_model_is_no_finding() -> None:
+    assert "raises" not in check(Switches).slugs
