@@ -23,6 +23,7 @@ class Bug:
     probes: tuple[str, ...]  # those that find it
     example: str  # wrong code that can be run: it leaves a report
     explains: tuple[str, ...] = ()  # other slugs that follow from it
+    asked_by: tuple[str, ...] = ()  # words in the name of a switch or of the target that ask for just that
     tell: str = ""  # what would show that it is this one, where another looks the same
 
 
@@ -37,3 +38,8 @@ def _fixed(value: str | list[str]) -> Any:
 
 
 BUGS: dict[str, Bug] = _bugs()
+
+
+def meant_by(name: str) -> set[str]:
+    """The bugs that are none where a switch or the target itself is called so: `sigmoid`, `linear_attention`."""
+    return {slug for slug, bug in BUGS.items() if any(word in name.lower() for word in bug.asked_by)}

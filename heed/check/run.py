@@ -31,6 +31,7 @@ from .foreign.reach import reached
 from .foreign.returned import Gives
 from .foreign.sizes import TRIALS, cut
 from .foreign.target import CannotCheck, explained, locate, wants_gpu
+from .foreign.ways.discover import WantsIds
 from .foreign.ways.hints import Tries
 from .kinds import OTHERS, Kind, by_name
 from .kinds.model import NoModel, opened
@@ -41,7 +42,7 @@ from .probes import PROBES, Probe
 from .probes.rows import moved_by_one
 from .reference import distance, only_down
 from .reports.report import Report
-from .signs import looked
+from .signs import looked, weighed
 from .source.find import fixes
 from .subject import QUIET, Declared, Subject, made_in
 from .sweep import swept
@@ -132,10 +133,14 @@ def _report(found: Any, name: str, asked: Asked) -> tuple[Report, Subject | None
             pass
     probes = chosen(asked.only, asked.skip)
     begun = perf_counter()
-    subject = oriented(subjected(found, _name(found), asked.init, asked.adapter, asked.declared, asked.seed))
+    try:
+        subject = oriented(subjected(found, _name(found), asked.init, asked.adapter, asked.declared, asked.seed))
+    except WantsIds:
+        return _other(found, name, Kind.MODEL, asked.init, asked.seed), None
     if asked.adapter is None and not _attends(subject) and _apart(subject):
         return _other(found, name, Kind.FEEDFORWARD, asked.init, asked.seed), None
     _must_attend(subject)
+    _must_answer(subject, name)
     if asked.adapter is None and _pools(subject):
         words = "what it gives for a token does not depend on which token it is: its queries are its own"
         raise CannotCheck(
@@ -160,9 +165,10 @@ def _attended(subject: Subject, name: str, probes: Sequence[Probe], sweeping: bo
     """The report on an attention."""
     if subject.sizes.rows == subject.sizes.tokens:
         return _square(subject, name)
-    outcomes = [_asked(probe, subject) for probe in probes]
+    outcomes = weighed(subject, [_asked(probe, subject) for probe in probes])
     sweeping &= subject.call.gives is Gives.VECTORS  # another setting may give scores in place of weights
     elsewhere, tried = swept(subject, outcomes) if sweeping else ([], [])
+    elsewhere = weighed(subject, elsewhere)
     return Report(
         target=name,
         kind=Kind.ATTENTION,
@@ -198,6 +204,16 @@ def _pools(subject: Subject) -> bool:
     x = subject.stream()
     y = subject.run(x)
     return distance(y, y[:, :1].expand_as(y)) > 1e-3 and distance(subject.run(x.flip(1)), y) <= QUIET
+
+
+def _must_answer(subject: Subject, name: str) -> None:
+    """What gives one output whatever it is given was called in a way that asks nothing of it."""
+    try:
+        one, other = (subject.run(subject.stream(seed=n), subject.source(seed=n + 5)) for n in (0, 3))
+    except Exception:  # a probe will run into it, and tell
+        return
+    if torch.equal(one, other):
+        raise CannotCheck(f"{name} gives the same output whatever it is given, in the way that it was called")
 
 
 def oriented(subject: Subject) -> Subject:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from .bugs import meant_by
 from .factors import Flow
 from .foreign.adapt import Ours
 from .masks import Form
+from .outcome import Clue, Outcome, Sure
 from .reference import distance, scales_of
 from .subject import QUIET, Subject
 from .trace import Product, Softmaxed, Trace
@@ -247,3 +249,27 @@ def _blanked(product: Product, weights: Tensor) -> bool:
             if bool((left[..., 2] == 0).all()) and bool((left[..., 0] > 0).any()):
                 return True
     return False
+
+
+def weighed(subject: Subject, outcomes: list[Outcome]) -> list[Outcome]:
+    """What was found, less what is meant so: by its name, or because tokens are sorted or chosen by their numbers."""
+    doubtful = {"head-mixing", "softmax-axis", "future-leak", "padding-leak"}
+    named = {"overflow"} & meant_by(subject.name)
+    clues = [clue for outcome in outcomes for clue in outcome.clues]
+    chosen = any(clue.slug in doubtful for clue in clues) and chooses(subject)
+    told = [clue for clue in clues if clue.slug in named or (chosen and clue.slug in doubtful)]
+
+    def less(clue: Clue) -> Clue:
+        return replace(clue, sure=Sure.CONVENTION) if clue in told and clue.sure < Sure.CERTAIN else clue
+
+    return [replace(outcome, clues=tuple(map(less, outcome.clues))) for outcome in outcomes]
+
+
+def chooses(subject: Subject) -> bool:
+    """Whether tokens are chosen, by hashes, clusters or scores of their own; not only the best keys of each query."""
+    x = subject.stream()
+    try:
+        choices = subject.watched(x, subject.source())[1].choices
+    except Exception:  # foreign code may raise anything
+        return False
+    return any(shape[-2:] != (x.shape[1], subject.keys(x)) for shape in choices)

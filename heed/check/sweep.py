@@ -15,9 +15,11 @@ from typing import Any
 
 import torch
 
+from .bugs import meant_by
 from .foreign.adapt import Beside, Ours
 from .foreign.build import Recipe
 from .foreign.calls import Face, OtherLength
+from .foreign.sizes import cut
 from .foreign.words import Role
 from .outcome import Clue, Outcome, Status, Sure
 from .probes import PROBES
@@ -46,6 +48,11 @@ class Setting:
         return f"{self.name}={self.value}"
 
     @property
+    def meant(self) -> set[str]:
+        """What would be a bug, had it not been asked for by name."""
+        return meant_by(self.name)
+
+    @property
     def only_how(self) -> bool:
         """Whether it should change nothing but the way to the result."""
         return HOW.search(self.name.lower()) is not None
@@ -69,7 +76,7 @@ def swept(subject: Subject, base: list[Outcome]) -> tuple[list[Outcome], list[st
         if other is None or perf_counter() - begun > SECONDS:
             continue
         tried.append(setting.words)
-        fresh = list(_asked(other, f"with {setting.words}", known, ASKED))
+        fresh = list(_asked(other, f"with {setting.words}", known | setting.meant, ASKED))
         found += fresh
         if setting.only_how and other.weights_kept and not fresh:  # what is wrong there explains that it differs
             outcome = _differs(subject, other, setting)
@@ -151,6 +158,8 @@ def _other_faces(subject: Subject) -> Iterator[tuple[str, Subject]]:
     if not subject.call.plain or subject.led_by_masks:
         return
     other = replace(subject)
+    if subject.call.face is Face.SELF and _switched_off(subject):
+        return
     if subject.call.face is Face.SELF and subject.meant_causal:
         return  # looking back at a source cannot be told from looking back at itself
     if subject.call.face is Face.SELF:
@@ -169,6 +178,13 @@ def _other_faces(subject: Subject) -> Iterator[tuple[str, Subject]]:
     except Exception:  # a source of another kind
         return
     yield words, other
+
+
+def _switched_off(subject: Subject) -> bool:
+    """Whether a switch of the constructor, which is off, says whether there is a source at all."""
+    words = {"context", "cross", "encoder", "memory", "source"}
+    flags = {} if subject.recipe is None else _flags(subject.recipe)
+    return any(words & set(cut(name)) for name, value in flags.items() if not value)
 
 
 def _of_another_length(other: Subject, told: str) -> Outcome | None:

@@ -22,6 +22,7 @@ SOFTMAXES = {"aten::_softmax", "aten::_safe_softmax", "aten::_log_softmax"}
 COARSE = {torch.float32, torch.float16, torch.bfloat16}
 FUSED = "aten::_scaled_dot_product"
 WAVES = {"aten::sin", "aten::cos", "aten::polar", "aten::view_as_complex", "aten::complex"}
+CHOICES = {"aten::sort", "aten::topk", "aten::kthvalue"}
 DROPS = {"aten::bernoulli", "aten::native_dropout", "aten::rand", "aten::rand_like", "aten::uniform", "aten::dropout"}
 
 
@@ -75,6 +76,7 @@ class Trace:
     scores: list[Flow] = field(default_factory=list)  # that a softmax, of torch or by hand, was taken of
     coarse: bool = False  # something was computed in less than float64
     waves: bool = False  # sines, cosines or complex numbers were computed: what a rotation is made of
+    choices: list[torch.Size] = field(default_factory=list)  # shapes of what was sorted, or the best few chosen of
     drops: bool = False  # numbers were drawn as dropout draws them
     gates: list[Product] = field(default_factory=list)  # activations times activations, one by one
 
@@ -114,6 +116,8 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.trace.waves |= name.rstrip("_") in WAVES
         if name == "aten::mul":
             self._gated(args, made)
+        if name in CHOICES:
+            self.trace.choices.append(args[0].shape)
         self.trace.drops |= name.rstrip("_") in DROPS
         if name in PRODUCTS:
             self._product(name, args, kwargs or {}, made)

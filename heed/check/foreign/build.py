@@ -265,6 +265,9 @@ def candidates(
     mute = {name: sizes.width for name, value in bare.items() if type(value) is int and size_word(name) is None}
     for chosen in (best, sized, bare, whole, {**best, **mute}):
         yield _passed(chosen, given)
+    left = {name: values[1] for name, values in guesses.items() if len(values) > 1 and values[0] is MISSING}
+    for more in (left, *({name: value} for name, value in left.items())):
+        yield _passed({**best, **more}, given)
     for base in (best, bare):
         for name, values in guesses.items():
             if name in needed:
@@ -274,6 +277,9 @@ def candidates(
         for other in several[place + 1 :]:
             for first in guesses[one][1:3]:
                 yield from (_passed({**best, one: first, other: second}, given) for second in guesses[other][1:3])
+    switches = [name for name, p in parameters.items() if isinstance(p.default, bool) and name not in given]
+    for name in switches:  # one of two must be on, and both are off if nothing is said
+        yield _passed({**best, name: not parameters[name].default}, given)
 
 
 def _passed(chosen: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -93,7 +93,7 @@ class Signature:
     @classmethod
     def of(cls, target: Any) -> Signature:
         try:
-            parameters = list(inspect.signature(function_of(target)).parameters.values())
+            parameters = parameters_of_call(function_of(target))
         except (TypeError, ValueError):  # built in: what torch's own attention takes
             names = ("query", "key", "value", "attn_mask")
             return cls({name: role_of(name) for name in names}, frozenset(names[:3]))
@@ -142,6 +142,29 @@ def function_of(target: Any) -> Any:
         return target
     inner = getattr(target, "call", None)
     return inner if callable(inner) and _hands_on(target.forward) else target.forward
+
+
+def parameters_of_call(function: Any) -> list[inspect.Parameter]:
+    """What a call takes; of a method that hands on whatever it is given to that of its base, what that takes."""
+    own = list(inspect.signature(function).parameters.values())
+    anything = [p for p in own if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    above = inherited(function) if anything else None
+    if above is None:
+        return own
+    named = {p.name: p.replace(kind=p.POSITIONAL_OR_KEYWORD) for p in own if p not in anything}
+    taken = [p for p in list(inspect.signature(above).parameters.values())[1:] if p.name not in named]
+    positional = any(p.kind is p.VAR_POSITIONAL for p in anything)
+    return [*taken, *named.values()] if positional else [*named.values(), *taken]
+
+
+def inherited(method: Any) -> Any:
+    """The method of a base that a method calls by `super()`; None if it does not."""
+    function, kind = getattr(method, "__func__", None), type(getattr(method, "__self__", None))
+    if function is None or "super" not in function.__code__.co_names:
+        return None
+    homes = [vars(base)[function.__name__] for base in kind.__mro__ if function.__name__ in vars(base)]
+    later = homes[homes.index(function) + 1 :] if function in homes else []
+    return next((found for found in later if inspect.isfunction(found) and found.__name__ == function.__name__), None)
 
 
 def _hands_on(function: Any) -> bool:

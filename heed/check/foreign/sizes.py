@@ -90,6 +90,7 @@ _EXTENT = listed(
     "inplanes projs"
 )
 _LETTERED = listed("dim units heads layers projs feats size")  # adim, dunits, aheads: a letter says of what
+_SOME = listed("kv group groups local global")  # heads, of which there are fewer than all
 _LENGTH = listed("len length seq seqlen sequence ctx context positions position maxlen patches steps frames")
 
 
@@ -116,7 +117,7 @@ def _by_words(words: Set[str]) -> str | None:
         ("batch" in words, "rows"),
         (bool(words & {"layers", "blocks", "depth"}), "layers"),
         (bool(words & {"layer", "block"} and words & _COUNT), "layers"),
-        (bool(words & {"kv", "group", "groups"} and words & {"head", "heads", "groups"} and not extent), "kv_heads"),
+        (bool(words & _SOME and words & {"head", "heads", "groups"} and not extent), "kv_heads"),
         (bool(words & {"ff", "ffn", "mlp", "inner", "feedforward", "intermediate"}), "hidden"),
         (bool(words & {"window", "win"}), "window"),
         (bool(words & {"head", "heads", "nhead", "nheads"} and extent), "head"),

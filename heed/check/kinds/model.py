@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..foreign.calls import Signature, tensors
+from ..foreign.calls import Signature, default_type, tensors
 from ..foreign.said import rows_first
 from ..foreign.target import CannotCheck
 from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance, only_down
+from ..trouble import Fault, Trouble
+from .beside import Made, combinations
 
 ROWS, TOKENS = 3, 9
 CLOSE = 1e-5  # losses, relative: some hundred roundings of float32, in which models are run here
@@ -37,6 +39,7 @@ class Scorer:
     model: nn.Module
     vocabulary: int
     turned: bool = False  # whether ids are given as [tokens, rows]
+    beside: Mapping[str, Made] = field(default_factory=dict)  # what must be given beside the ids
 
     @cached_property
     def signature(self) -> Signature:
@@ -62,8 +65,9 @@ class Scorer:
 
     def returned(self, ids: Tensor, **given: Any) -> Any:
         read = {"input_ids": self.ids(99, rows=1).expand(len(ids), -1)} if self.two_sided else {}
-        with torch.no_grad():
-            told = {self.ids_name: ids, **given}
+        with torch.no_grad(), default_type(torch.float32):
+            beside = {name: make(ids) for name, make in self.beside.items()}
+            told = {**beside, self.ids_name: ids, **given}
             laid = {n: v.mT if self.turned and isinstance(v, Tensor) and v.dim() == 2 else v for n, v in told.items()}
             return self.model(**{**read, **laid})
 
@@ -105,10 +109,10 @@ class Scorer:
 def asked(model: Any, name: str) -> list[Outcome]:
     """Everything that a model is asked."""
     module = copy.deepcopy(model).float().eval()
-    scorer = Scorer(module, vocabulary(module))
+    scorer = called(Scorer(module, vocabulary(module)))
     first = layout(scorer)
     if first is not None:
-        scorer = Scorer(module, scorer.vocabulary, turned=True)
+        scorer = replace(scorer, turned=True)
     probes: list[tuple[str, Callable[[Scorer, str], Outcome]]] = [
         ("prefix", prefix),
         ("rows", rows),
@@ -126,9 +130,30 @@ def asked(model: Any, name: str) -> list[Outcome]:
         except CannotCheck:
             raise
         except Exception as error:  # foreign code may raise anything
+            trouble = Trouble.of(error)
+            if trouble.fault is not Fault.TARGET:
+                outcomes.append(trouble.outcome(probe))
+                continue
             words = f"raised {type(error).__name__}: {str(error)[:300]}"
             outcomes.append(Outcome.broken(probe, words, Clue("raises", Sure.HINT, f"{probe}: {words}")))
     return outcomes
+
+
+def called(scorer: Scorer) -> Scorer:
+    """The same with all that it must be given beside the ids: a model that cannot be called is not accused of that."""
+    names = scorer.signature
+    open_ = {n: names.roles[n] for n in names.roles if n in names.needed and n not in (scorer.ids_name, "input_ids")}
+    problem: Exception | None = None
+    for beside in combinations(scorer.model, open_, scorer.vocabulary):
+        filled = replace(scorer, beside=beside)
+        try:
+            filled.returned(filled.ids())
+        except Exception as error:  # foreign code may raise anything
+            problem = problem or error
+        else:
+            return filled
+    words = f"{type(problem).__name__}: {str(problem)[:300]}"
+    raise CannotCheck(f"{type(scorer.model).__name__}({', '.join(names.roles)}) could not be called with ids: {words}")
 
 
 def vocabulary(module: nn.Module) -> int:
@@ -347,7 +372,10 @@ def cache(scorer: Scorer, name: str) -> Outcome:
     whole, done = scorer.scores(ids), 0
     for many in (4, 1, 1, 3):
         returned = scorer.returned(ids[:, done : done + many], **{kept: past, **({use: True} if use else {})})
-        made.append(next(t for t in tensors(returned) if t.dim() == 3 and t.shape[:2] == (ROWS, many)))
+        found = [t for t in tensors(returned) if t.dim() == 3 and t.shape[:2] == (ROWS, many)]
+        if not found:
+            return Outcome.moot("cache", "it is not handed on in any usual way")
+        made.append(found[0])
         past = getattr(returned, "past_key_values", None) if not isinstance(returned, tuple) else returned[-1]
         if past is None:
             return Outcome.moot("cache", "no cache is given back")
@@ -372,7 +400,11 @@ def left_padding(scorer: Scorer, name: str) -> Outcome:
     given: dict[str, Any] = {mask: real}
     if places is not None:
         given[places] = (real.cumsum(1) - 1).clamp(min=0)
-    gap = distance(scorer.scores(padded, **given)[:, lacking:], scorer.scores(ids))
+    try:
+        padded_scores = scorer.scores(padded, **given)
+    except RuntimeError:  # a mask of switches, not of numbers
+        padded_scores = scorer.scores(padded, **{**given, mask: real.bool()})
+    gap = distance(padded_scores[:, lacking:], scorer.scores(ids))
     if gap > SAME:
         told = f"{lacking} tokens of padding on the left change the scores by {gap:.1e}"
         return Outcome.broken("left-padding", told, Clue("padding-leak", Sure.LIKELY, told), error=gap)

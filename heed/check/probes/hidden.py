@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..equal import equal
 from ..foreign.said import says_hidden
+from ..foreign.sizes import cut
 from ..foreign.words import Role
 from ..masks import Form, Found, Numbers, Trial, forms
 from ..outcome import Clue, Outcome, Sure
@@ -94,7 +95,8 @@ def _another_part(subject: Subject, found: Found) -> bool:
     words = found.argument.lower()
     if subject.crossed:
         return any(word in words for word in ("tgt", "trg", "self", "slf", "target", "causal", "look_ahead"))
-    return any(word in words for word in ("memory", "encoder", "cross", "src_mask_unused", "head_mask"))
+    others = ("memory", "encoder", "cross", "context", "ctx", "media", "retriev", "src_mask_unused", "head_mask")
+    return any(word in words for word in others)
 
 
 def _polarity(subject: Subject, found: Found, role: Role) -> list[Clue]:
@@ -144,6 +146,8 @@ def _nothing_hidden(subject: Subject, found: Found) -> list[Clue]:
         seen = subject.influence(lambda one, _: subject.run(one, sees=every[:1], form=form))
         if bool((seen > QUIET).triu(1).any()):
             return [Clue("future-leak", Sure.LIKELY, f"with {name} given, tokens are influenced by later ones")]
+    if form.attend and form.numbers is not Numbers.ADDED:  # it hides what it should: without it something else is done
+        return [Clue("path-differs", Sure.LIKELY, f"{words}, though it hides what it should")]
     return [Clue("mask-inverted", Sure.LIKELY, words)]
 
 
@@ -178,6 +182,8 @@ def _not_hiding(subject: Subject, found: Found) -> Clue:
     meant = [form for form in found.felt if form.numbers is not Numbers.ADDED] or list(found.felt)
     form = meant[0]
     moved = _queries_or_keys(subject, form)
+    if moved == "queries" and {"q", "query", "queries"} & set(cut(found.argument)):
+        return Clue("mask-on-queries", Sure.CONVENTION, f"{found.argument} hides queries, as it is called")
     if moved == "queries":
         words = f"hiding key j by {found.argument} changes the output of token j, and lets every query see it"
         return Clue("mask-on-queries", Sure.LIKELY, words)
@@ -198,7 +204,8 @@ def _not_hiding(subject: Subject, found: Found) -> Clue:
         return Clue("mask-after-softmax", Sure.LIKELY, words)
     slug = "padding-leak" if role in (Role.PADDING, Role.LENGTHS) else "mask-ignored"
     words = f"{found.argument} changes the output, but in none of {len(found.taken)} forms does it hide a key"
-    return Clue(slug, Sure.LIKELY, words, _unkept(subject))
+    edges = {"adj", "adjacency", "edge", "edges"} & set(cut(found.argument))  # of a graph: they may only add
+    return Clue(slug, Sure.HINT if edges else Sure.LIKELY, words, _unkept(subject))
 
 
 def _one_for_all(subject: Subject, found: Found) -> Clue | None:

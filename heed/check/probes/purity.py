@@ -193,7 +193,7 @@ def gradients(subject: Subject) -> Outcome:
     draw = torch.randn(y.shape, generator=torch.Generator().manual_seed(4), dtype=y.dtype)
     if not y.requires_grad:
         if _learns(subject):
-            return Outcome.moot("gradients", "it gives gradients only while training")
+            return Outcome.moot("gradients", "it gives gradients only while training, or to its input")
         words = "no gradient reaches any weight: the output is cut off from them"
         return Outcome.broken("gradients", words, Clue("parameter-unused", _unused(subject), words))
     found: tuple[Tensor | None, ...] = torch.autograd.grad((y * draw).sum(), list(named.values()), allow_unused=True)
@@ -212,7 +212,8 @@ def gradients(subject: Subject) -> Outcome:
         if (looks := looked(subject)) is not None and looks.keys_summed:
             words += ", and what the weights sum is the keys"
             return Outcome.broken("gradients", words, Clue("value-is-key", Sure.LIKELY, words))
-        sure = _unused(subject) if any(named[name].dim() > 1 for name in lost) else Sure.HINT  # biases of keys cancel
+        plain = [name for name in lost if named[name].dim() > 1 and not _replaced(subject, name)]
+        sure = _unused(subject) if plain else Sure.HINT  # biases of keys cancel
         return Outcome.broken("gradients", words, Clue("parameter-unused", sure, words))
     size = max(float(g.abs().max()) for g in found if g is not None)
     matrices = {projected.name for projected in trace.projections}  # a bias of keys cancels, whatever its shape
@@ -224,11 +225,12 @@ def gradients(subject: Subject) -> Outcome:
 
 
 def _learns(subject: Subject) -> bool:
-    """Whether a gradient reaches its output while training."""
+    """Whether a gradient reaches its output while training, or where its input has one: some go back by hand."""
     trained = subject.copied()
     assert trained.module is not None
     trained.module.train()
-    return trained.live(subject.stream(), subject.source()).requires_grad
+    streams = (subject.stream(), subject.stream().requires_grad_())
+    return any(trained.live(stream, subject.source()).requires_grad for stream in streams)
 
 
 def _none(gradient: Tensor, size: float) -> bool:
@@ -243,6 +245,12 @@ def _unused(subject: Subject) -> Sure:
     optional = [n for n, role in subject.call.signature.roles.items() if role in (Role.OTHER, Role.SOURCE)]
     given = subject.call.arguments(subject.stream(), subject.source(), None)
     return Sure.HINT if any(name not in given for name in optional) else Sure.LIKELY
+
+
+def _replaced(subject: Subject, weight: str) -> bool:
+    """Whether a weight may be what an argument stands for that may be left out, and was not: learnt queries."""
+    given = subject.call.arguments(subject.stream(), subject.source(), None)
+    return "." not in weight and any(name not in subject.call.signature.needed for name in given)
 
 
 def precision(subject: Subject) -> Outcome:

@@ -187,7 +187,15 @@ def has_positions(subject: Subject) -> bool:
     named = any(word in name.lower() for name in tables for word in words)
     seen = equal(subject)
     told = {subject.call.signature.roles[name] for name in subject.call.made}
-    return named or bool(told - {Role.MASK, Role.PADDING}) or (seen is not None and not seen.flat) or rotates(subject)
+    given = bool(told - {Role.MASK, Role.PADDING})
+    return named or given or _beside(subject.module) or (seen is not None and not seen.flat) or rotates(subject)
+
+
+def _beside(module: nn.Module) -> bool:
+    """Whether a layer knows which tokens are neighbours: it is padded at the ends, or goes from one to the next."""
+    kernels = [part.kernel_size for part in module.modules() if isinstance(part, nn.modules.conv._ConvNd)]
+    recurrent = any(isinstance(part, nn.RNNBase) for part in module.modules())
+    return recurrent or any(max(kernel) > 1 for kernel in kernels)
 
 
 def sourced(subject: Subject) -> Outcome:

@@ -67,7 +67,7 @@ def words_of(name: str) -> set[str]:
 def says_attention(name: str) -> bool:
     """Whether a name is that of an attention, and not of something beside it."""
     words = words_of(name)
-    return bool(words & ATTENTION) and not words & BESIDE
+    return bool(words & ATTENTION) and not words & BESIDE and not name.lower().endswith("residual")
 
 
 def candidates(text: str, *, notebook: bool = False) -> list[Sighting]:

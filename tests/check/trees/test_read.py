@@ -35,7 +35,11 @@ def test_names_of_attention(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["AttentionConfig", "AttnMask", "AttentionOutput", "attention_mask", "FlashAttentionKwargs", "Attenuation"]
+    "name",
+    [
+        *("AttentionConfig", "AttnMask", "AttentionOutput", "attention_mask", "FlashAttentionKwargs", "Attenuation"),
+        "AttentionResidual",
+    ],
 )
 def test_names_of_what_is_beside_it(name: str) -> None:
     assert not says_attention(name)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import enum
 import inspect
 import re
 import sys
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +16,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import torch
 from torch import nn
 
-from ..sizes import Sizes, cut, is_dropout, size_word
+from ..sizes import SIZES, Sizes, cut, is_dropout, size_word
 from .configs import GuessedConfig, configurations, usual_value
 from .parts import ACTS, ATTENDS, FEEDS, NORMS, WRAPS, built_of, part_named
 
@@ -69,7 +71,7 @@ class Guesser:
         """What has a default is changed only where it is a size, or a share of what is dropped."""
         word = size_word(name)
         whole = isinstance(default, int) and not isinstance(default, bool)
-        if word is not None and (whole or (word == "kv_heads" and default is None)):
+        if word is not None and (whole or (word == "kv_heads" and default is None)) and not _small(name, default):
             yield getattr(self.sizes, word)
         elif word in ("side", "window") and isinstance(default, tuple | list) and len(default) == 2:
             pair = (getattr(self.sizes, word),) * 2
@@ -79,6 +81,8 @@ class Guesser:
         elif name == "batch_first":
             yield True
         yield MISSING
+        if word is not None and default is None:
+            yield getattr(self.sizes, word)  # some can be left out only together with others
 
     def _by_annotation(self, name: str, noted: Any) -> Iterator[Any]:
         origin, inner = get_origin(noted), get_args(noted)
@@ -176,14 +180,44 @@ class Guesser:
         return float(self.sizes.head**0.5) if "temperature" in cut(name) else float(self.sizes.head**-0.5)
 
 
+def _small(name: str, default: Any) -> bool:
+    """Whether something optional, called a size in words of its own, is none or one if nothing is said: it stays so."""
+    return isinstance(default, int) and default < 2 and name.lower().strip("_") not in SIZES
+
+
 def parameters_of(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The arguments that a constructor names."""
+    """The arguments that a constructor names; and, where it hands others on to that of its base, those of that."""
     try:
         found = inspect.signature(make).parameters
     except (TypeError, ValueError):
         return {}
     fixed = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return {name: parameter for name, parameter in found.items() if parameter.kind not in fixed}
+    named = {name: parameter for name, parameter in found.items() if parameter.kind not in fixed}
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in found.values()):
+        return named
+    return {**named, **{name: parameter for name, parameter in _handed_on(make).items() if name not in named}}
+
+
+def _handed_on(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """What another constructor, that of the base or of a part, takes of `**kwargs` and is not given by name."""
+    own = [kind for kind in inspect.getmro(make) if "__init__" in vars(kind)] if inspect.isclass(make) else []
+    if not own:
+        return {}
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(vars(own[0])["__init__"])))
+    except (TypeError, OSError, SyntaxError):
+        return {}
+    home = vars(sys.modules.get(own[0].__module__, sys))
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or all(part.arg is not None for part in node.keywords):
+            continue
+        above = ast.unparse(node.func).startswith("super(")
+        other = own[1] if above and len(own) > 1 else home.get(ast.unparse(node.func))
+        if inspect.isclass(other) and other is not make and issubclass(other, nn.Module):
+            settled = {part.arg for part in node.keywords}
+            given = list(parameters_of(other).values())[len(node.args) :]
+            return {p.name: p.replace(kind=p.KEYWORD_ONLY) for p in given if p.name not in settled}
+    return {}
 
 
 def _hints(make: Callable[..., Any]) -> dict[str, Any]:

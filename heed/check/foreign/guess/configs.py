@@ -104,6 +104,8 @@ def usual_value(name: str) -> object | None:
     words = frozenset(cut(name))
     if words & {"eps", "epsilon"}:
         return 1e-5
+    if "activation" in words and words <= {"activation", "fn", "function", "type", "name"}:
+        return "gelu"
     if words & {"theta"}:
         return 10000.0
     if words & {"idx", "index", "id", "layernum"} and words & {"layer", "block", "head"}:

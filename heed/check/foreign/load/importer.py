@@ -227,7 +227,10 @@ class Project:
         if top in OWN and top not in self.real:
             return name
         mine = self.real.get(top)
-        if mine is not None and not same_file(getattr(sys.modules.get(mine), "__file__", None), importer):
+        there = sys.modules.get(mine or "")
+        if mine is not None and (
+            hasattr(there, "__path__") or not same_file(getattr(there, "__file__", None), importer)
+        ):
             return f"{mine}{dot}{rest}"
         spec = self._found(top, [rest.partition(".")[0]] if rest else wanted, importer)
         if spec is not None:

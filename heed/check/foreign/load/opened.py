@@ -10,6 +10,7 @@ import typing
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
@@ -131,9 +132,33 @@ def _dotted(name: str, wanted: Wanted) -> ModuleType:
     home = Root.of_working_directory()
     spec = found(top, home.first) or found_folder(top, [rest.partition(".")[0]] if rest else [], home.first)
     if spec is None or top in OWN:
+        return _installed(name, wanted)
+    return _imported(name, _project(home), spec, wanted)
+
+
+def _installed(name: str, wanted: Wanted) -> ModuleType:
+    """A module of a package that is installed: as Python imports it, or, if that fails, statement by statement."""
+    before, top = set(sys.modules), name.partition(".")[0]
+    try:
         with _explained(name):
             return importlib.import_module(name)
-    project = _project(home)
+    except NoModule:
+        raise
+    except CannotCheck as error:
+        spec = PathFinder.find_spec(top)
+        if top in OWN or spec is None or not spec.has_location or top in before:
+            raise
+        for half in [other for other in sys.modules if other.partition(".")[0] == top]:
+            del sys.modules[half]  # what it is made of must not be mixed with what comes now
+        try:
+            return _imported(name, _project(Root((), ())), spec, wanted)
+        except CannotCheck:
+            raise error from None
+
+
+def _imported(name: str, project: Project, spec: ModuleSpec, wanted: Wanted) -> ModuleType:
+    """A module as one of a project, in which what is missing is stood in for."""
+    top = name.partition(".")[0]
     project.targets[name] = wanted
     with _explained(name, project):
         module = importlib.import_module(project.name_of(top, spec) + name[len(top) :])

@@ -29,6 +29,11 @@ BRIEF = 0.4  # the same of a brief look
 HINTED = 6  # sizes that are tried because an error asked for them
 PICTURE = 16  # tokens of an image, unless it has a size of its own
 LAYOUTS = (Layout.ROWS, Layout.TOKENS, Layout.CHANNELS, Layout.IMAGE, Layout.GRID, Layout.FLAT)
+IDS = re.compile(r"argument #1 'indices'|tensors used as indices must be|expected .*scalar types: Long, Int")
+
+
+class WantsIds(CannotCheck):
+    """A target that takes token ids where a stream was passed."""
 
 
 def discover(
@@ -63,6 +68,8 @@ def discover(
 def uncalled(target: Any, sizes: Sizes, tries: Tries) -> CannotCheck:
     """What to say of a target that cannot be called."""
     signature = Signature.of(target)
+    if any(IDS.search(str(error)) for _, error in tries.found):
+        return WantsIds(f"{_named(target)} looks its input up in a table: it takes token ids")
     needed = ", ".join(f"{name}=..." for name in signature.roles if name in signature.needed)
     return CannotCheck(
         f"{_named(target)}({', '.join(signature.roles)}) could not be called. Tried:\n  {tries.words()}\n"
@@ -153,8 +160,7 @@ def _at_sizes(trials: Sequence[Sizes], calls: Callable[[Sizes], Iterator[Call]],
 def _stretched(target: Any, sizes: Sizes, layout: Layout) -> Iterator[Sizes]:
     """Other numbers of tokens: those of the target's windows and images."""
     for length in lengths_of(target):
-        if length != sizes.rows:  # rows and tokens stay different: one taken for the other must show
-            yield replace(sizes, tokens=length)
+        yield replace(sizes, tokens=length, rows=2 if length == sizes.rows else sizes.rows)  # rows are no tokens
     if layout in (Layout.IMAGE, Layout.GRID):
         yield replace(sizes, tokens=PICTURE)
 

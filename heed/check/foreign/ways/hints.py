@@ -87,6 +87,8 @@ def resized(error: BaseException, sizes: Sizes) -> Iterator[Sizes]:
     ):
         yield from _instead(int(match[2]), int(match[1]), sizes)
         yield from _instead(int(match[1]), int(match[2]), sizes)
+    if match := re.search(r"can't divide axis of length (\d+) in chunks of (\d+)", text):
+        yield from _in_chunks(int(match[1]), int(match[2]), sizes)
     if match := re.search(r"normalized_shape=\[(\d+)\]", text):
         yield from _instead(sizes.width, int(match[1]), sizes)
     if match := re.search(r"to have (\d+) channels, but got (\d+)", text):
@@ -95,6 +97,13 @@ def resized(error: BaseException, sizes: Sizes) -> Iterator[Sizes]:
         for number in [int(n) for n in re.findall(r"\b\d+\b", text)][:4]:
             if number not in (sizes.tokens, sizes.width, sizes.rows):
                 yield from _instead(sizes.tokens, number, sizes)
+
+
+def _in_chunks(length: int, chunk: int, sizes: Sizes) -> Iterator[Sizes]:
+    """Chunks of which the tokens are made, or all of them but one or two that stand in front."""
+    if 0 <= sizes.tokens - length <= 2:
+        for whole in (2 * chunk, chunk):
+            yield from _instead(sizes.tokens, whole + sizes.tokens - length, sizes)
 
 
 def _instead(given: int, wanted: int, sizes: Sizes) -> Iterator[Sizes]:
@@ -124,7 +133,7 @@ def lengths_of(module: Any) -> list[int]:
             if word not in ("window", "side", "longest"):
                 continue
             if isinstance(value, int) and not isinstance(value, bool):
-                found += [value, value * value] if word != "longest" else [value]
+                found += [2 * value, value, value * value] if word != "longest" else [value]
             elif isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(v, int) for v in value):
                 found.append(value[0] * value[1])
     return [n for n in dict.fromkeys([*found, *_areas(module)]) if 1 < n <= 256][:4]

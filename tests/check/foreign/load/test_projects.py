@@ -226,7 +226,19 @@ def test_an_installed_module_that_cannot_be_imported_says_where(
 ) -> None:
     grow(tmp_path, {"broken_one.py": "import os\n1 / 0", "needs_more.py": "import skimage_of_mars"})
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(CannotCheck, match=r"broken_one\.py:2: ZeroDivisionError: division by zero"):
+    with pytest.raises(CannotCheck, match=r"broken_one\.py:2 was skipped: ZeroDivisionError: division by zero"):
         locate("broken_one:A")
-    with pytest.raises(CannotCheck, match="needs skimage_of_mars, which is not installed; run: pip install"):
+    with pytest.raises(CannotCheck, match=r"stubbed: skimage_of_mars \(not installed; run: pip install"):
         locate("needs_more:A")
+
+
+def test_an_installed_package_that_needs_more_is_stood_in_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its other modules, and what it takes of itself by its own name, are there; what is missing is told."""
+    files = {"__init__.py": "from durian.b import c\nfrom durian.att import Attention", "b.py": "c = 1"}
+    files["att.py"] = "from skimage_of_mars import draw\nfrom durian import c\nATTENTION\nassert c == 1"
+    grow(tmp_path / "durian", files)
+    monkeypatch.syspath_prepend(tmp_path)
+    located = locate("durian.att:Attention")
+    assert located.found.__module__ == "durian.att"
+    assert any("stubbed: skimage_of_mars" in note for note in located.notes)
+    assert not any("durian" in note for note in located.notes)
