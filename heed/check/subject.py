@@ -123,9 +123,10 @@ class Subject:
     ) -> Tensor:
         """The same with gradients."""
         beside, extra = self._beside(x, source, sees, form)
-        given = (None if part is None else part.clone() for part in (x, beside, value))  # theirs may write into it
+        one, other, third = (None if part is None else part.clone() for part in (x, beside, value))  # they may write
+        assert one is not None
         with made_in(self.dtype):
-            return self.call(*given, extra)
+            return self.call(one, other, third, extra)
 
     def watched(
         self, x: Tensor, source: Tensor | None = None, *, sees: Tensor | None = None, form: Form | None = None

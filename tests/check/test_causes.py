@@ -397,7 +397,7 @@ class Sensors(nn.Module):
         self.attention = nn.MultiheadAttention(d_model, nhead)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.attention(x, x, x, need_weights=False)[0]  # type: ignore[no-any-return]
+        return self.attention(x, x, x, need_weights=False)[0]
 
 
 class Steps(Sensors):

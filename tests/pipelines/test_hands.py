@@ -16,7 +16,7 @@ from heed.core.contract import NOTHING
 from heed.core.errors import InputError
 from heed.decode import Beam, Greedy, Sample
 from heed.models import Decoder
-from heed.pipelines import GenerationConfig, Pipeline
+from heed.pipelines import EncoderPipeline, GenerationConfig, Pipeline
 from heed.pipelines.base import short_count, weight_count
 from heed.pipelines.generation import Prompts
 from heed.weights.edits import Quantised, edit
@@ -329,6 +329,7 @@ def test_the_second_text_of_a_pair_has_a_segment_of_its_own(tmp_path: Path) -> N
 def test_a_text_that_just_fits_is_taken(tmp_path: Path) -> None:
     """A text with a mask is never cut, so it must not be refused either."""
     _, m = bert(tmp_path)
+    assert isinstance(m, EncoderPipeline)
     assert m.longest is not None
     words = ["[MASK]", *["the"] * (m.longest - 3)]
     assert len(m.fill(" ".join(words))) == 1

@@ -98,7 +98,7 @@ def _weights(returned: Any, rows: int, keys: int) -> Iterator[Tensor]:
         elif len(shape) in (3, 4) and shape[0] == rows and shape[-1] == keys:
             yield tensor
         elif len(shape) == 3 and shape[0] % rows == 0 and shape[-1] == keys:
-            yield tensor.unflatten(0, (rows, -1))
+            yield tensor.reshape(rows, -1, *shape[1:])
 
 
 def few(returned: Any, rows: int, many: int | None = None) -> Tensor | None:

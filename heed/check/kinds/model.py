@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..foreign.calls import Signature, default_type, tensors
+from ..foreign.calls import Signature, default_type
+from ..foreign.returned import tensors
 from ..foreign.said import rows_first
 from ..foreign.target import CannotCheck
 from ..foreign.words import Role

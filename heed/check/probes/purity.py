@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from ..foreign.adapt import Adapted
 from ..foreign.build import Recipe
-from ..foreign.calls import Face, tensors
+from ..foreign.calls import Face
+from ..foreign.returned import tensors
 from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance

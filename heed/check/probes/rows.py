@@ -24,8 +24,8 @@ def layout(subject: Subject) -> Outcome:
     moved = moved_by_one(subject)  # [B, T]
     if only_down(moved):
         words = "replacing one token moves the same token of the other rows, and no other token of its own row"
-        told = f"{words}; declared: {subject.declared.layout}" if subject.declared.layout else words
-        return Outcome.broken("layout", words, Clue("batch-first-confusion", Sure.CERTAIN, told))
+        seen = f"{words}; declared: {subject.declared.layout}" if subject.declared.layout else words
+        return Outcome.broken("layout", words, Clue("batch-first-confusion", Sure.CERTAIN, seen))
     if bool(moved[1:].any()):
         row = int(moved.any(1).nonzero()[-1])
         words = f"replacing a token of row 0 moves row {row}"
