@@ -372,28 +372,3 @@ class Noisy(Switched):
 
 def test_noise_is_no_dropout() -> None:
     assert check(Noisy).verdict is not Verdict.WRONG
-
-
-class Counted(nn.Module):
-    """A causal model with learnt places and a mask, and no argument that says where a text begins."""
-
-    def __init__(self, num_tokens: int, dim: int, max_seq_len: int, heads: int) -> None:
-        super().__init__()
-        self.tokens, self.places = nn.Embedding(num_tokens, dim), nn.Embedding(max_seq_len, dim)
-        self.attn, self.heads = nn.MultiheadAttention(dim, heads, batch_first=True), heads
-        self.out = nn.Linear(dim, num_tokens)
-
-    def forward(self, input_ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        length = input_ids.shape[1]
-        x = self.tokens(input_ids) + self.places(torch.arange(length))
-        sees = torch.ones(length, length, dtype=torch.bool).tril().expand(len(x), -1, -1)
-        sees = sees if mask is None else sees & (mask.bool()[:, None] | torch.eye(length, dtype=torch.bool))
-        hides = ~sees.repeat_interleave(self.heads, 0)
-        y: Tensor = self.out(self.attn(x, x, x, attn_mask=hides, need_weights=False)[0])
-        return y
-
-
-def test_places_that_are_counted_with_padding() -> None:
-    report = check(Counted)
-    assert report.verdict is Verdict.UNUSUAL
-    assert report.slugs == ["padding-leak"]
