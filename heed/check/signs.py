@@ -253,7 +253,7 @@ def _blanked(product: Product, weights: Tensor) -> bool:
 
 def weighed(subject: Subject, outcomes: list[Outcome]) -> list[Outcome]:
     """What was found, less what is meant so: by its name, or because tokens are sorted or chosen by their numbers."""
-    doubtful = {"head-mixing", "softmax-axis", "future-leak", "padding-leak"}
+    doubtful = {"head-mixing", "softmax-axis", "future-leak", "padding-leak", "mask-on-queries"}
     named = {"overflow"} & meant_by(subject.name)
     clues = [clue for outcome in outcomes for clue in outcome.clues]
     chosen = any(clue.slug in doubtful for clue in clues) and chooses(subject)

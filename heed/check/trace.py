@@ -23,7 +23,9 @@ COARSE = {torch.float32, torch.float16, torch.bfloat16}
 FUSED = "aten::_scaled_dot_product"
 WAVES = {"aten::sin", "aten::cos", "aten::polar", "aten::view_as_complex", "aten::complex"}
 CHOICES = {"aten::sort", "aten::topk", "aten::kthvalue"}
-DROPS = {"aten::bernoulli", "aten::native_dropout", "aten::rand", "aten::rand_like", "aten::uniform", "aten::dropout"}
+DROPS = {"aten::bernoulli", "aten::native_dropout", "aten::dropout"}
+DRAWS = {"aten::rand", "aten::rand_like", "aten::uniform"}  # dropout by hand compares them with its share
+COMPARES = {"aten::lt", "aten::gt", "aten::le", "aten::ge", "aten::floor"}
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.weights, self.trace = dict(weights), Trace()
         self._factors = Factors(lambda tensor: tensor.untyped_storage().data_ptr() in self.weights)
+        self._drew = False  # numbers between 0 and 1
         self._kept: list[Tensor] = []  # copies of weights stay alive, so that nothing else gets their address
 
     @classmethod
@@ -118,7 +121,8 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._gated(args, made)
         if name in CHOICES:
             self.trace.choices.append(args[0].shape)
-        self.trace.drops |= name.rstrip("_") in DROPS
+        self._drew |= name.rstrip("_") in DRAWS
+        self.trace.drops |= name.rstrip("_") in DROPS or (self._drew and name.rstrip("_") in COMPARES)
         if name in PRODUCTS:
             self._product(name, args, kwargs or {}, made)
         elif name in SOFTMAXES:

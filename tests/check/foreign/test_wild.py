@@ -360,3 +360,15 @@ class Switches(Model):
 
 def test_what_heed_gets_wrong_about_a_model_is_no_finding() -> None:
     assert "raises" not in check(Switches).slugs
+
+
+class Noisy(Switched):
+    """Gumbel noise in every call, also while not training: chance, but no dropout."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        noise = -(-torch.rand(x.shape, dtype=x.dtype).log()).log()
+        return super().forward(x + 0.1 * noise)
+
+
+def test_noise_is_no_dropout() -> None:
+    assert check(Noisy).verdict is not Verdict.WRONG
