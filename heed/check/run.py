@@ -19,30 +19,28 @@ from ..core.contract import Mixer
 from ..core.errors import HeedError
 from ..core.interfaces import LanguageModel
 from .diagnose import diagnosed
-from .foreign.adapt import Adapted, Ours
+from .foreign.adapt import Ours
 from .foreign.build import plans, unbuilt
-from .foreign.calls import Axes, Face, OtherLength
-from .foreign.candidates import NAMED
+from .foreign.calls import OtherLength
 from .foreign.contain.cuda import on_cpu
 from .foreign.contain.process import contained
 from .foreign.frameworks import refuse_others
 from .foreign.layouts import Layout
 from .foreign.reach import reached
 from .foreign.returned import Gives
-from .foreign.sizes import TRIALS, cut
-from .foreign.target import CannotCheck, explained, locate, wants_gpu
+from .foreign.sizes import TRIALS
+from .foreign.target import CannotCheck, checkpoint_model, explained, locate, wants_gpu
 from .foreign.ways.discover import WantsIds
 from .foreign.ways.hints import Tries
 from .kinds import OTHERS, Kind, by_name
-from .kinds.model import NoModel, opened
+from .kinds.attention import apart, attends, must_answer, must_attend, oriented, pools
+from .kinds.model import NoModel
 from .kinds.own import Own
 from .masks import needing
 from .outcome import Clue, Outcome, Status, Sure
 from .probes import PROBES, Probe
-from .probes.rows import moved_by_one
-from .reference import distance, only_down
 from .reports.report import Report
-from .signs import looked, weighed
+from .signs import weighed
 from .source.find import fixes
 from .subject import QUIET, Declared, Subject, made_in
 from .sweep import swept
@@ -137,28 +135,17 @@ def _report(found: Any, name: str, asked: Asked) -> tuple[Report, Subject | None
         subject = oriented(subjected(found, _name(found), asked.init, asked.adapter, asked.declared, asked.seed))
     except WantsIds:
         return _other(found, name, Kind.MODEL, asked.init, asked.seed), None
-    if asked.adapter is None and not _attends(subject) and _apart(subject):
+    if asked.adapter is None and not attends(subject) and apart(subject):
         return _other(found, name, Kind.FEEDFORWARD, asked.init, asked.seed), None
-    _must_attend(subject)
-    _must_answer(subject, name)
-    if asked.adapter is None and _pools(subject):
+    must_attend(subject)
+    must_answer(subject, name)
+    if asked.adapter is None and pools(subject):
         words = "what it gives for a token does not depend on which token it is: its queries are its own"
         raise CannotCheck(
             f"{name} cannot be checked: {words}; give an --adapter that calls its attention with a stream"
         )
     report = _attended(subject, name, probes, sweeping=not asked.only)
     return replace(report, seconds=perf_counter() - begun), subject
-
-
-def _must_attend(subject: Subject) -> None:
-    """What neither says that it attends nor does anything of the kind is not asked about it."""
-    if NAMED.search(subject.name) or isinstance(subject.target, Adapted | Ours):
-        return
-    if not subject.watched(subject.stream(), subject.source())[1].attends:
-        raise CannotCheck(
-            f"there is no attention in {subject.name}: no softmax, no product of two things that come from the input;"
-            " if there is, name the class or function that attends"
-        )
 
 
 def _attended(subject: Subject, name: str, probes: Sequence[Probe], sweeping: bool) -> Report:
@@ -186,59 +173,6 @@ def _attended(subject: Subject, name: str, probes: Sequence[Probe], sweeping: bo
     )
 
 
-def _attends(subject: Subject) -> bool:
-    """What is not called attention, and has neither a softmax nor a product of two streams, is something else."""
-    if set(cut(subject.name)) & {"attention", "attn", "mha", "attend"}:
-        return True
-    try:
-        looks = looked(subject)
-    except Exception:  # a probe will run into it, and tell
-        return True
-    return looks is None or bool(looks.first.softmaxes or looks.first.fused or looks.first.products)
-
-
-def _pools(subject: Subject) -> bool:
-    """Whether a stream turned round gives the same vectors in the same order: then they are not those of its tokens."""
-    if subject.call.face is not Face.SELF or subject.random:
-        return False
-    x = subject.stream()
-    y = subject.run(x)
-    return distance(y, y[:, :1].expand_as(y)) > 1e-3 and distance(subject.run(x.flip(1)), y) <= QUIET
-
-
-def _must_answer(subject: Subject, name: str) -> None:
-    """What gives one output whatever it is given was called in a way that asks nothing of it."""
-    try:
-        one, other = (subject.run(subject.stream(seed=n), subject.source(seed=n + 5)) for n in (0, 3))
-    except Exception:  # a probe will run into it, and tell
-        return
-    if torch.equal(one, other):
-        raise CannotCheck(f"{name} gives the same output whatever it is given, in the way that it was called")
-
-
-def oriented(subject: Subject) -> Subject:
-    """The same, called in the layout in which tokens attend to tokens, where nothing else was declared."""
-    call = subject.call
-    if isinstance(subject.target, Adapted) or subject.sizes.rows == subject.sizes.tokens or not call.plain:
-        return subject
-    if call.face is Face.HEADS and call.axes is Axes.HEADS_FIRST:
-        other = replace(subject, call=call.with_(axes=Axes.TOKENS_FIRST))
-        return other if _apart(subject) and not _apart(other) else subject
-    if call.face is Face.HEADS or subject.declared.layout is not None or not call.rows_first:
-        return subject
-    down = not subject.random and only_down(moved_by_one(subject))
-    return replace(subject, call=call.with_(rows_first=False)) if down else subject
-
-
-def _apart(subject: Subject) -> bool:
-    """Whether no token is influenced by another; a layout that cannot be called has none that could be."""
-    try:
-        moves = subject.map > QUIET
-    except Exception:  # foreign code may raise anything
-        return True
-    return not bool((moves & ~torch.eye(*moves.shape, dtype=torch.bool)).any())
-
-
 def _square(subject: Subject, name: str) -> Report:
     """What can be called only with as many rows as tokens takes the one for the other: nothing else need be asked."""
     words = "it can be called only if there are as many rows as tokens"
@@ -255,7 +189,7 @@ def _square(subject: Subject, name: str) -> Report:
 def _found(target: Any) -> Any:
     """The thing itself: a folder's model, what a name stands for, or what was given."""
     if isinstance(target, Path) or (isinstance(target, str) and Path(target).is_dir()):
-        return opened(Path(target))
+        return checkpoint_model(Path(target))
     return locate(target).found if isinstance(target, str) else target
 
 

@@ -6,6 +6,7 @@ import difflib
 import inspect
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -19,7 +20,7 @@ from .errors import CannotCheck
 from .load.absent import Stub
 from .load.opened import NoModule, opened, project_of
 
-__all__ = ["CannotCheck", "Located", "explained", "locate", "locate_module", "wants_gpu"]
+__all__ = ["CannotCheck", "Located", "checkpoint_model", "explained", "locate", "locate_module", "wants_gpu"]
 FORMS = "write path/to/file.py:Name, notebook.ipynb:Name, package.module:Name, or - for what comes on standard input"
 
 
@@ -134,3 +135,29 @@ def _near(name: str, names: list[str]) -> str:
     if near:
         return f"; did you mean {near[0]!r}?"
     return f"; it has {', '.join(sorted(names)[:12])}" if names else ""
+
+
+def checkpoint_model(folder: Path) -> nn.Module:
+    """The model of a checkpoint's folder, by the reference library; no code of the folder is run."""
+    try:
+        import transformers
+    except ImportError:
+        raise CannotCheck("checking a checkpoint's folder needs transformers; run: pip install transformers") from None
+    import json
+
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CannotCheck(f"{folder} is no checkpoint's folder: {error}") from error
+    if "model_type" not in config:
+        raise CannotCheck(
+            f"{folder} is not of transformers; if heed wrote it: heed.check(heed.load({str(folder)!r}).model)"
+        )
+    name = (config.get("architectures") or ["AutoModelForCausalLM"])[0]
+    kind = getattr(transformers, name, None)
+    if kind is None:
+        raise CannotCheck(f"{folder} holds a {name}, which transformers {transformers.__version__} does not have")
+    try:
+        return kind.from_pretrained(folder, use_safetensors=True, trust_remote_code=False)  # type: ignore[no-any-return]
+    except Exception as error:
+        raise CannotCheck(f"{folder} cannot be loaded: {type(error).__name__}: {error}") from error

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from ..foreign.calls import Signature
+from ..foreign.signature import Signature
 from ..foreign.sizes import size_word
 from ..foreign.words import Role, role_of
 from ..outcome import Outcome

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..foreign.calls import Signature
+from ..foreign.signature import Signature
 from ..foreign.sizes import Sizes, cut, size_word
 from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure

@@ -6,16 +6,16 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..foreign.calls import Signature, default_type
+from ..foreign.calls import default_type
 from ..foreign.returned import tensors
 from ..foreign.said import rows_first
+from ..foreign.signature import Signature
 from ..foreign.target import CannotCheck
 from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure
@@ -189,32 +189,6 @@ def _asked_first(module: nn.Module) -> int | None:
         for hook in hooks:
             hook.remove()
     return given[0].num_embeddings if given else None
-
-
-def opened(folder: Path) -> nn.Module:
-    """The model of a checkpoint's folder, by the reference library; no code of the folder is run."""
-    try:
-        import transformers
-    except ImportError:
-        raise CannotCheck("checking a checkpoint's folder needs transformers; run: pip install transformers") from None
-    import json
-
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CannotCheck(f"{folder} is no checkpoint's folder: {error}") from error
-    if "model_type" not in config:
-        raise CannotCheck(
-            f"{folder} is not of transformers; if heed wrote it: heed.check(heed.load({str(folder)!r}).model)"
-        )
-    name = (config.get("architectures") or ["AutoModelForCausalLM"])[0]
-    kind = getattr(transformers, name, None)
-    if kind is None:
-        raise CannotCheck(f"{folder} holds a {name}, which transformers {transformers.__version__} does not have")
-    try:
-        return kind.from_pretrained(folder, use_safetensors=True, trust_remote_code=False)  # type: ignore[no-any-return]
-    except Exception as error:
-        raise CannotCheck(f"{folder} cannot be loaded: {type(error).__name__}: {error}") from error
 
 
 def layout(scorer: Scorer) -> Outcome | None:

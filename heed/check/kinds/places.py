@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..foreign.calls import Signature
 from ..foreign.said import rows_first
+from ..foreign.signature import Signature
 from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Status, Sure
 from ..reference import distance

@@ -113,8 +113,8 @@ def _polarity(subject: Subject, found: Found, role: Role) -> list[Clue]:
         words = f"{told}, though the name says that True marks padding"
         return [Clue("mask-inverted", Sure.CONVENTION, words)]
     ones_hide = role is Role.MASK and any(f.numbers is Numbers.ONE and not f.attend for f in found.forms)
-    read = _read(subject, found) if ones_hide else Read.ADDED
-    if read is Read.COMPARED or (read is Read.ASKED and found.argument in TOKENS_ARE_ONES):
+    read = _read(subject, found) if ones_hide else Reading.ADDED
+    if read is Reading.COMPARED or (read is Reading.ASKED and found.argument in TOKENS_ARE_ONES):
         words = f"{told}: a mask of ones hides everything, a mask of zeros nothing"
         sure = Sure.CONVENTION if says_hidden(subject.origin) else Sure.LIKELY  # as it is said to be, it may be
         return [Clue("mask-inverted", sure, words)]
@@ -151,7 +151,7 @@ def _nothing_hidden(subject: Subject, found: Found) -> list[Clue]:
     return [Clue("mask-inverted", Sure.LIKELY, words)]
 
 
-class Read(StrEnum):
+class Reading(StrEnum):
     """How a mask of numbers is read."""
 
     COMPARED = "with a number: a fraction is neither"
@@ -159,7 +159,7 @@ class Read(StrEnum):
     ADDED = "times a large number, and added to the scores: a fraction hides by halves"
 
 
-def _read(subject: Subject, found: Found) -> Read:
+def _read(subject: Subject, found: Found) -> Reading:
     form = next(f for f in found.forms if f.numbers is Numbers.ONE)
     x, source = subject.stream(), subject.source()
     sees = torch.ones(len(x), x.shape[1], subject.keys(x), dtype=torch.bool)
@@ -170,10 +170,10 @@ def _read(subject: Subject, found: Found) -> Read:
         with torch.no_grad():
             made = [subject.call(x, source, extra={form.argument: mask}) for mask in (plain, half, hidden)]
     except Exception:  # takes no fractions
-        return Read.COMPARED
+        return Reading.COMPARED
     if not 0 < distance(made[1], made[0]) < 0.9:
-        return Read.COMPARED
-    return Read.ADDED if distance(made[1], made[2]) > 0 else Read.ASKED
+        return Reading.COMPARED
+    return Reading.ADDED if distance(made[1], made[2]) > 0 else Reading.ASKED
 
 
 def _not_hiding(subject: Subject, found: Found) -> Clue:

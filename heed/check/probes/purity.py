@@ -168,7 +168,7 @@ def pure(subject: Subject) -> Outcome:
 def _kept_of_the_first(subject: Subject, x: Tensor, source: Tensor | None) -> str | None:
     """What goes wrong with a text if the first one, of a module just built, was shorter: something was kept of that."""
     shorter, fresh = x.shape[1] - 2, subject.rebuilt()
-    if fresh is None or not fresh.weights_kept or not subject.takes(shorter):
+    if fresh is None or not (fresh.weights_kept and subject.call.plain and subject.takes(shorter)):
         return None
     fresh.run(x[:, :shorter], source)
     try:

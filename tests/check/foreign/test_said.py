@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from heed.check.foreign.calls import Signature
 from heed.check.foreign.said import masks_in, rows_first, says_hidden
+from heed.check.foreign.signature import Signature
 from heed.check.foreign.words import Role
 
 

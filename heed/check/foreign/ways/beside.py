@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..calls import Face, Laid, Signature, Sized
+from ..calls import Face, Laid, Sized
 from ..layouts import grid
+from ..signature import Signature
 from ..sizes import Sizes, cut
 from ..words import Role
 

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ..build import called
-from ..calls import Axes, Call, Face, OtherLength, Signature, function_of
+from ..calls import Axes, Call, Face, OtherLength
 from ..layouts import Layout, Query, grid
 from ..returned import WEIGHTED, NoStream, few, gives_weights
+from ..signature import Signature, function_of
 from ..sizes import Sizes
 from ..target import CannotCheck
 from ..words import Role

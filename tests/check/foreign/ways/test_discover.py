@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from heed.check.foreign.calls import Call, Face, Signature
+from heed.check.foreign.calls import Call, Face
 from heed.check.foreign.layouts import Query
 from heed.check.foreign.reach import reached
+from heed.check.foreign.signature import Signature
 from heed.check.foreign.sizes import Sizes
 from heed.check.foreign.ways.beside import choices_of, table_forms
 from heed.check.foreign.ways.hints import lengths_of, resized
