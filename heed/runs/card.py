@@ -42,9 +42,7 @@ def add_metrics(run: Run, name: str, metrics: Mapping[str, float | str]) -> None
 def write_card(run: Run, findings: Sequence[Finding] | None = None) -> None:
     """README.md of the run folder. Findings that are not given stay as the card has them, and with them the data."""
     path = run.path / CARD
-    if findings is None and path.exists():
-        run.must_be_whole(CARD)  # what is kept of it would count as whole from then on
-    before = path.read_text("utf-8", "replace") if path.exists() else ""
+    before = run.card if findings is None else ""
     contract, data = (_kept(before, CONTRACT), _kept(before, DATA)) if findings is None else (_lines(findings), "")
     text = _card(run, contract, data or _learnt_from(run.recipe.data))
     with writing(path), digests.recorded(run.path, CARD) as fresh:
@@ -53,14 +51,14 @@ def write_card(run: Run, findings: Sequence[Finding] | None = None) -> None:
 
 def write_home_card(run: Run, folder: Path) -> None:
     """The card of a run that becomes a checkpoint: the same, but for how it is used; without paths of this machine."""
-    if not (run.path / CARD).exists():
+    if not run.card:
         write_card(run)
     kind = AUTO.get(str(read_data(folder / CONFIG)["architectures"][0]).rpartition("For")[2], "AutoModelForSeq2SeqLM")
     use = (
         f"```python\nfrom transformers import {kind}, AutoTokenizer\n\ntokenizer = AutoTokenizer.from_pretrained"
         f'(FOLDER)\nmodel = {kind}.from_pretrained(FOLDER)\n```\n\nOr with heed: `heed run FOLDER "..."`.'
     )
-    head, _, rest = (run.path / CARD).read_text("utf-8", "replace").partition("## Use\n\n")
+    head, _, rest = run.card.partition("## Use\n\n")
     whole = f"{head}## Use\n\n{use}\n\n## {rest.partition(chr(10) + '## ')[2]}"
     whole = PATHS.sub(lambda found: f'"{Path(found[1]).name}"', whole)  # cards of the last release have some
     (folder / CARD).write_text(whole, encoding="utf-8")

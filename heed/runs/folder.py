@@ -177,6 +177,11 @@ class Run:
         """Metrics that `heed eval` found so far, by the name of the data."""
         return self._read(_scores, SCORES) if (self.path / SCORES).exists() else {}
 
+    @property
+    def card(self) -> str:
+        """README.md, or nothing. It must be whole: what is kept of it would count as such from then on."""
+        return self._read(_text, CARD) if (self.path / CARD).is_file() else ""  # not a pipe, which would be waited for
+
     def keep(self, model: nn.Module) -> None:
         """Write the weights to use, all of them or none."""
         with writing(self.path / WEIGHTS), digests.recorded(self.path, WEIGHTS) as fresh:
@@ -222,6 +227,10 @@ class Run:
             return read(path)
         except (ConfigError, InputError, WeightsError, OSError) as error:
             raise RunError(f"{path} cannot be used: {error}") from None
+
+
+def _text(path: Path) -> str:
+    return path.read_text("utf-8", "replace")
 
 
 def _scores(path: Path) -> Data:

@@ -20,6 +20,7 @@ from heed.core.atomic import appearing, replacing, unfinished
 from heed.core.errors import HeedError, RunError
 from heed.runs import Run, load
 from heed.runs.card import add_metrics
+from heed.runs.convert import convert
 from heed.runs.digests import SUMS, recorded
 from heed.runs.folder import TOLD
 from heed.runs.lock import LOCK, locked
@@ -75,6 +76,16 @@ def test_links_in_a_run_folder_lead_nowhere(run: Path, tmp_path: Path) -> None:
     resumed(run, "training.steps=7")
     assert outside.read_text() == "years of work"
     assert not (run / "README.md").is_symlink()
+
+
+@links
+@pytest.mark.timeout(60)
+def test_a_pipe_in_the_place_of_a_card_is_not_waited_for(run: Path, tmp_path: Path) -> None:
+    for write in (lambda: add_metrics(Run.open(run), "test", {"loss": 1.0}), lambda: convert(run, tmp_path / "home")):
+        (run / "README.md").unlink()
+        os.mkfifo(run / "README.md")
+        write()
+        assert "## Contract" in (run / "README.md").read_text()
 
 
 @links

@@ -125,8 +125,9 @@ def _forked(work: Callable[[], None], told: Path) -> int:
             told.write_text(str(error))
     except KeyboardInterrupt:
         pass
-    except BaseException:
-        code = 1
+    except BaseException as error:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # else the second Ctrl-C would end the telling
+        code = STOPPED if isinstance(error.__cause__, KeyboardInterrupt) else 1  # pydantic wraps it
         with suppress(OSError):
             told.write_text(traceback.format_exc())
     finally:
