@@ -236,6 +236,9 @@ def test_clip_takes_nothing_and_refuses_what_is_no_image(
     assert ours.classify(image, ["w1", "w2"]) == ours.classify([image], ["w1", "w2"])[0]
     assert torch.equal(ours.embed("w1"), ours.embed(["w1"])[0])
     assert ours.classify(image, "w1")[0].p == 1
+    assert ours.longest is not None
+    long, whole = (" ".join(["w1"] * count) for count in (ours.longest + 5, ours.longest - 2))
+    assert torch.equal(ours.embed(long), ours.embed(whole))  # a text that is cut keeps the token that ends it
 
 
 def test_clip_on_the_command_line(clip: tuple[Any, ZeroShotImageClassification, Path], image: Path) -> None:
