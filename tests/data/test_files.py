@@ -157,6 +157,13 @@ def test_the_splits_there_are(write: Write) -> None:
         Files(train=path, held_out=0.0).split("valid", PAIR)
 
 
+def test_spread_takes_the_middle_of_equal_stretches() -> None:
+    assert list(spread(10, 2)) == [2, 7]
+    assert list(spread(100, 4)) == [12, 37, 62, 87]
+    assert list(spread(3, 3)) == [0, 1, 2]
+    assert list(spread(7, 0)) == []
+
+
 @pytest.mark.parametrize(("total", "share", "count"), [(100, 0.05, 5), (10, 0.01, 1), (2, 0.9, 1), (997, 0.1, 100)])
 def test_rows_are_held_out_evenly_and_always_the_same(write: Write, total: int, share: float, count: int) -> None:
     path = write("a.tsv", "".join(f"{number}\tx\n" for number in range(total)))

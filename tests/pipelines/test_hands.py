@@ -11,6 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from heed import load
 from heed.cli import app
 from heed.core.contract import NOTHING
 from heed.core.errors import InputError
@@ -20,7 +21,7 @@ from heed.pipelines import EncoderPipeline, GenerationConfig, Pipeline
 from heed.pipelines.base import short_count, weight_count
 from heed.pipelines.generation import Prompts
 from heed.weights.edits import Quantised, edit
-from tests.pipelines.small import WORDS, bert, gpt2, llama, t5
+from tests.pipelines.small import WORDS, bert, gpt2, llama, t5, worded
 
 RUNNER = CliRunner()
 
@@ -134,6 +135,16 @@ def test_a_prefix_comes_beside_the_usual_number_of_tokens_and_every_batch_draws_
     assert asked(0, prefix="the cat")["max_new_tokens"] == usual + 2
     assert asked(0, prefix="the cat", max_new_tokens=3)["max_new_tokens"] == 3
     assert [asked(first)["strategy"].seed for first in (0, 8)] == [5, 13]
+
+
+def test_places_and_frames_leave_room_for_what_is_generated(tmp_path: Path) -> None:
+    _, made = gpt2(tmp_path)
+    m: Any = made
+    assert [m.default_length([[5] * length]) for length in (1, 22, 23)] == [min(m.context, 23), 2, 1]
+    worded(tmp_path)  # now with a frame around every text
+    framed: Any = load(tmp_path)
+    assert framed.tokenizer.framed("the cat").ids == [1, 5, 6, 2]
+    assert framed.prompt("the cat") == [1, 5, 6]  # nothing is continued after its end
 
 
 @torch.no_grad()
@@ -307,6 +318,14 @@ def test_encoders_take_one_text_or_many(tmp_path: Path) -> None:
     assert [token for token, _ in tags.tag("the cat")] == ["[CLS]", "the", "cat", "[SEP]"]
     with pytest.raises(InputError, match="cannot generate: it is an encoder"):
         tags.generate("the cat")
+
+
+def test_vectors_are_of_length_one_where_that_is_asked_for(tmp_path: Path) -> None:
+    _, m = bert(tmp_path)
+    whole, unit = (m.embed("the cat", unit=asked) for asked in (False, True))
+    assert float(unit.norm()) == pytest.approx(1)
+    assert abs(float(whole.norm()) - 1) > 0.1
+    assert torch.allclose(whole / whole.norm(), unit)
 
 
 def test_texts_of_any_length_come_back_in_their_order(tmp_path: Path) -> None:

@@ -238,6 +238,19 @@ def test_clip_takes_nothing_and_refuses_what_is_no_image(
     assert ours.classify(image, "w1")[0].p == 1
 
 
+def test_a_text_that_clip_cuts_keeps_the_token_that_ends_it(
+    clip: tuple[Any, ZeroShotImageClassification, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, ours, _ = clip
+    assert ours.longest is not None
+    right, seen = ours.vectors, list[torch.Tensor]()
+    monkeypatch.setattr(ours, "vectors", lambda *given: (seen.append(given[1]), right(*given))[1])
+    for words in (ours.longest + 5, ours.longest - 2):
+        ours.embed(" ".join(["w1"] * words))
+    assert torch.equal(*seen)
+    assert int(seen[0][0, -1]) == ours.tokenizer.framed("w1").ids[-1]
+
+
 def test_clip_on_the_command_line(clip: tuple[Any, ZeroShotImageClassification, Path], image: Path) -> None:
     _, ours, folder = clip
     found = json.loads(told(str(folder), str(image), "--label", "w1", "--label", "w2 w3", "--json"))["classes"]

@@ -203,6 +203,19 @@ def test_labels_are_decoded_as_the_reference_spells_them(listener: tuple[Any, An
     assert CTCRecognition(model, quiet)._decoded([7, 6, 6, 0, 6, 8, 99]) == "att'"
 
 
+@pytest.mark.parametrize("standard", [True, False])
+def test_sounds_are_as_loud_as_the_model_was_taught(
+    standard: bool, listener: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, fed = CTCRecognition(listener[1], CTCSettings.of({"do_normalize": standard}, VOCABULARY, {})), list[Any]()
+    right = ours._fed
+    monkeypatch.setattr(ours, "_fed", lambda part: (fed.append(part), right(part))[1])
+    ours.transcribe(7 * sound(0.2) + 3)
+    (heard,) = fed
+    mean, spread = (0, 1) if standard else (3, 7 * float(sound(0.2).std()))
+    assert (float(heard.mean()), float(heard.std())) == pytest.approx((mean, spread), abs=0.2)
+
+
 def test_long_sounds_are_decoded_window_by_window(listener: tuple[Any, Any]) -> None:
     settings = CTCSettings.of({"do_normalize": False}, VOCABULARY, {}).model_copy(update={"seconds": 1})
     ours, waves = CTCRecognition(listener[1], settings), sound(2.5)

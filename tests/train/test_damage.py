@@ -332,7 +332,9 @@ def test_strange_progress_is_damage(how: str, run: Path) -> None:
     file = place / "progress.json"
     strange = {"deep": DEEP, "digits": f'{{"step": {HUGE}}}', "nothing": ""}
     file.write_text(strange[how] if how in strange else json.dumps(PROGRESS[how](json.loads(file.read_text()))))
-    assert "00000006 is damaged" in heard(run)
+    told = heard(run)
+    assert "00000006 is damaged" in told
+    assert ("progress.json is of step" in told) == (how in {"later", "earlier"})
 
 
 def test_without_digests_sizes_still_tell(run: Path) -> None:

@@ -329,6 +329,7 @@ def test_deep_mixers_are_errors(tmp_path: Path) -> None:
         Recipe.read(file)
 
 
+@pytest.mark.timeout(60)  # 60,000 layers would be built for minutes
 def test_weights_of_another_model_are_told_as_such(run: Path) -> None:
     file = run / "config.json"
     file.write_text(json.dumps(into(model__encoder__depth=60_000)(json.loads(file.read_text()))))

@@ -278,6 +278,7 @@ SPOILT = {
 
 
 @pytest.mark.parametrize(("spoil", "message"), SPOILT.values(), ids=SPOILT)
+@pytest.mark.timeout(30)  # layers without end would be built for hours
 def test_a_bad_checkpoint_is_refused_in_words(folder: Path, spoil: Any, message: str) -> None:
     spoil(folder)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
