@@ -123,10 +123,8 @@ class Subject:
     ) -> Tensor:
         """The same with gradients."""
         beside, extra = self._beside(x, source, sees, form)
-        one, other, third = (None if part is None else part.clone() for part in (x, beside, value))  # they may write
-        assert one is not None
-        with made_in(self.dtype):
-            return self.call(one, other, third, extra)
+        with made_in(self.dtype):  # theirs may write into what it is given
+            return self.call(x.clone(), beside, None if value is None else value.clone(), extra)
 
     def watched(
         self, x: Tensor, source: Tensor | None = None, *, sees: Tensor | None = None, form: Form | None = None
@@ -143,7 +141,7 @@ class Subject:
         """The source, and the masks, of a call that nothing of earlier calls leads into."""
         if self.module is not None:
             forget(self.module)
-        beside = source if source is not None or not self.crossed else self.source(rows=len(x))
+        beside = source.clone() if source is not None else self.source(rows=len(x)) if self.crossed else None
         extra = self.needed(x)
         if sees is not None:
             used = form or self.pairs or self.padding

@@ -326,6 +326,3 @@ def test_queries_that_are_convolved_are_no_shifted_scores() -> None:
         return Heads.split(self, x + F.pad(x, (0, 0, 1, 0))[:, :-1])
 
     assert slugs("shift", heads(split=split, see=lambda self, s: triangle(s))) == []
-
-
-# --- what it is at all ---

@@ -33,8 +33,8 @@ def layout(subject: Subject) -> Outcome:
     if subject.call.rows_first or subject.declared.layout is not None:
         return Outcome.held("layout", "one row moves, the others do not")
     words = "it takes [tokens, rows, width]: tokens stand first"
-    if (told := rows_first(subject.origin)) is not None:
-        words += f", though its source says {told}"
+    if (said := rows_first(subject.origin)) is not None:
+        words += f", though its source says {said}"
         return Outcome.broken("layout", words, Clue("batch-first-confusion", Sure.LIKELY, words))
     if subject.recipe is not None and subject.recipe.flags.get("batch_first"):
         words += ", though it was built with batch_first=True"

@@ -1,4 +1,4 @@
-"""What a target is, and how it is laid out, is asked first: what does not attend is not accused of how it does."""
+"""What a target is taken for: attention, or something else; and which of its axes are rows."""
 
 from __future__ import annotations
 
