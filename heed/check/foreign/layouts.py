@@ -69,7 +69,12 @@ class Query(StrEnum):
     def lay(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """[B, 1, D] as the target takes it."""
         state = x.transpose(0, 1)
-        laid = {Query.VECTOR: x[:, 0], Query.STEP: x, Query.STATE: state, Query.STATES: (state, state)}
+        laid: dict[Query, Tensor | tuple[Tensor, Tensor]] = {
+            Query.VECTOR: x[:, 0],
+            Query.STEP: x,
+            Query.STATE: state,
+            Query.STATES: (state, state),
+        }
         return laid[self]
 
 

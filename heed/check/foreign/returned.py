@@ -98,7 +98,7 @@ def _weights(returned: Any, rows: int, keys: int) -> Iterator[Tensor]:
         elif len(shape) in (3, 4) and shape[0] == rows and shape[-1] == keys:
             yield tensor
         elif len(shape) == 3 and shape[0] % rows == 0 and shape[-1] == keys:
-            yield tensor.unflatten(0, (rows, -1))
+            yield tensor.reshape(rows, -1, *shape[1:])
 
 
 def few(returned: Any, rows: int, many: int | None = None) -> Tensor | None:
@@ -115,6 +115,6 @@ def _by_row(tensor: Tensor, rows: int) -> Tensor | None:
         return _by_row(tensor[..., 0], rows)  # an image of one point
     if tensor.dim() in (1, 2) and len(tensor) == rows:
         return tensor.reshape(rows, 1, -1)
-    if tensor.dim() >= 3 and len(tensor) == rows:
-        return tensor.flatten(1, -2)
+    if tensor.dim() == 3 and len(tensor) == rows:
+        return tensor
     return tensor.transpose(0, 1) if tensor.dim() == 3 and tensor.shape[1] == rows else None

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..foreign.calls import Signature, tensors
+from ..foreign.calls import Signature
+from ..foreign.returned import tensors
 from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Status, Sure
 from ..reference import distance

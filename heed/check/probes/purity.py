@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ..foreign.adapt import Adapted
-from ..foreign.calls import Face, tensors
+from ..foreign.calls import Face
+from ..foreign.returned import tensors
 from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
