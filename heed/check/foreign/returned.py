@@ -115,6 +115,6 @@ def _by_row(tensor: Tensor, rows: int) -> Tensor | None:
         return _by_row(tensor[..., 0], rows)  # an image of one point
     if tensor.dim() in (1, 2) and len(tensor) == rows:
         return tensor.reshape(rows, 1, -1)
-    if tensor.dim() >= 3 and len(tensor) == rows:
-        return tensor.flatten(1, -2)
+    if tensor.dim() == 3 and len(tensor) == rows:
+        return tensor
     return tensor.transpose(0, 1) if tensor.dim() == 3 and tensor.shape[1] == rows else None

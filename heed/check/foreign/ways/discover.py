@@ -101,8 +101,8 @@ def _calls(
             yield from _resized(target, read, trials, own, layout, tries, brief)
             if other:
                 return
-        if layout is Layout.ROWS and not brief:
-            yield from _one_by_one(target, signature, trials, tries)
+        if layout is Layout.ROWS:
+            yield from _one_by_one(target, signature, trials, tries, brief)
     if len(signature.needed) == 1:
         yield Call(target, signature, trials[0], Face.SELF, bagged=True)
     if brief:
@@ -116,13 +116,16 @@ def _calls(
     yield from _laid_out(target, signature, square, own, Layout.ROWS, brief)
 
 
-def _one_by_one(target: Any, signature: Signature, trials: Sequence[Sizes], tries: Tries) -> Iterator[Call]:
-    """One query of each row at a time, beside a source: as decoders of recurrent networks ask."""
+def _one_by_one(
+    target: Any, signature: Signature, trials: Sequence[Sizes], tries: Tries, brief: bool
+) -> Iterator[Call]:
+    """One query of each row at a time, beside a source, as recurrent decoders ask; briefly, by names only."""
+    faces = (Face.CROSS,) if brief else (Face.CROSS, Face.THREE)
 
     def asked(sizes: Sizes) -> Iterator[Call]:
-        for read in readings(signature):
+        for read in islice(readings(signature), 1 if brief else None):
             for call in ways(target, read, sizes, {}):
-                if call.face in (Face.CROSS, Face.THREE):
+                if call.face in faces:
                     for query, layout in product(Query, LAYOUTS[:2]):
                         yield call.with_(query=query, layout=layout)
 
