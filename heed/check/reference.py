@@ -369,4 +369,4 @@ def distance(a: Tensor, b: Tensor) -> float:
 
 def only_down(moved: Tensor) -> bool:
     """Whether what moves with token 0 of row 0 is token 0 of other rows, and no other token. [B, T]"""
-    return bool(moved[1:, 0].any()) and not bool(moved[:, 1:].any())
+    return moved.shape[1] > 1 and bool(moved[1:, 0].any()) and not bool(moved[:, 1:].any())
