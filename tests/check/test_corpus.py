@@ -57,7 +57,7 @@ def test_the_rates(found: dict[str, Found]) -> None:
     assert share([problems[one.target] not in ("does not run", "not caught") for one in wrong]) >= 0.95
     assert share([problems[one.target] is None for one in wrong]) >= 0.90
     named = [one for one in wrong if problems[one.target] in (None, "not mended")]
-    assert share([problems[one.target] is None for one in named]) >= 0.98  # what is named right is mended
+    assert share([problems[one.target] is None for one in named]) >= 0.95  # what is named right is mended
 
 
 def test_it_is_a_corpus() -> None:
