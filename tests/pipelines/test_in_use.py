@@ -244,7 +244,12 @@ def test_a_text_that_clip_cuts_keeps_the_token_that_ends_it(
     _, ours, _ = clip
     assert ours.longest is not None
     right, seen = ours.vectors, list[torch.Tensor]()
-    monkeypatch.setattr(ours, "vectors", lambda *given: (seen.append(given[1]), right(*given))[1])
+
+    def noted(model: Any, tokens: torch.Tensor, where: Any) -> torch.Tensor:
+        seen.append(tokens)
+        return right(model, tokens, where)
+
+    monkeypatch.setattr(ours, "vectors", noted)
     for words in (ours.longest + 5, ours.longest - 2):
         ours.embed(" ".join(["w1"] * words))
     assert torch.equal(*seen)

@@ -8,7 +8,7 @@ import pytest
 
 from heed.core.errors import RunError
 from heed.runs import Run, digests
-from heed.runs.folder import LOCK
+from heed.runs.lock import LOCK
 
 
 def test_a_new_run_takes_nothing_but_its_lock_for_empty(tmp_path: Path) -> None:
