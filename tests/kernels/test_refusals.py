@@ -133,16 +133,19 @@ def test_what_is_right_is_done() -> None:
 
 def test_a_row_that_sees_nothing_gets_zeros() -> None:
     """Not NaN, which would spread through all that follows; and the row beside it notices nothing."""
-    alone, beside = _Running(), _Running()
-    for running in (alone, beside):
+    alone, beside, other = _Running(), _Running(), _Running()
+    for running in (alone, beside, other):
         running.cache.holes = 1
-    beside.stamps[1][1] = -1
-    beside.caches._lent[0].held[0][1] = -1  # all that the second row remembers
-    kept = [[cell for cell in running.execution.cells if cell.dim() == 2] for running in (alone, beside)]
-    assert alone.run() == beside.run() == Refusal.DONE
+    for running in (beside, other):
+        running.stamps[1][1] = -1
+        running.caches._lent[0].held[0][1] = -1  # all that the second row remembers
+    other.caches._lent[0].held[3][1] += 1.0  # values that nobody sees
+    kept = [[cell for cell in running.execution.cells if cell.dim() == 2] for running in (alone, beside, other)]
+    assert alone.run() == beside.run() == other.run() == Refusal.DONE
+    assert all(map(torch.equal, *kept[1:]))
     assert all(bool(cell.isfinite().all()) for cell in kept[1])
-    assert any(not torch.equal(one[1], other[1]) for one, other in zip(*kept, strict=True))
-    assert all(torch.equal(one[0], other[0]) for one, other in zip(*kept, strict=True))
+    assert any(not torch.equal(one[1], two[1]) for one, two in zip(*kept[:2], strict=True))
+    assert all(torch.equal(one[0], two[0]) for one, two in zip(*kept[:2], strict=True))
 
 
 Break = Callable[[_Running], object]
@@ -246,6 +249,13 @@ def _matrix(told: type[operands.Operands], **fields: int | None) -> Break:
     return put
 
 
+def _all_wider(running: _Running) -> None:
+    """Matrices that fit one another, and not what they read."""
+    for one in running.execution._instructions:
+        if one.operation == operands.Linear.operation:
+            one.matrix.columns = WIDTH + 1
+
+
 def _no_table(told: type[operands.Operands], place: int = 0) -> Break:
     return lambda running: running.of(told).table.__setitem__(place, None)
 
@@ -266,6 +276,7 @@ WRONG_INSTRUCTIONS: list[Break] = [
         for name, value in (("columns", 7), ("kind", 4), ("kind", -1), ("rows", -1))
     ),
     *(_matrix(LINEAR, columns=columns) for columns in (0, -1, WIDTH + 1)),
+    _all_wider,
     *(_matrix(LINEAR, rows=rows) for rows in (-1, 5)),
     *(_matrix(LINEAR, kind=kind) for kind in (-1, 1, 6)),  # 1: without scales
     *(_matrix(LINEAR, across=across) for across in (-1, 3)),
