@@ -154,8 +154,8 @@ def _reordered(subject: Subject, protocol: Protocol, x: Tensor) -> Outcome:
             cache = reorder(cache, rows)
         except Exception as error:  # foreign code may raise anything
             return Outcome.moot("cache", f"{name} raises {type(error).__name__}: {error}")
-        y, _ = protocol.step(subject, Piece(x[rows, middle:], middle, _guided(subject)), cache)
-    gap = distance(y, _whole(subject, x[rows])[:, middle:])
+        y, _ = protocol.step(subject, Piece(x[rows, middle : middle + 1], middle, _guided(subject)), cache)
+    gap = distance(y, _whole(subject, x[rows])[:, middle : middle + 1])  # one token: several may want a mask
     if gap > 10 * subject.bound:
         words = f"after {name} the rows continue other texts than they should ({gap:.1e})"
         return Outcome.broken("cache", words, Clue("cache-reorder", Sure.LIKELY, words), error=gap)
