@@ -324,7 +324,9 @@ def _written(owner: type, config: type[Config], given: Sequence[Any], named: Map
     said = {OURS.get(name, name): value for name, value in named.items()}
     width = next((said[name] for name in WIDTH if name in said), numbers[0] if numbers else "width")
     chosen = {name: repr(value) for name, value in said.items() if name in known}
-    if len(numbers) > 1 and "heads" in known:
+    if (
+        len(numbers) > 1 and "heads" in known and known["heads"].annotation is int
+    ):  # a model's heads are of another kind
         chosen.setdefault("heads", str(numbers[1]))
     for name, field in known.items():
         if field.is_required():

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 
 def counted(number: int, thing: str) -> str:
-    """For messages: `1 row`, `2,000 rows`."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+    """For messages: `1 row`, `2,000 rows`, `3 classes`."""
+    several = "es" if thing.endswith("s") else "s"
+    return f"{number:,} {thing}{'' if number == 1 else several}"
 
 
 class HeedError(Exception):

@@ -9,7 +9,7 @@ from warnings import warn
 
 from torch import Tensor, nn
 
-from .contract import Where
+from .contract import Mixer, Where
 from .state import Seen
 
 
@@ -88,12 +88,45 @@ class Asked(ABC):
     heads: nn.ModuleDict  # by the kind of question; each makes an answer of a stream and its stamps
 
 
+class Detects(ABC):
+    """Two models in one: a generator proposes tokens, a discriminator tells which were proposed. That one is kept."""
+
+    generator: Mixer[Any]  # it fills masks by its head "masked"
+    discriminator: Mixer[Any]  # it tells tokens apart by its head "replaced"
+
+
+class Retrieves:
+    """A model that learns from neighbours which are retrieved for each chunk of a text, beside the text itself."""
+
+
 class Sees(ABC):
     """A model that looks at images."""
 
     @abstractmethod
     def see(self, images: Tensor) -> Seen:
         """The stream of these images, stamped. [B, C, H, W]"""
+
+    @property
+    @abstractmethod
+    def shown(self) -> tuple[int, int, int]:
+        """The images that it was made for: channels, height and width."""
+
+
+class Hearing(NamedTuple):
+    """What sounds become before a stream is made of them."""
+
+    strided: tuple[tuple[int, int, int], ...]  # kernel, stride and padding of each convolution that makes frames
+    bands: int | None  # numbers of a frame of a spectrogram; None: bare samples are taken
+    longest: int | None  # frames of the stream that there are positions for; None: any number
+
+
+class Hears(ABC):
+    """A model over sounds."""
+
+    @property
+    @abstractmethod
+    def hearing(self) -> Hearing:
+        """What it takes."""
 
 
 class Matches(ABC):
@@ -106,6 +139,11 @@ class Matches(ABC):
     @abstractmethod
     def images(self, images: Tensor) -> Tensor:
         """Images as vectors of length one. [B, C, H, W] -> [B, D]"""
+
+    @property
+    @abstractmethod
+    def shown(self) -> tuple[int, int, int]:
+        """The images that it was made for: channels, height and width."""
 
     @abstractmethod
     def scores(self, images: Tensor, texts: Tensor) -> Tensor:

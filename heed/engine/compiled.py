@@ -18,7 +18,7 @@ from ..kernels.kv_slots import KvCaches
 from ..parts.layers.bitnet import PackedTernaryLinear
 from ..parts.layers.embeddings import QuantisedEmbedding
 from ..parts.layers.quantised import GroupedLinear, Int8Linear
-from ..parts.outputs.heads import LMHead
+from ..parts.outputs.heads import HeadTransform, LMHead
 from . import operands
 from .cache import programs
 from .emit import Emitter
@@ -53,6 +53,8 @@ class DecoderProgram(Emitter):
             self.norm(ends.final, stream, stream)
         self.recurs = any(made.operation == Operation.RETAIN for made in self.builder.instructions)
         self.body = Program.of(self.builder)  # for many tokens, of which few are asked what comes next
+        if isinstance(model.narrow, HeadTransform):
+            raise Uncompiled(model, "its head reads the stream through a layer and a norm")
         last = stream if model.narrow is None else self.product(model.narrow, stream, "narrowed")
         if isinstance(model.head, LMHead) and model.head.scale != 1.0:
             self.builder.add(operands.Add(model.head.scale, 0.0), last, last)

@@ -126,6 +126,13 @@ class PlainRunner(Runner):
         return _wide(logits[row, last])
 
     @torch.no_grad()
+    def prefill_all(self, tokens: Tensor, where: Where) -> Tensor:
+        """The same with the logits after every token, for the log-probabilities of a prompt. [R, T] -> [R, T, V]"""
+        with resting(self._training):
+            logits, self._state = compile(self._model)(tokens, self._told(where), self._state)
+        return _wide(logits)
+
+    @torch.no_grad()
     def step(self, tokens: Tensor, where: Where) -> Tensor:
         with resting(self._training):
             logits, self._state = compile(self._model)(tokens[:, None], self._told(where), self._state)

@@ -17,6 +17,7 @@ MIXERS: Table[type[MixerConfig]] = Table(
     __name__,
     {
         "attention": "attention:Attention.Config",
+        "plain_attention": "plain_attention:PlainAttention.Config",
         "bigbird": "bigbird:BigBird.Config",
         "chunked_cross": "chunked_cross:ChunkedCross.Config",
         "clustered": "clustered:Clustered.Config",
@@ -56,6 +57,9 @@ MIXERS: Table[type[MixerConfig]] = Table(
         "s4": "s4:S4.Config",
         "lstm": "lstm:Lstm.Config",
         "gru": "lstm:Gru.Config",
+        "rnn": "lstm:Rnn.Config",
+        "qrnn": "qrnn:Qrnn.Config",
+        "bidirectional": "bidirectional:Bidirectional.Config",
     },
     renamed={
         "chunked": "chunked_cross",
@@ -95,6 +99,7 @@ MixerConfig.choices = MIXERS  # a mixer may hold any of them (branches)
 
 if TYPE_CHECKING:
     from .attention import Attention as Attention
+    from .bidirectional import Bidirectional as Bidirectional
     from .bigbird import BigBird as BigBird
     from .branches import Branches as Branches
     from .chunked_cross import ChunkedCross as ChunkedCross
@@ -120,12 +125,15 @@ if TYPE_CHECKING:
     from .lsh import Lsh as Lsh
     from .lstm import Gru as Gru
     from .lstm import Lstm as Lstm
+    from .lstm import Rnn as Rnn
     from .mamba import Mamba as Mamba
     from .memory_compressed import MemoryCompressed as MemoryCompressed
     from .mla import LatentAttention as LatentAttention
     from .mssa import Mssa as Mssa
     from .nystrom import Nystrom as Nystrom
     from .performer import Performer as Performer
+    from .plain_attention import PlainAttention as PlainAttention
+    from .qrnn import Qrnn as Qrnn
     from .retention import Retention as Retention
     from .rwkv import Rwkv as Rwkv
     from .s4 import S4 as S4

@@ -12,7 +12,7 @@ from ..core.contract import MixerConfig, Where
 from ..core.spec import Dim, Entries, Slot, Spec
 from ..core.state import Log, Seen, remember
 from ..parts.attention.attend import attend, written_out
-from ..parts.attention.multihead import Headed, HeadedConfig
+from ..parts.attention.scored import Scored, ScoredConfig
 from ..parts.layers.norms import RMSNorm
 from ..parts.masks import (
     AnyMask,
@@ -29,30 +29,36 @@ from ..parts.masks import (
     Whole,
     Window,
 )
-from ..parts.positions import RELATIVE, AnyRelative, NoPosition, Relative, Rope
+from ..parts.positions import RELATIVE, TAKEN, Alibi, AnyPlace, NoPosition, Relative, Rope, Shaw, ShawValues, Takes
+from ..parts.scores import Additive, Cosine, Dot, General, Location, ScaledDot
 
 
-class Attention(Headed[Log]):
+class Attention(Scored[Log]):
     """Every token asks all tokens it may see, and takes what answers in proportion to how well it answers.
 
         y_i = W_o Σ_j softmax_j(q_i·k_j / √d) v_j,   q = W_q x, k = W_k x, v = W_v x, per head
 
-    Vaswani et al. 2017. Costs O(n²·d) time over n tokens, O(n·w·d) with a mask of reach w; remembers the keys and
-    values of every token, or of the last w.
+    Vaswani et al. 2017; `score` names another comparison than q·k / √d, one for all heads. Costs O(n²·d) time over n
+    tokens, O(n·w·d) with a mask of reach w; remembers the keys and values of every token, or of the last w.
     """
 
-    class Config(HeadedConfig):
+    class Config(ScoredConfig):
         paper: ClassVar[str] = "Vaswani et al. 2017, Attention Is All You Need"
 
         kind: Literal["attention"] = "attention"
         mask: AnyMask = Causal()
-        position: AnyRelative = NoPosition.Config()
+        position: AnyPlace = NoPosition.Config()  # how places enter the scores
         cap: Positive | None = None  # scores are bent to stay within ±cap (Gemma 2)
 
         @model_validator(mode="after")
         def _one_scale(self) -> Self:
-            if self.scale is not None and isinstance(self.position, Relative.Config):
-                raise ValueError("the relative code scales its term by head_size^-1/2; leave scale unset beside it")
+            if not isinstance(self.position, Relative.Config | Shaw.Config | ShawValues.Config):
+                return self
+            if self.scale is not None or not isinstance(self.score, ScaledDot.Config):
+                raise ValueError(
+                    f"the code {self.position.dump()['kind']} scales its term by head_size^-1/2, as scaled dot "
+                    "products are; leave scale and score unset beside it"
+                )
             return self
 
         def build(self, width: int) -> Attention:
@@ -66,11 +72,19 @@ class Attention(Headed[Log]):
                 *(cls(kv_heads=2, cap=0.5), cls(cap=0.5, mask=Window(back=3), position=Rope.Config())),
             )
             masks = tuple(cls(mask=mask) for mask in SAMPLE_MASKS)
-            positions = tuple(cls(position=code) for kind in RELATIVE for code in kind.samples())
+            positions = tuple(cls(position=code) for kind in (*RELATIVE, *TAKEN) for code in kind.samples())
             both = (
-                cls(kv_heads=2, mask=Window(back=3), position=code) for kind in RELATIVE for code in kind.samples()[:1]
+                cls(kv_heads=2, mask=Window(back=3), position=code)
+                for kind in (*RELATIVE, *TAKEN)
+                for code in kind.samples()[:1]
             )
-            return (*heads, *masks, *positions, *both)
+            scores = tuple(cls(kv_heads=2, score=score) for score in SAMPLE_SCORES)
+            scored = (
+                cls(score=SAMPLE_SCORES[2], mask=Window(back=3), position=Rope.Config()),
+                cls(score=SAMPLE_SCORES[-1], mask=Window(back=3), cap=0.5),
+                cls(score=SAMPLE_SCORES[1], mask=Whole(), position=Alibi.Config()),
+            )
+            return (*heads, *masks, *positions, *both, *scores, *scored)
 
     def __init__(self, config: Config, width: int) -> None:
         super().__init__(config, width)
@@ -99,10 +113,21 @@ class Attention(Headed[Log]):
         key, value = seen.parts
         query, key = self.position.meet(query, key, where, seen)
         sight, bias = self.mask(where, seen), self.position.bias
-        self.weights(lambda: written_out(query, key, value, sight, bias=bias, scale=self.scale, cap=self.cap)[1])
-        return attend(query, key, value, sight, bias=bias, scale=self.scale, cap=self.cap, dropout=self.drop)
+        scale, cap, score = self.scale, self.cap, self.pairwise
+        self.weights(lambda: written_out(query, key, value, sight, bias=bias, scale=scale, cap=cap, score=score)[1])
+        if isinstance(self.position, Takes):
+            y, weight = written_out(query, key, value, sight, bias=bias, scale=scale, cap=cap, dropout=self.drop)
+            return where.blank(y + self.position.taken(weight, where, seen))
+        return attend(query, key, value, sight, bias=bias, scale=scale, cap=cap, dropout=self.drop, score=score)
 
 
+SAMPLE_SCORES = (  # beside the scaled dot product
+    Dot.Config(),
+    General.Config(),
+    Additive.Config(hidden=5),
+    Cosine.Config(sharpness=4.0, learned=True),
+    Location.Config(length=64),
+)
 SAMPLE_MASKS = (
     Whole(),
     Padding(),

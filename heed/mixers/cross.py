@@ -11,22 +11,25 @@ from ..core.errors import InputError
 from ..core.spec import Entries, Slot, Spec
 from ..core.state import Log, Seen
 from ..parts.attention.attend import attend, written_out
-from ..parts.attention.multihead import Headed, HeadedConfig
+from ..parts.attention.scored import Scored, ScoredConfig
 from ..parts.masks import Whole
+from ..parts.scores import Additive, Cosine, Dot, General, Location
 
 EVERYTHING = Whole()
 
 
-class Cross(Headed[Log]):
+class Cross(Scored[Log]):
     """Every token of one sequence asks all tokens of another one.
 
         y_i = W_o Σ_j softmax_j(q_i·k_j / √d) v_j,   q = W_q x, k = W_k m, v = W_v m
 
-    Bahdanau et al. 2015 in the form of Vaswani et al. 2017, sec. 3.2.3. The source is projected once, when a state is
-    started; its keys and values are all that is remembered. Costs O(n·s·d) time over n tokens and s source tokens.
+    Bahdanau et al. 2015 in the form of Vaswani et al. 2017, sec. 3.2.3. `score` names another comparison than q·k / √d:
+    additive is Bahdanau's own, dot, general and location are Luong's (Luong et al. 2015). The source is projected once,
+    when a state is started; its keys and values are all that is remembered. Costs O(n·s·d) time over n tokens and s
+    source tokens, and where the score is of pairs (additive) as many hidden layers.
     """
 
-    class Config(HeadedConfig):
+    class Config(ScoredConfig):
         paper: ClassVar[str] = "Vaswani et al. 2017, Attention Is All You Need, sec. 3.2.3"
 
         kind: Literal["cross"] = "cross"
@@ -36,7 +39,10 @@ class Cross(Headed[Log]):
 
         @classmethod
         def samples(cls) -> tuple[MixerConfig, ...]:
-            return (cls(), cls(kv_heads=1), cls(kv_heads=2, bias=False), cls(heads=3, head_size=5, scale=0.3))
+            heads = (cls(), cls(kv_heads=1), cls(kv_heads=2, bias=False), cls(heads=3, head_size=5, scale=0.3))
+            scores = (Dot.Config(), General.Config(), Additive.Config(hidden=5))
+            places = (Cosine.Config(sharpness=4.0, learned=True), Location.Config(length=64))
+            return (*heads, *(cls(kv_heads=2, score=score) for score in (*scores, *places)))
 
     def __init__(self, config: Config, width: int) -> None:
         super().__init__(config, width)
@@ -54,9 +60,10 @@ class Cross(Headed[Log]):
     def forward(self, x: Tensor, where: Where, state: Log | None = None) -> tuple[Tensor, Log | None]:
         seen, kept = (self._source(where.given), None) if state is None else state.read()
         query, (key, value) = self.queries(where.blank(x)), seen.parts
-        sight = EVERYTHING(where, seen)
-        self.weights(lambda: written_out(query, key, value, sight, scale=self.scale)[1])
-        return self.merge(attend(query, key, value, sight, scale=self.scale, dropout=self.drop)), kept
+        sight, score = EVERYTHING(where, seen), self.pairwise
+        self.weights(lambda: written_out(query, key, value, sight, scale=self.scale, score=score)[1])
+        mixed = attend(query, key, value, sight, scale=self.scale, dropout=self.drop, score=score)
+        return self.merge(mixed), kept
 
     def _source(self, given: Given) -> Seen:
         memory = given.encoder_output

@@ -1,4 +1,4 @@
-"""LSTM (Hochreiter & Schmidhuber 1997) and GRU (Cho et al. 2014): gated recurrent cells, as baselines."""
+"""LSTM (Hochreiter & Schmidhuber 1997), GRU (Cho et al. 2014) and the plain RNN (Elman 1990): cells, as baselines."""
 
 from __future__ import annotations
 
@@ -120,6 +120,35 @@ class Gru(Gates):
     def __init__(self, config: Config, width: int) -> None:
         super().__init__(config, width)
         self.cell = nn.GRU(width, self.hidden, bias=config.bias, batch_first=True)
+
+    def run(self, x: Tokens, known: Memory) -> tuple[Tokens, Memory]:
+        y, after = self.cell(x, known[0].unsqueeze(0))
+        return y, (after[0],)
+
+
+class Rnn(Gates):
+    """A plain recurrent network: the state is one layer over the token and the state before it.
+
+        h_i = tanh(W x_i + U h_{i-1} + b),   y_i = W_o h_i
+
+    Elman 1990. What is remembered passes a tanh and U at every token, so its gradient fades or grows exponentially with
+    the distance (Bengio et al. 1994): what the gates of `lstm` and `gru` are for. Costs O(n·d²) time, one token after
+    the other: torch's own loop. Remembers h.
+    """
+
+    class Config(CellConfig):
+        paper: ClassVar[str] = "Elman 1990, Finding Structure in Time"
+
+        kind: Literal["rnn"] = "rnn"
+
+        def build(self, width: int) -> Rnn:
+            return Rnn(self, width)
+
+    parts = 1
+
+    def __init__(self, config: Config, width: int) -> None:
+        super().__init__(config, width)
+        self.cell = nn.RNN(width, self.hidden, bias=config.bias, batch_first=True)
 
     def run(self, x: Tokens, known: Memory) -> tuple[Tokens, Memory]:
         y, after = self.cell(x, known[0].unsqueeze(0))

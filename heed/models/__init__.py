@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from ..core.config import OneOf
 from ..core.contract import Mixer
+from ..core.errors import ConfigError
 from ..core.tables import Table, later
 from .plan import Plan as Plan
 from .plan import Shape as Shape
@@ -40,6 +41,7 @@ MULTIMODAL: Table[type[Shape]] = Table(
     {
         "vision": "multimodal.vision:VisionEncoder.Config",
         "swin": "multimodal.swin:Swin.Config",
+        "convnet": "multimodal.convnet:ConvNet.Config",
         "clip": "multimodal.clip:ClipModel.Config",
         "audio": "multimodal.audio:AudioEncoder.Config",
     },
@@ -57,6 +59,8 @@ ARCHITECTURES: Table[type[Plan]] = Table(
         "bert": "architectures.bert:Bert",
         "gpt2": "architectures.gpt2:GPT2",
         "t5": "architectures.t5:T5",
+        "vit": "architectures.vit:ViT",
+        "electra": "architectures.electra:Electra",
         "deepnet": "architectures.deepnet:DeepNet",
         "deepnet_decoder": "architectures.deepnet:DeepNetDecoder",
         "residual_transformer": "architectures.deepnet:ResiDualTransformer",
@@ -66,10 +70,12 @@ ARCHITECTURES: Table[type[Plan]] = Table(
         "mamba": "architectures.mamba:MambaDecoder",
         "lite_transformer": "architectures.lite_transformer:LiteTransformer",
         "crate": "architectures.crate:Crate",
+        "whisper": "multimodal.whisper:Whisper",
+        "wav2vec2": "multimodal.wav2vec2:Wav2Vec2",
     },
 )
 
-AnyPlan: TypeAlias = Annotated[Plan, OneOf(lambda: MODELS + ARCHITECTURES)]
+AnyPlan: TypeAlias = Annotated[Plan, OneOf(lambda: MODELS + MULTIMODAL + ARCHITECTURES)]
 
 if TYPE_CHECKING:
     from .architectures.bert import Bert as Bert
@@ -77,6 +83,7 @@ if TYPE_CHECKING:
     from .architectures.deepnet import DeepNet as DeepNet
     from .architectures.deepnet import DeepNetDecoder as DeepNetDecoder
     from .architectures.deepnet import ResiDualTransformer as ResiDualTransformer
+    from .architectures.electra import Electra as Electra
     from .architectures.flash import Flash as Flash
     from .architectures.gpt2 import GPT2 as GPT2
     from .architectures.lite_transformer import LiteTransformer as LiteTransformer
@@ -88,6 +95,7 @@ if TYPE_CHECKING:
     from .architectures.transformer import transformer as transformer
     from .architectures.transformer_decoder import TransformerDecoder as TransformerDecoder
     from .architectures.transformer_xl import TransformerXL as TransformerXL
+    from .architectures.vit import ViT as ViT
     from .block import Block as Block
     from .decoder import Decoder as Decoder
     from .embedded import AnyModel as AnyModel
@@ -97,8 +105,11 @@ if TYPE_CHECKING:
     from .multimodal.audio import AudioEncoder as AudioEncoder
     from .multimodal.clip import ClipModel as ClipModel
     from .multimodal.clip import ClipTextEncoder as ClipTextEncoder
+    from .multimodal.convnet import ConvNet as ConvNet
     from .multimodal.swin import Swin as Swin
     from .multimodal.vision import VisionEncoder as VisionEncoder
+    from .multimodal.wav2vec2 import Wav2Vec2 as Wav2Vec2
+    from .multimodal.whisper import Whisper as Whisper
     from .seq2seq import Seq2seq as Seq2seq
     from .stack import Stack as Stack
     from .variants.adaptive import AdaptiveDecoder as AdaptiveDecoder
@@ -137,7 +148,15 @@ else:
         },
     )
 
+TOO_LARGE = ("can't allocate", "out of memory", "overflow", "Overflow")  # as torch says it of a tensor
+
 
 def build(config: Shape) -> Mixer[Any]:
     """The model that a configuration describes, with fresh weights."""
-    return config.build()
+    try:
+        return config.build()
+    except (RuntimeError, TypeError) as error:
+        why = str(error).partition("\n")[0]
+        if not any(word in why for word in TOO_LARGE):
+            raise
+        raise ConfigError(f"no model of these sizes can be made here; make it smaller (torch: {why})") from error

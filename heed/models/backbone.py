@@ -22,6 +22,7 @@ class Backbone(Mixer[States]):
     """Embeddings and a stack. From bare embeddings on (`mix`) it is a Mixer like any other: the laws run on that."""
 
     embeddings: Embeddings
+    once = True  # every call runs each block once and as a whole, however long its rows are
 
     def __init__(self, config: Stack.Config, embeddings: Embeddings) -> None:
         super().__init__()

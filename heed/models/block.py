@@ -41,6 +41,7 @@ class Block(Mixer[States]):
         again = state is not None and self.wiring.again
         before = (None,) * len(self.parts) if state is None else renewed(state) if again else state
         after: list[State | None] = []
+        self.wiring.told(where)
 
         def call(part: Mixer[Any], memory: State | None) -> Callable[[Tensor], Tensor]:
             def mixed(stream: Tensor) -> Tensor:

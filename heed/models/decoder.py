@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 from torch import Tensor, nn
 
 from ..core.config import Flag, Positive
 from ..core.contract import Where
 from ..core.errors import ConfigError
-from ..core.interfaces import LanguageModel
-from ..parts.outputs.heads import LMHead
+from ..core.interfaces import Asked, LanguageModel
+from ..parts.feedforward import Activation
+from ..parts.outputs.heads import HeadTransform, LMHead, SomeHeads, Wanted, headed, heads_of
 from .backbone import TokenBackbone
 from .block import States
 
 
-class Decoder(TokenBackbone, LanguageModel):
+class Decoder(TokenBackbone, LanguageModel, Asked):
     """A backbone with a head: logits over the vocabulary for the token after each token."""
 
     class Config(TokenBackbone.Config):
@@ -25,15 +26,20 @@ class Decoder(TokenBackbone, LanguageModel):
         head_scale: Positive = 1.0  # of the stream, before the head (T5: width^-1/2)
         cap: Positive | None = None  # scores are bent to stay within ±cap (Gemma 2)
         narrowed: Flag = False  # narrow embeddings: the stream is narrowed before the head, too (OPT)
+        head_activation: Activation | None = None  # a layer, this activation and a norm stand before the head (BERT)
+        heads: SomeHeads | None = None  # what else it can be asked, about a text that it has read
 
         def build(self) -> Decoder:
             return Decoder(self)
 
+        def headed(self, wanted: Wanted) -> Self:
+            return self.model_copy(update={"heads": headed(self.heads, wanted, self.tokens)})
+
     def __init__(self, config: Config, table: nn.Embedding | None = None) -> None:
         super().__init__(config, table)
         width = config.wiring.leaves(config.width)
-        size = config.embedded if config.narrowed else width
-        self.narrow = nn.Linear(width, size, bias=False) if config.narrowed else None
+        size = config.embedded if config.narrowed or config.head_activation is not None else width
+        self.narrow = _before_head(config, width, size)
         self.head = _head(config, size)
         nn.init.normal_(self.head.weight, std=size**-0.5)
         if config.head_bias:
@@ -45,6 +51,7 @@ class Decoder(TokenBackbone, LanguageModel):
                     "tied = false"
                 )
             self.head.weight = self.embeddings.table.weight
+        self.heads = heads_of(config.heads, size, self.embeddings.table)
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         hidden, state = self.hidden_states(x, where, state)
@@ -59,8 +66,11 @@ class Decoder(TokenBackbone, LanguageModel):
         return self.narrowed(stream), state
 
     def narrowed(self, stream: Tensor) -> Tensor:
-        """The stream as wide as the head reads it."""
-        return stream if self.narrow is None else self.narrow(stream)
+        """The stream as the head reads it."""
+        if self.narrow is None:
+            return stream
+        narrow: Tensor = self.narrow(stream)
+        return narrow
 
     def mix(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
         hidden, state = self.hidden(x, where, state)
@@ -77,6 +87,12 @@ class Decoder(TokenBackbone, LanguageModel):
     @property
     def vocabulary(self) -> int:
         return self.config.tokens
+
+
+def _before_head(config: Decoder.Config, width: int, size: int) -> nn.Linear | HeadTransform | None:
+    if config.head_activation is not None:
+        return HeadTransform(width, size, config.head_activation, config.norm)
+    return nn.Linear(width, size, bias=False) if config.narrowed else None
 
 
 def _head(config: Decoder.Config, width: int) -> nn.Linear:

@@ -13,6 +13,7 @@ from ..core.spec import Spec
 from ..core.state import State
 from .decoder import Decoder
 from .encoder import Encoder
+from .multimodal.audio import AudioEncoder
 from .seq2seq import Seq2seq
 
 AnyModel: TypeAlias = Encoder | Decoder | Seq2seq
@@ -50,5 +51,16 @@ def familiar(model: AnyModel, *, rows: int = 2, tokens: int = 7, source: int = 4
         x = table(ids(tokens)).double()
         if not isinstance(model, Seq2seq):
             return Case(x, torch.zeros_like(x[:, :source]))
-        where = Where.run(rows, source, device=model.device)
-        return Case(x, model.encode(ids(source), where).parts[0].double())
+        heard = model.encoder
+        given = _sound(heard, rows, source, draw) if isinstance(heard, AudioEncoder) else ids(source)
+        where = Where.run(*given.shape[:2], device=model.device)
+        return Case(x, model.encode(given.to(model.device), where).parts[0].double())
+
+
+def _sound(model: AudioEncoder, rows: int, frames: int, draw: torch.Generator) -> Tensor:
+    """Noise of so many frames of the stream: samples, or a spectrogram."""
+    embeddings = model.config.embeddings
+    for convolution in reversed(embeddings.strided):
+        frames = (frames - 1) * convolution.stride + convolution.kernel - 2 * convolution.padding
+    shape = (rows, frames) if embeddings.bands is None else (rows, frames, embeddings.bands)
+    return torch.randn(shape, generator=draw, dtype=next(model.parameters()).dtype)

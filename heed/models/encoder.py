@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 from torch import Tensor, nn
 
@@ -11,7 +11,7 @@ from ..core.interfaces import Asked, Encodes
 from ..core.state import Seen
 from ..mixers import Attention, SomeMixers
 from ..parts.masks import Whole
-from ..parts.outputs.heads import SomeHeads, heads_of
+from ..parts.outputs.heads import SomeHeads, Wanted, headed, heads_of
 from .backbone import TokenBackbone
 
 
@@ -25,6 +25,9 @@ class Encoder(TokenBackbone, Encodes, Asked):
 
         def build(self) -> Encoder:
             return Encoder(self)
+
+        def headed(self, wanted: Wanted) -> Self:
+            return self.model_copy(update={"heads": headed(self.heads, wanted, self.tokens)})
 
     def __init__(self, config: Config, table: nn.Embedding | None = None) -> None:
         super().__init__(config, table)

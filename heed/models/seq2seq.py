@@ -44,6 +44,7 @@ class Seq2seq(Mixer[States], Encodes, LanguageModel):
         encoder: AnyEncoder  # what reads the source
         decoder: Decoder.Config
         shared: Flag = False  # one table of embeddings for source and target
+        projected: Flag = False  # a linear layer makes the encoder output as wide as the decoder
 
         @field_validator("encoder", mode="before")
         @classmethod
@@ -54,9 +55,10 @@ class Seq2seq(Mixer[States], Encodes, LanguageModel):
         def _fits(self) -> Self:
             if self.decoder.cross is None:
                 raise ValueError("the decoder of an encoder-decoder needs a cross-attention; set decoder.cross")
-            if self.encoder.width != self.decoder.width:
+            if self.encoder.width != self.decoder.width and not self.projected:
                 raise ValueError(
-                    f"encoder width {self.encoder.width} and decoder width {self.decoder.width} must be equal"
+                    f"encoder width {self.encoder.width} and decoder width {self.decoder.width} must be equal, or "
+                    "projected = true"
                 )
             source = self.encoder.vocabulary if isinstance(self.encoder, Encoder.Config) else "that of a sound"
             if self.shared and source != self.decoder.vocabulary:
@@ -76,11 +78,13 @@ class Seq2seq(Mixer[States], Encodes, LanguageModel):
         self.encoder = config.encoder.build()
         table = self.encoder.embeddings.table if config.shared and isinstance(self.encoder, Encoder) else None
         self.decoder = Decoder(config.decoder, table)
+        self.projection = nn.Linear(config.encoder.width, config.decoder.width) if config.projected else None
         self.reach = self.decoder.reach
 
     def encode(self, source: Tensor, where: Where | None = None) -> Seen:
         """The encoded source, to be given to the decoder."""
-        return self.encoder.encode(source, where)
+        seen = self.encoder.encode(source, where)
+        return seen if self.projection is None else Seen.of(seen, self.projection(seen.parts[0]))
 
     def spec(self) -> Spec:
         return self.decoder.spec()

@@ -15,7 +15,7 @@ from ..core.spec import Spec
 from ..core.state import State
 from ..mixers import AnyCross, Attention, SomeMixers
 from ..parts.feedforward import FeedForward, SomeFeedForwards
-from ..parts.layers.norms import AnyNorm, LayerNorm
+from ..parts.layers.norms import AnyStackNorm, LayerNorm
 from ..parts.positions.base import Relates
 from ..parts.residual.wiring import AnyWiring, PreNorm
 from .block import Block, States, present
@@ -31,7 +31,7 @@ class Stack(Mixer[States]):
         mixer: SomeMixers = (Attention.Config(),)
         cross: AnyCross | None = None  # attention to a source, in every block; None: there is no source
         feedforward: SomeFeedForwards = (FeedForward.Config(),)
-        norm: AnyNorm = LayerNorm()
+        norm: AnyStackNorm = LayerNorm()
         wiring: AnyWiring = PreNorm()
         dropout: Share = 0.0
         order: tuple[Count, ...] | None = None  # which block stands at each depth (ALBERT: few, again and again)
@@ -80,6 +80,7 @@ class Stack(Mixer[States]):
         return tuple(block.start(rows, given) for block in self.layers)
 
     def forward(self, x: Tensor, where: Where, state: States | None = None) -> tuple[Tensor, States | None]:
+        self.ends.told(where)
         x = self.ends.enter(x)
         after: list[State | None] = []
         for block, before in zip(self.layers, (None,) * len(self.order) if state is None else state, strict=True):

@@ -40,7 +40,7 @@ def test_law_holds(law: Law, sample: MixerConfig) -> None:
 
 
 def test_all_of_them_are_asked_everything() -> None:
-    assert len(MIXERS) == 40
+    assert len(MIXERS) == 44
     assert {padding, split, rows, cost, reach} == set(LAWS)
 
 

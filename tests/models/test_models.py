@@ -177,5 +177,20 @@ def test_models_refuse_what_cannot_be() -> None:
         encoder.build().start(1)
 
 
+@pytest.mark.parametrize("vocabulary", [10**14, 2**62, 10**30])
+def test_sizes_that_no_memory_holds_are_refused(vocabulary: int) -> None:
+    with pytest.raises(ConfigError, match="make it smaller"):
+        heed.build(Decoder.Config(vocabulary=vocabulary, width=8, depth=1))
+
+
+def test_what_else_goes_wrong_while_building_is_not_about_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(config: object) -> None:
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(Decoder.Config, "build", fail)
+    with pytest.raises(RuntimeError, match="something else"):
+        heed.build(Decoder.Config(vocabulary=8, width=8, depth=1))
+
+
 def test_build_is_public() -> None:
     assert isinstance(heed.build(Encoder.Config(vocabulary=5, width=8, depth=1)), Encoder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import torch
 
 from heed.threads import meter as measuring
 from heed.threads import teams
-from heed.threads.meter import Meter, Reading, others, read
+from heed.threads.meter import LASTING, SHORTEST, Meter, Reading, Wanted, read, wanted
 from heed.threads.openmp import SleepingTeam, runtime
 from heed.threads.teams import Adapting, adapting, given, standard, team_size
 from heed.threads.waiting import WAITING
@@ -24,7 +25,7 @@ class Machine:
 
     def __init__(self, cores: int) -> None:
         self.cores, self.now, self.own, self.idle, self.reads = cores, 100.0, 0.0, 0.0, 0
-        self.waiting, self.counts = 0.0, 1.0
+        self.waiting, self.lately, self.counts, self.bound = 0.0, 99.0, 1.0, cores
 
     def spend(self, seconds: float, own: float, idle: float) -> None:
         """So long, with so many cores for this process and so many for nobody."""
@@ -35,7 +36,13 @@ class Machine:
         return Reading(self.now, self.own, self.idle, self.counts * self.cores * self.now)
 
     def meter(self) -> Meter:
-        return Meter(self.read, lambda: self.waiting, lambda: self.cores, lambda: self.now)
+        return Meter(
+            self.read,
+            lambda: Wanted(self.lately, self.waiting),
+            lambda: self.cores,
+            lambda: self.bound,
+            lambda: self.now,
+        )
 
 
 @pytest.fixture
@@ -67,20 +74,23 @@ def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 )
 def test_what_is_received_and_what_is_idle(own: float, idle: float, expected: int) -> None:
     machine = Machine(2)
+    machine.waiting = 99.0
     meter = machine.meter()
-    meter.look()
-    machine.spend(1.0, own, idle)
+    for _ in range(2):
+        meter.look()
+        machine.spend(1.0, own, idle)
     assert meter.look() == expected
 
 
 def test_it_gets_busy_and_quiet_again() -> None:
+    """Fewer at once; more when two readings in a row agree."""
     machine = Machine(4)
     meter, seen = machine.meter(), []
-    for own, idle in [(3.9, 0.1), (4.0, 0.0), (1.3, 0.0), (0.9, 0.1), (1.0, 3.0), (4.0, 0.0)]:
-        meter.look()
-        machine.spend(1.0, own, idle)
+    meter.look()
+    for own, idle in [(3.9, 0.1), (1.3, 0.0), (0.9, 0.1), (1.0, 3.0), (1.0, 0.0), (1.0, 2.0), (1.0, 3.0), (4.0, 0.0)]:
+        machine.spend(SHORTEST, own, idle)
         seen.append(meter.look())
-    assert seen == [4, 4, 1, 1, 4, 4]
+    assert seen == [4, 1, 1, 1, 1, 1, 3, 4]
 
 
 def test_readings_lie_apart() -> None:
@@ -88,21 +98,69 @@ def test_readings_lie_apart() -> None:
     meter = machine.meter()
     for _ in range(100):
         meter.look()
-        machine.spend(0.01, 0.0, 0.0)
-    assert machine.reads == 2, "one at once, one after half a second"
+        machine.spend(SHORTEST / 8, 0.0, 0.0)
+    assert machine.reads == 13, "one at once, one whenever a tenth of a second has passed"
 
 
-def test_at_first_and_after_a_pause_those_who_want_a_core_count() -> None:
+def test_reading_takes_a_small_part_of_the_time() -> None:
+    """Where there are hundreds of cores it takes milliseconds."""
+    machine = Machine(2)
+
+    def slow() -> Reading:
+        machine.spend(0.006, 2.0, 0.0)
+        return machine.read()
+
+    meter = Meter(slow, Wanted, lambda: 2, lambda: 2, lambda: machine.now)
+    for _ in range(1000):
+        meter.look()
+        machine.spend(0.01, 2.0, 0.0)
+    assert 3 <= machine.reads <= 6
+
+
+def test_quotas_are_read_now_and_then() -> None:
     machine = Machine(4)
     meter = machine.meter()
-    machine.waiting = 2.4
-    assert meter.look() == 2
-    machine.spend(60.0, 0.0, 0.0)
     machine.waiting = 0.0
     assert meter.look() == 4
-    machine.spend(60.0, 4.0, 0.0)
-    machine.waiting = 99.0
+    machine.cores = 2
+    machine.spend(LASTING / 2, 4.0, 0.0)
+    assert meter.look() == 4
+    machine.spend(LASTING / 2, 4.0, 0.0)
+    assert meter.look() == 2
+
+
+def test_at_first_those_who_want_a_core_count() -> None:
+    """By the load or by the moment, whichever is less."""
+    machine = Machine(4)
+    machine.waiting = 2.4
+    assert machine.meter().look() == 2
+    machine.waiting, machine.lately = 99.0, 1.2
+    assert machine.meter().look() == 3
+    machine.lately = 99.0
+    assert machine.meter().look() == 1
+
+
+def test_a_quota_is_of_a_larger_machine() -> None:
+    """Others on other cores of it take nothing away."""
+    machine = Machine(2)
+    machine.bound, machine.waiting = 64, 30.0
+    assert machine.meter().look() == 2
+
+
+def test_after_a_pause_those_who_want_a_core_at_that_moment_count() -> None:
+    """What others took in the meantime says nothing if they have ended."""
+    machine = Machine(2)
+    meter = machine.meter()
+    machine.waiting = 2.0
     assert meter.look() == 1
+    machine.spend(4.0, 0.2, 0.1)
+    assert meter.look() == 1
+    machine.spend(4.0, 0.2, 0.1)
+    machine.waiting = 0.0
+    assert meter.look() == 2, "at once"
+    machine.spend(4.0, 0.0, 2.0)
+    machine.waiting = 1.0
+    assert meter.look() == 2, "a moment alone may be an odd one"
 
 
 def test_a_system_that_counts_nothing_is_not_believed() -> None:
@@ -130,12 +188,36 @@ def test_readings_are_of_the_cores_that_the_process_is_bound_to(
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("3.50 2.00 1.00 9/200 77", 3.5), ("9.00 2.00 1.00 2/200 77", 1.0), ("9 9 9 1/2 7", 0.0), ("odd", 0.0)],
+    [
+        ("3.50 2.00 1.00 9/200 77", Wanted(3.5, 8.0)),
+        ("9.00 2.00 1.00 2/200 77", Wanted(9.0, 1.0)),
+        ("9 9 9 0/2 7", Wanted(9.0, 0.0)),
+        ("odd", Wanted()),
+    ],
 )
-def test_others_by_the_load_and_by_the_moment(tmp_path: Path, text: str, expected: float) -> None:
+def test_others_by_the_load_and_by_the_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: Wanted
+) -> None:
+    monkeypatch.setattr(measuring, "bound_to", lambda: 8)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
     (tmp_path / "loadavg").write_text(text, encoding="ascii")
-    assert others(tmp_path / "loadavg") == expected
-    assert others(tmp_path / "none") == 0.0
+    assert wanted(tmp_path / "loadavg") == expected
+    assert wanted(tmp_path / "none") == Wanted()
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    assert wanted(tmp_path / "loadavg") == Wanted(expected.lately / 2, expected.now / 2), "on half of the cores"
+
+
+def test_who_runs_for_a_moment_more_wants_no_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "bound_to", lambda: 8)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    moments = iter((4, 2, 3, 9, 9))
+
+    def passes(_: float = 0.0) -> None:
+        (tmp_path / "loadavg").write_text(f"5.00 2.00 1.00 {next(moments)}/200 77", encoding="ascii")
+
+    passes()
+    monkeypatch.setattr(time, "sleep", passes)
+    assert wanted(tmp_path / "loadavg") == Wanted(5.0, 1.0)
 
 
 def test_a_number_that_the_user_has_set_wins(free: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,13 +246,13 @@ def test_work_sleeps_soon_while_cores_are_few(monkeypatch: pytest.MonkeyPatch) -
     machine = Machine(2)
     monkeypatch.setattr(WAITING, "theirs", False)
     work, seen = Adapting(2, machine.meter()), []
-    for own, idle in [(2.0, 0.0), (0.7, 0.0), (0.7, 0.0), (2.0, 0.0)]:
-        work.look()
+    work.look()
+    for own, idle in [(2.0, 0.0), (0.7, 0.0), (0.7, 0.0), (2.0, 0.0), (2.0, 0.0)]:
         machine.spend(1.0, own, idle)
         work.look()
         seen.append(work.crowded)
     work.end()
-    assert seen == [False, True, True, False]
+    assert seen == [False, True, True, True, False]
 
 
 def test_where_the_user_has_said_how_to_wait_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from ...parts.masks import Causal, Whole, Window
     from .emitter import Emitter
 
+PAIRS = "its score is no plain dot product"
+
 
 def attention(e: Emitter, part: Attention, source: int, target: int, old: float) -> None:
     """target = old · target + attention(source)."""
+    must(part.score is None, part, PAIRS)
     cache, back = e.sight(part)
     query = e.product(part.query, source, "query")
     named = ((part.key, "key"), (part.value, "value"))
@@ -38,6 +41,7 @@ def attention(e: Emitter, part: Attention, source: int, target: int, old: float)
 
 def cross(e: Emitter, part: Cross, source: int, target: int, old: float) -> None:
     """target = old · target + cross(source), whose keys and values were made when the state was started."""
+    must(part.score is None, part, PAIRS)
     must(part.clip is None and part.query_norm is None, part, "clipped or normed queries")
     query = e.product(part.query, source, "query")
     mixed = _attend(e, part, (query, -1, -1), (e.builder.cache(source=True), -1), None, None)

@@ -16,24 +16,28 @@ from ...parts.outputs.heads import HeadConfig, Masked, Pooled
 from ...parts.positions import Learned
 from ...parts.residual.wiring import AnyWiring, PostNorm
 from ..encoder import Encoder
-from ..plan import Plan
+from ..plan import Published, published
 
 EPS = 1e-12  # of the norms, as the authors have it
 
 
-class Bert(Plan):
+class Bert(Published):
     """An encoder of tokens, positions and segments, which fills in masks and compares parts of a text (Devlin 2019).
 
         x = norm( E[token] + P[position] + S[segment] );   x ← norm( x + part(x) ), attention and feed-forward in turn
 
-    Its heads are `masked`, over the vocabulary, and `pooled`, over `labels`: whether the second part follows the first.
+    Two were published, base and large: 110 and 336 million parameters with BERT's 30,522 tokens and both heads. Its
+    heads are `masked`, over the vocabulary, and `pooled`, over `labels`: whether the second part follows the first.
     Costs O(n²·d), as plain attention does.
     """
 
     paper: ClassVar[str] = "Devlin et al. 2019, arXiv 1810.04805"
 
+    tokens: ClassVar[int] = 30522
+
     kind: Literal["bert"] = "bert"
-    width: Size = 128  # channels of the hidden states; the paper's base model: 768, 12 layers, 12 heads
+    size: Literal["base", "large"] | None = None  # instead of width, depth and heads
+    width: Size = 128  # channels of the hidden states
     depth: Parts = 2
     heads: Size = 2
     hidden: Size | None = None  # of the feed-forward; 4 · width
@@ -43,6 +47,11 @@ class Bert(Plan):
     activation: Activation = "gelu"
     dropout: Share = 0.1
     wiring: AnyWiring = PostNorm()
+
+    _sizes = published(
+        base={"width": 768, "depth": 12, "heads": 12},
+        large={"width": 1024, "depth": 24, "heads": 16},
+    )
 
     def sized(self, vocabulary: int) -> Encoder.Config:
         norm = LayerNorm(eps=EPS)

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core.config import Number, Parts, Positive, Share, Size
+from ...core.interfaces import Sees
 from ...mixers import Mssa
 from ...parts.feedforward import Ista
 from ...parts.inputs.patches import PatchEmbeddings
@@ -110,7 +111,7 @@ class LayerStats(NamedTuple):
 def layerwise(model: nn.Module, *inputs: Any) -> list[LayerStats]:
     """The coding rate and the sparsity of every layer of a model, called with these inputs."""
     with look(model, "*.mixer.rate", "*.feedforward.sparsity") as seen:
-        model.see(*inputs) if isinstance(model, VisionEncoder) else model(*inputs)
+        model.see(*inputs) if isinstance(model, Sees) else model(*inputs)
     rates, shares = ([shown for name, shown in seen.items() if name.endswith(end)] for end in ("rate", "sparsity"))
     return [LayerStats(_mean(rate, sum_last=True), _mean(share)) for rate, share in zip(rates, shares, strict=True)]
 

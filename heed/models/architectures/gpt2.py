@@ -14,10 +14,10 @@ from ...parts.feedforward import FeedForward
 from ...parts.layers.norms import LayerNorm
 from ...parts.positions import Learned
 from ..decoder import Decoder
-from ..plan import Plan, published
+from ..plan import Published, published
 
 
-class GPT2(Plan):
+class GPT2(Published):
     """A GPT-2 in few numbers, or one of the four that were published: small, medium, large or xl (Radford 2019).
 
         x = E[token] + P[position];   x ← x + part(norm(x)), attention and feed-forward in turn;   logits = E norm(x)
@@ -27,6 +27,8 @@ class GPT2(Plan):
     """
 
     paper: ClassVar[str] = "Radford et al. 2019, Language Models are Unsupervised Multitask Learners"
+
+    tokens: ClassVar[int] = 50257
 
     kind: Literal["gpt2"] = "gpt2"
     size: Literal["small", "medium", "large", "xl"] | None = None  # instead of width, depth and heads

@@ -16,11 +16,11 @@ from ...parts.masks import Causal, Whole
 from ...parts.positions import Buckets
 from ..decoder import Decoder
 from ..encoder import Encoder
-from ..plan import Plan, published
+from ..plan import Published, published
 from ..seq2seq import Seq2seq
 
 
-class T5(Plan):
+class T5(Published):
     """A T5 in few numbers, or one of the five that were published: small, base, large, 3b or 11b (Raffel 2020).
 
         y_i = W_o Σ_j softmax_j(q_i·k_j + b[bucket(j - i)]) v_j;   x ← x + part(norm(x));   logits = E norm(x) / √width
@@ -30,6 +30,8 @@ class T5(Plan):
     """
 
     paper: ClassVar[str] = "Raffel et al. 2020, Exploring the Limits of Transfer Learning, arXiv 1910.10683"
+
+    tokens: ClassVar[int] = 32128
 
     kind: Literal["t5"] = "t5"
     size: Literal["small", "base", "large", "3b", "11b"] | None = None  # instead of the five numbers below

@@ -103,6 +103,10 @@ class ClipModel(Mixer[States], Matches):
         seen = self.image.see(images)
         return F.normalize(self.image.heads["pooled"](seen.parts[0], seen), dim=-1)
 
+    @property
+    def shown(self) -> tuple[int, int, int]:
+        return self.image.shown
+
     def match(self, images: Tensor, tokens: Tensor, where: Where) -> Tensor:
         """The logit of every image beside every text. [images, texts]"""
         return self.scores(self.images(images), self.texts(tokens, where))

@@ -17,7 +17,7 @@ from ...mixers import ShiftedWindow
 from ...parts.feedforward import Activation, FeedForward
 from ...parts.inputs.patches import Grid, PatchEmbeddings, PatchMerging
 from ...parts.layers.norms import AnyNorm, LayerNorm
-from ...parts.outputs.heads import SomeHeads, heads_of
+from ...parts.outputs.heads import SomeHeads, Wanted, headed, heads_of
 from ...parts.residual.wiring import PreNorm
 from ..block import States
 from ..plan import Shape
@@ -83,6 +83,9 @@ class Swin(Mixer[States], Encodes, Sees, Asked):
         def build(self) -> Swin:
             return Swin(self)
 
+        def headed(self, wanted: Wanted) -> Self:
+            return self.model_copy(update={"heads": headed(self.heads, wanted, 0)})
+
         def stages(self) -> Iterator[Stack.Config]:
             """Every stage: its plane, its width, and windows that every second layer shifts."""
             down, right = (
@@ -132,6 +135,10 @@ class Swin(Mixer[States], Encodes, Sees, Asked):
         """The last stage's hidden states of these images, stamped with its own plane."""
         x, where = self.embeddings.embed(images)
         return self._merged(x, where)
+
+    @property
+    def shown(self) -> tuple[int, int, int]:
+        return self.embeddings.shown
 
     def encode(self, images: Tensor, where: Where | None = None) -> Seen:
         """The same beside stamps, which must be about all patches of the first plane."""

@@ -15,7 +15,7 @@ from ...core.state import Seen
 from ...mixers import Attention, SomeMixers
 from ...parts.inputs.patches import PatchEmbeddings
 from ...parts.masks import Whole
-from ...parts.outputs.heads import HEADS, Head, HeadConfig, heads_of
+from ...parts.outputs.heads import HEADS, Head, HeadConfig, Wanted, headed, heads_of
 from ..backbone import Backbone
 from ..block import States
 from ..plan import Shape
@@ -75,6 +75,9 @@ class VisionEncoder(Backbone, Encodes, Sees, Asked):
         def build(self) -> VisionEncoder:
             return VisionEncoder(self)
 
+        def headed(self, wanted: Wanted) -> Self:
+            return self.model_copy(update={"heads": headed(self.heads, wanted, 0)})
+
     def __init__(self, config: Config) -> None:
         super().__init__(config, config.embeddings.build(config.width, config.dropout))
         self.config = config
@@ -85,6 +88,10 @@ class VisionEncoder(Backbone, Encodes, Sees, Asked):
         x, where = self.embeddings.embed(images)
         stream, _ = self.mix(x, where)
         return Seen.of(where, stream)
+
+    @property
+    def shown(self) -> tuple[int, int, int]:
+        return self.embeddings.shown
 
     def encode(self, images: Tensor, where: Where | None = None) -> Seen:
         """The same beside stamps, which must be about as many tokens."""

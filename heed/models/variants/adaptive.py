@@ -8,6 +8,7 @@ from pydantic import model_validator
 from torch import nn
 
 from ...parts.inputs.adaptive import Adaptive, AdaptiveEmbedding, AdaptiveSoftmax
+from ...parts.outputs.heads import heads_of
 from ..backbone import TokenBackbone
 from ..decoder import Decoder
 
@@ -51,3 +52,4 @@ class AdaptiveDecoder(Decoder):
         self.narrow = None
         self.head = AdaptiveSoftmax(config.adaptive, config.tokens, config.width, bias=config.head_bias)
         self.head.tie(table, weights=config.tied, projections=config.adaptive.tied)
+        self.heads = heads_of(config.heads, config.width)

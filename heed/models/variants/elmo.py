@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -15,6 +14,7 @@ from ...core.interfaces import Aside, Rehearses
 from ...core.spec import Spec
 from ...mixers import Lstm, SomeMixers
 from ...parts.outputs.heads import heads_of
+from ...parts.recurrence.reverse import Reversed
 from ...parts.residual.wiring import ResiDual, Reversible
 from ..block import States
 from ..decoder import Decoder
@@ -100,39 +100,9 @@ class ElmoEncoder(Encoder):
         return self.gain * torch.einsum("l,lbtd->btd", self.share.softmax(0), layers), state
 
 
-@dataclass(frozen=True)
-class Reversed:
-    """A reversed text, row by row: padding stays at the end. Reversed twice it is as it was."""
-
-    where: Where
-    column: Tensor | None  # [B, T] whence each token comes; None: all rows are full
-
-    @classmethod
-    def of(cls, where: Where) -> Reversed:
-        order, position = (_from_the_end(stamp, where.real) for stamp in (where.order, where.position))
-        column = None
-        if where.span.padded:
-            place = torch.arange(order.shape[1], device=order.device)
-            column = torch.where(where.real, where.real.sum(1, keepdim=True) - 1 - place, place)
-        reversed_ = cls(where, column)
-        return cls(Where(reversed_(order).masked_fill(~where.real, -1), reversed_(position)), column)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """The tokens, last one first. [B, T, ...]"""
-        if self.column is None:
-            return x.flip(1)
-        return x.take_along_dim(self.column.reshape(*self.column.shape, *(1,) * (x.dim() - 2)), 1)
-
-
 def depths(stack: Stack, x: Tensor, where: Where) -> list[Tensor]:
     """The stream before the first block and after each, the last one as the stack leaves it."""
     made = [stack.ends.enter(x)]
     for block in stack.layers:
         made.append(block(made[-1], where)[0])
     return [*made[:-1], stack.ends.leave(made[-1])]
-
-
-def _from_the_end(stamp: Tensor, real: Tensor) -> Tensor:
-    """Counted from the last one of each row."""
-    kept = stamp.masked_fill(~real, 0)
-    return (kept.amax(1, keepdim=True) - kept).masked_fill(~real, 0)

@@ -13,6 +13,7 @@ from ...core.config import Config as Tree
 from ...core.config import Count, Parts, Share
 from ...core.contract import NOTHING, Given, Mixer, Reach, Where
 from ...core.errors import ConfigError, InputError
+from ...core.interfaces import Retrieves
 from ...core.spec import Dim, Entries, Slot, Spec
 from ...core.stamps import Stamps
 from ...core.state import Log, Seen, State, allocate, remember
@@ -126,7 +127,7 @@ class NeighbourEncoder(nn.Module):
         return encoded
 
 
-class Retro(Decoder):
+class Retro(Decoder, Retrieves):
     """A decoder some of whose layers attend to retrieved neighbours, which an encoder encodes beside their chunk.
 
         found = neighbours(ids, padding=0)                             # [B, chunks, neighbours, length] token ids

@@ -33,6 +33,8 @@ class RMT(Decoder):
     stack remembers of the segment that is open.
     """
 
+    once = False  # as often as the longest row has segments
+
     class Config(Decoder.Config):
         kind: Literal["rmt"] = "rmt"  # type: ignore[assignment]  # a shape of its own
         segment: Size = 64  # tokens

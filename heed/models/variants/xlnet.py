@@ -56,6 +56,8 @@ class XLNet(Decoder, Permutes):
     a Mixer it predicts the position after each token, so it generates like any decoder, at the price of two streams.
     """
 
+    once = False  # parts of blocks are called, for two streams
+
     class Config(Decoder.Config):
         kind: Literal["xlnet"] = "xlnet"  # type: ignore[assignment]  # a shape of its own
         mixer: SomeMixers = (TwoStream.Config(),)

@@ -36,16 +36,18 @@ def attend(
     scale: float | None = None,
     cap: float | None = None,
     dropout: float = 0.0,
+    score: Term | None = None,
 ) -> Tensor:
     """Softmax attention of `query` [B, T, H, d] over `key` [B, N, K, d] and `value` [B, N, K, e]; gives [B, T, H, e].
 
     H is a multiple of K: query head h reads key head h // (H/K) (Ainslie et al. 2023). `sight` says who sees whom: a
     mask applied to stamped tokens, a bare mask (the queries are then the last T of the N tokens), a boolean tensor
     [B|1, H|1, T, N] with True = visible, or None if all see all. `bias` is added to the scores, `scale` defaults to
-    d^-1/2, `cap` bounds the scores.
+    d^-1/2, `cap` bounds the scores. `score` stands in the place of the scaled dot products: it needs stamped tokens,
+    and all its T·N numbers are held at once, or a block's at a time where the mask reaches only so far.
     """
     sight = checked(query, key, value, sight, bias)
-    how = How(bias, query.shape[-1] ** -0.5 if scale is None else scale, dropout, cap)
+    how = How(bias, query.shape[-1] ** -0.5 if scale is None else scale, dropout, cap, score)
     if not isinstance(sight, Sight):
         return whole(query, key, value, sight, how)
     return sight.query.blank(formed(query, key, value, sight, how))
@@ -61,17 +63,19 @@ def written_out(
     scale: float | None = None,
     cap: float | None = None,
     dropout: float = 0.0,
+    score: Term | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The equation as it stands, with its weights [B, H, T, N]: what `attend` must equal, and what one looks at."""
     sight = checked(query, key, value, sight, bias)
     heads, groups = query.shape[2], query.shape[2] // key.shape[2]
     key, value = key.repeat_interleave(groups, 2), value.repeat_interleave(groups, 2)
-    how = How(bias, query.shape[-1] ** -0.5 if scale is None else scale, cap=cap)
+    how = How(bias, query.shape[-1] ** -0.5 if scale is None else scale, cap=cap, score=score)
 
-    score = how.capped(torch.einsum("bthd,bnhd->bhtn", query, key) * how.scale)
     added = how.added(query, key, sight)
-    score = score if added is None else score + added
-    weight = masked_softmax(score, sight.pairs(heads) if isinstance(sight, Sight) else sight)
+    if added is None or score is None:
+        dots = how.capped(torch.einsum("bthd,bnhd->bhtn", query, key) * how.scale)
+        added = dots if added is None else dots + added
+    weight = masked_softmax(added, sight.pairs(heads) if isinstance(sight, Sight) else sight)
     weight = F.dropout(weight, dropout) if dropout else weight
     return torch.einsum("bhtn,bnhe->bthe", weight, value), weight
 

@@ -38,20 +38,26 @@ class How:
     scale: float
     dropout: float = 0.0
     cap: float | None = None
+    score: Term | None = None  # the scores themselves, where they are no scaled dot products
 
     def capped(self, score: Tensor) -> Tensor:
         """cap · tanh(score / cap): as it is near zero, never beyond ±cap."""
         return score if self.cap is None else self.cap * torch.tanh(score / self.cap)
 
     def added(self, query: Tensor, key: Tensor, sight: Sight | Tensor | None) -> Tensor | None:
-        """The bias of these queries and keys."""
-        if self.bias is None or isinstance(self.bias, Tensor):
+        """The bias of these queries and keys; with a score of pairs, that score and the bias."""
+        if self.score is None and (self.bias is None or isinstance(self.bias, Tensor)):
             return self.bias
         if not isinstance(sight, Sight):
             raise InputError(
-                "a bias that is computed from positions needs stamped tokens; pass sight=mask(where, seen)"
+                "a bias or a score that is computed from positions needs stamped tokens; pass sight=mask(where, seen)"
             )
-        return self.bias(query, key, sight.query, sight.key)
+        met = (query, key, sight.query, sight.key)
+        bias = self.bias if self.bias is None or isinstance(self.bias, Tensor) else self.bias(*met)
+        if self.score is None:
+            return bias
+        score = self.capped(self.score(*met))
+        return score if bias is None else score + bias
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +236,9 @@ def masked_softmax(score: Tensor, visible: Tensor | None) -> Tensor:
 
 
 def kernel(query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, how: How) -> Tensor:
-    """Torch's fused kernel, or the plain form where that cannot cap."""
+    """Torch's fused kernel, or the plain form where that cannot cap or the scores are those of pairs."""
+    if how.score is not None and pairs.added is not None:
+        return _weighed(value, pairs.added, pairs.visible, how)
     if how.cap is not None:
         return _capped(query, key, value, pairs, how)
     size = value.shape[3]
@@ -247,6 +255,14 @@ def kernel(query: Tensor, key: Tensor, value: Tensor, pairs: Pairs, how: How) ->
         enable_gqa=bool(key.shape[2] != query.shape[2]),
     ).transpose(1, 2)
     return y if size == widest else y[..., :size]
+
+
+def _weighed(value: Tensor, score: Tensor, visible: Tensor | None, how: How) -> Tensor:
+    """The mean of values by scores that are there already. [B, N, K, e] and [B, H, T, N] give [B, T, H, e]"""
+    weight = masked_softmax(score, visible)
+    weight = F.dropout(weight, how.dropout) if how.dropout else weight
+    value = value.repeat_interleave(weight.shape[1] // value.shape[2], 2)
+    return torch.einsum("bhtn,bnhe->bthe", weight, value)
 
 
 def widened(x: Tensor, size: int) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self, TypeAlias, cast
 
 import torch
 import torch.nn.functional as F
@@ -21,15 +21,42 @@ from ...core.errors import ConfigError, InputError
 from ..feedforward import Activation, activate
 from ..layers.dropout import Dropout
 from ..layers.norms import AnyNorm
-from ..positions import AnyAdded
+from ..positions import AnyAdded, Learned
 from .tokens import Embeddings
 
 ConvolutionNorm: TypeAlias = Literal["group", "layer"]
 EPS = 1e-5  # of the norms between convolutions
 
 
+class FrameStep(NamedTuple):
+    """A convolution that makes fewer frames of many."""
+
+    kernel: int
+    stride: int
+    padding: int
+
+    def frames(self, length: int) -> int:
+        """⌊(n + 2·padding - kernel) / stride⌋ + 1"""
+        return max(0, (length + 2 * self.padding - self.kernel) // self.stride + 1)
+
+
 class SoundConfig(Config):
     """How to build the embeddings of audio."""
+
+    @property
+    @abstractmethod
+    def strided(self) -> tuple[FrameStep, ...]:
+        """The convolutions that make frames, in their order."""
+
+    @property
+    @abstractmethod
+    def bands(self) -> int | None:
+        """Numbers of a frame of a spectrogram; None: it takes bare samples."""
+
+    @property
+    def longest(self) -> int | None:
+        """Frames that there are positions for; None: any number."""
+        return None
 
     @abstractmethod
     def build(self, width: int, dropout: float) -> AudioEmbeddings:
@@ -63,6 +90,18 @@ class Mels(AudioEmbeddings):
         kind: Literal["mels"] = "mels"
         bins: Size = 80  # of the mel spectrogram
         position: AnyAdded | None = None
+
+        @property
+        def strided(self) -> tuple[FrameStep, ...]:
+            return FrameStep(3, 1, 1), FrameStep(3, 2, 1)
+
+        @property
+        def bands(self) -> int | None:
+            return self.bins
+
+        @property
+        def longest(self) -> int | None:
+            return self.position.length if isinstance(self.position, Learned.Config) else None
 
         def build(self, width: int, dropout: float) -> Mels:
             return Mels(self, width, dropout)
@@ -121,6 +160,15 @@ class Waves(AudioEmbeddings):
                     f"have {len(self.channels)}, {len(self.kernels)} and {len(self.strides)} entries"
                 )
             return self
+
+        @property
+        def strided(self) -> tuple[FrameStep, ...]:
+            pairs = zip(self.kernels, self.strides, strict=True)
+            return tuple(FrameStep(kernel, stride, 0) for kernel, stride in pairs)
+
+        @property
+        def bands(self) -> int | None:
+            return None
 
         def build(self, width: int, dropout: float) -> Waves:
             return Waves(self, width, dropout)

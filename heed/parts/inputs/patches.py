@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import Self
 
 import torch
 import torch.nn.functional as F
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from ...core.config import Config as Tree
@@ -21,6 +23,7 @@ from ...core.stamps import Span
 from ..layers.dropout import Dropout
 from ..layers.norms import AnyNorm, LayerNorm
 from ..positions import Learned
+from .stem import Stem
 from .tokens import Embeddings
 
 MERGED = 4  # patches that become one: two by two
@@ -64,6 +67,20 @@ class PatchEmbeddings(Embeddings):
         patch_norm: AnyNorm | None = None  # before the position is added (Swin)
         norm: AnyNorm | None = None  # after it (CLIP)
         filled: Flag = False  # an image that does not divide is filled up with zeros (Swin); else the rest is cut off
+        stem: Stem | None = None  # convolutions before the patches are cut, which make the plane smaller
+
+        @model_validator(mode="after")
+        def _divides(self) -> Self:
+            if self.stem is None:
+                return self
+            if self.filled or self.pixel_norm is not None:
+                raise ValueError("a stem is for patches that are cut plainly; leave filled and pixel_norm out")
+            if any(side % self.stem.shrinks for side in self.patch):
+                raise ValueError(
+                    f"the stem makes {self.stem.shrinks} pixels one, so a patch has sides of a multiple of that; "
+                    f"it has {self.patch[0]}x{self.patch[1]}"
+                )
+            return self
 
         @property
         def grid(self) -> tuple[int, int]:
@@ -76,7 +93,11 @@ class PatchEmbeddings(Embeddings):
     def __init__(self, config: Config, width: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.config = config
-        self.cut = nn.Conv2d(config.channels, width, config.patch, stride=config.patch, bias=config.bias)
+        stem = config.stem
+        self.stem = None if stem is None else stem.build(config.channels)
+        channels, shrinks = (config.channels, 1) if stem is None else (stem.channels[-1], stem.shrinks)
+        patch = config.patch[0] // shrinks, config.patch[1] // shrinks
+        self.cut = nn.Conv2d(channels, width, patch, stride=patch, bias=config.bias)
         self.marks = nn.ParameterList(nn.Parameter(0.02 * torch.randn(width)) for _ in range(config.marks))
         length = config.marks + prod(config.grid)
         self.position = Learned.Config(length=length).build(width) if config.position else None
@@ -89,6 +110,11 @@ class PatchEmbeddings(Embeddings):
         if self.patch_norm is not None:  # beside normed patches, numbers of 0.02 would drown
             for learnt in (*self.marks, *(() if self.position is None else self.position.parameters())):
                 nn.init.normal_(learnt)
+
+    @property
+    def shown(self) -> tuple[int, int, int]:
+        """The images that the table of positions is for: channels, height and width."""
+        return self.config.channels, *self.config.image
 
     def forward(self, images: Tensor) -> tuple[Tensor, Grid]:
         x, where = self.embed(images)
@@ -126,10 +152,15 @@ class PatchEmbeddings(Embeddings):
     def _cut(self, images: Tensor) -> Tensor:
         """The patches, projected. [B, C, H, W] -> [B, patches, D]"""
         if self.pixel_norm is None:
-            plane: Tensor = self.cut(images)
+            plane: Tensor = self.cut(images if self.stem is None else self.stem(self._whole(images)))
             return plane.flatten(2).mT
         patches = F.unfold(images, self.config.patch, stride=self.config.patch).mT  # [B, patches, C·h·w]
         return F.linear(self.pixel_norm(patches), self.cut.weight.flatten(1), self.cut.bias)
+
+    def _whole(self, images: Tensor) -> Tensor:
+        """The part of the images that whole patches cover."""
+        down, right = (side // patch * patch for side, patch in zip(images.shape[2:], self.config.patch, strict=True))
+        return images[:, :, :down, :right]
 
     def _resized(self, table: Tensor, where: Grid) -> Tensor:
         """The table of positions for another grid; marks keep theirs. [marks + cells, D]"""

@@ -29,12 +29,32 @@ class LMHead(nn.Linear):
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
 
 
+class HeadTransform(nn.Module):
+    """norm( act( W x + b ) ): what BERT's descendants put before the logits of tokens (Devlin et al. 2019)."""
+
+    def __init__(self, width: int, size: int, activation: Activation, norm: AnyNorm) -> None:
+        super().__init__()
+        self.layer, self.activation, self.norm = nn.Linear(width, size), activation, norm.build(size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.norm(activate(self.activation, self.layer(x)))
+        return y
+
+
 class HeadConfig(Config):
     """How to build a head. A model has at most one of each kind, and calls it by that."""
 
     @abstractmethod
     def build(self, width: int, table: nn.Embedding | None) -> Head:
         """The head for a stream of this width; `table` holds the embeddings of the tokens, if there are tokens."""
+
+    def over(self, old: HeadConfig) -> HeadConfig:
+        """This head in the place of one of its kind, keeping what a task does not care about."""
+        return self
+
+    def sized(self, vocabulary: int) -> HeadConfig:
+        """For a model with so many tokens."""
+        return self
 
 
 class Head(nn.Module):
@@ -64,6 +84,12 @@ class Masked(Head):
         def build(self, width: int, table: nn.Embedding | None) -> Masked:
             return Masked(self, width, table)
 
+        def over(self, old: HeadConfig) -> HeadConfig:
+            return old
+
+        def sized(self, vocabulary: int) -> HeadConfig:
+            return self.model_copy(update={"vocabulary": vocabulary})
+
     def __init__(self, config: Config, width: int, table: nn.Embedding | None) -> None:
         super().__init__()
         size = config.size or (width if table is None else table.embedding_dim)
@@ -80,10 +106,14 @@ class Masked(Head):
             self.scores.weight = table.weight
 
     def forward(self, stream: Tensor, where: Stamps) -> Tensor:
+        logits: Tensor = self.scores(self.transformed(stream))
+        return logits
+
+    def transformed(self, stream: Tensor) -> Tensor:
+        """What the logits are made of. [..., D]"""
         if self.transform is not None and self.activation is not None:
             stream = activate(self.activation, self.transform(stream))
-        logits: Tensor = self.scores(stream if self.norm is None else self.norm(stream))
-        return logits
+        return stream if self.norm is None else self.norm(stream)
 
 
 class Pooled(Head):
@@ -100,6 +130,9 @@ class Pooled(Head):
 
         def build(self, width: int, table: nn.Embedding | None) -> Pooled:
             return Pooled(self, width)
+
+        def over(self, old: HeadConfig) -> HeadConfig:
+            return old.model_copy(update={"labels": self.labels})  # how it pools was learnt with it
 
     def __init__(self, config: Config, width: int) -> None:
         super().__init__()
@@ -128,14 +161,22 @@ class Tagged(Head):
 
     class Config(HeadConfig):
         kind: Literal["tagged"] = "tagged"
-        labels: Size  # of a token
+        labels: Size | None = None  # of a token; None: the tokens of the vocabulary, as CTC labels frames
         bias: Flag = True
 
         def build(self, width: int, table: nn.Embedding | None) -> Tagged:
             return Tagged(self, width)
 
+        def over(self, old: HeadConfig) -> HeadConfig:
+            return old if self.labels is None else self
+
+        def sized(self, vocabulary: int) -> HeadConfig:
+            return self if self.labels is not None else self.model_copy(update={"labels": vocabulary})
+
     def __init__(self, config: Config, width: int) -> None:
         super().__init__()
+        if config.labels is None:
+            raise ConfigError("how many labels a token may have is not known; set labels, or model.vocabulary")
         self.scores = nn.Linear(width, config.labels, bias=config.bias)
 
     def forward(self, stream: Tensor, where: Stamps) -> Tensor:
@@ -206,13 +247,27 @@ HEADS: tuple[type[HeadConfig], ...] = (
     Replaced.Config,
 )
 SomeHeads = Annotated[HeadConfig | tuple[HeadConfig, ...], ManyOf(lambda: HEADS)]
+Wanted: TypeAlias = "HeadConfig | tuple[HeadConfig, ...]"  # the heads that a task asks a model by
 
 
 def heads_of(configs: SomeHeads | None, width: int, table: nn.Embedding | None = None) -> nn.ModuleDict:
     """The heads of a model, by kind."""
-    several = () if configs is None else configs if isinstance(configs, tuple) else (configs,)
-    heads = {kind_of(type(config)): config.build(width, table) for config in several}
-    if len(heads) < len(several):
-        given = ", ".join(kind_of(type(config)) for config in several)
+    every = several(configs)
+    heads = {kind_of(type(config)): config.build(width, table) for config in every}
+    if len(heads) < len(every):
+        given = ", ".join(kind_of(type(config)) for config in every)
         raise ConfigError(f"a model has at most one head of each kind, since it calls them by that; given: {given}")
     return nn.ModuleDict(heads)
+
+
+def headed(heads: SomeHeads | None, wanted: Wanted, vocabulary: int | None) -> tuple[HeadConfig, ...]:
+    """The heads that a task asks for, in the place of all that a model has; those of their kinds are built upon."""
+    old = {kind_of(type(head)): head for head in several(heads)}
+    sized = [head if vocabulary is None else head.sized(vocabulary) for head in several(wanted)]
+    fresh = zip(several(wanted), sized, strict=True)
+    return tuple(one if (before := old.get(kind_of(type(head)))) is None else head.over(before) for head, one in fresh)
+
+
+def several(heads: SomeHeads | None) -> tuple[HeadConfig, ...]:
+    """None, one or several heads as a tuple."""
+    return () if heads is None else heads if isinstance(heads, tuple) else (heads,)

@@ -29,6 +29,7 @@ class Loss:
 
     total: Tensor  # what is minimised
     nats: Tensor  # plain cross-entropy, for reports
+    beside: Tensor | None = None  # a second sum, whose mean is added; it is over labels of its own (`Batch.beside`)
 
 
 class LossHead(nn.Module, ABC):

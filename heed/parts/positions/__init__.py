@@ -7,10 +7,11 @@ from typing import Annotated
 from ...core.config import OneOf
 from .added import Binary, Integer, Learned, Sinusoid, Unit
 from .axial import Axial
-from .base import AddedConfig, Adds, How, NoPosition, PositionConfig, Relates, RelativeConfig
+from .base import AddedConfig, Adds, How, NoPosition, PositionConfig, Relates, RelativeConfig, Takes
 from .rotary import Rope, XPos
 from .scaling import SCALINGS, AnyScaling, Dynamic, Linear, Llama3, LongRope, Scaling, Yarn
 from .scored import Alibi, Buckets, Relative, slopes
+from .shaw import Shaw, ShawValues
 from .waves import frequencies
 
 ADDED: tuple[type[AddedConfig], ...] = (
@@ -28,9 +29,12 @@ RELATIVE: tuple[type[RelativeConfig], ...] = (
     Alibi.Config,
     Buckets.Config,
     Relative.Config,
+    Shaw.Config,
 )
-POSITIONS: tuple[type[PositionConfig], ...] = ADDED + RELATIVE
+TAKEN: tuple[type[RelativeConfig], ...] = (ShawValues.Config,)  # where attention gives its weights away
+POSITIONS: tuple[type[PositionConfig], ...] = ADDED + RELATIVE + TAKEN
 AnyAdded = Annotated[AddedConfig, OneOf(lambda: ADDED)]
+AnyPlace = Annotated[RelativeConfig, OneOf(lambda: RELATIVE + TAKEN)]
 AnyRelative = Annotated[RelativeConfig, OneOf(lambda: RELATIVE)]
 
 __all__ = [
@@ -38,10 +42,12 @@ __all__ = [
     "POSITIONS",
     "RELATIVE",
     "SCALINGS",
+    "TAKEN",
     "AddedConfig",
     "Adds",
     "Alibi",
     "AnyAdded",
+    "AnyPlace",
     "AnyRelative",
     "AnyScaling",
     "Axial",
@@ -61,7 +67,10 @@ __all__ = [
     "RelativeConfig",
     "Rope",
     "Scaling",
+    "Shaw",
+    "ShawValues",
     "Sinusoid",
+    "Takes",
     "Unit",
     "XPos",
     "Yarn",

@@ -101,6 +101,14 @@ class Relates(nn.Module):
         return None
 
 
+class Takes(Relates):
+    """A code of which a query takes something beside the values. It needs the weights, so no fused kernel serves it."""
+
+    @abstractmethod
+    def taken(self, weight: Tensor, where: Stamps, seen: Stamps) -> Tensor:
+        """What is added to the mean of the values. Weights [B, H, T, N] give [B, T, H, d]"""
+
+
 class NoPosition(Relates):
     """No code at all. A causal model can still tell places apart by what each token sees (Haviv et al. 2022)."""
 

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from ...core.stamps import Stamps
 from ..layers.dropout import Dropout
+from ..layers.norms import OverTokens, tell
 
 Part: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -21,6 +23,11 @@ class Ends(nn.Module):
     def __init__(self, final: nn.Module | None = None) -> None:
         super().__init__()
         self.final = final
+
+    def told(self, where: Stamps) -> None:
+        """Which tokens are padding, for a norm over tokens."""
+        if isinstance(self.final, OverTokens):
+            tell((self.final,), where)
 
     def enter(self, x: Tensor) -> Tensor:
         return x
@@ -38,6 +45,12 @@ class Wiring(nn.Module, ABC):
         super().__init__()
         self.norms = nn.ModuleList(norms)
         self.dropout = Dropout(dropout)
+        self.over_tokens = any(isinstance(norm, OverTokens) for norm in norms)
+
+    def told(self, where: Stamps) -> None:
+        """Which tokens are padding, for norms over tokens."""
+        if self.over_tokens:
+            tell(self.norms, where)
 
     @abstractmethod
     def forward(self, x: Tensor, parts: Sequence[Part]) -> Tensor:

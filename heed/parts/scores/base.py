@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from ...core.config import Config
 from ...core.errors import ConfigError, InputError
+from ...core.stamps import Stamps
 from ..attention.attend import masked_softmax
 
 
@@ -40,6 +41,19 @@ class Score(nn.Module, ABC):
     def compare(self, query: Tensor, key: Tensor) -> Tensor:
         """[..., T, q] and [..., N, k] give [..., T, N]."""
 
+    def asked(self, query: Tensor) -> Tensor:
+        """What is made of a query by itself, before it meets any key: here, nothing. [..., q]"""
+        return query
+
+    def held(self, key: Tensor) -> Tensor:
+        """What is made of a key by itself, before it is remembered: here, nothing. [..., k]"""
+        return key
+
+    def between(self, query: Tensor, key: Tensor, where: Stamps, seen: Stamps) -> Tensor:
+        """The scores of heads, whose tokens are stamped. [B, T, H, q] and [B, N, K, k] give [B, H, T, N]."""
+        groups = query.shape[2] // key.shape[2]
+        return self.compare(query.transpose(1, 2), key.repeat_interleave(groups, 2).transpose(1, 2))
+
     def weigh(self, score: Tensor, visible: Tensor | None) -> Tensor:
         """Scores to weights: every row sums to one, or is all zeros where nothing is visible."""
         return masked_softmax(score, visible)
@@ -57,6 +71,19 @@ class Score(nn.Module, ABC):
     if TYPE_CHECKING:  # nn.Module's own __call__ is untyped
 
         def __call__(self, query: Tensor, key: Tensor) -> Tensor: ...
+
+
+class Product(Score):
+    """A score that is a dot product of what is made of a query and of a key, each by itself: scale · asked(q)·held(k).
+
+    So attention by it goes to the fused kernel, and a key is prepared once, when it is remembered.
+    """
+
+    scale = 1.0
+
+    def compare(self, query: Tensor, key: Tensor) -> Tensor:
+        score: Tensor = self.asked(query) @ self.held(key).mT
+        return score if self.scale == 1.0 else score * self.scale
 
 
 class Pooling(nn.Module):
@@ -108,6 +135,31 @@ def pool(
         key, value = torch.where(seen, key, 0.0), torch.where(seen, value, 0.0)
     weight = score.weigh(score(query, key), visible)
     return weight @ value, weight
+
+
+def max_pool(value: Tensor, visible: Tensor | None = None, queries: int = 1) -> tuple[Tensor, Tensor]:
+    """Of every channel the greatest value: output [..., T, e] and shares [..., T, N] of `value` [..., N, e].
+
+    The other old way to make one vector of many, beside the mean: no key is asked, and gradients reach the winner of a
+    channel alone. A share is that of the channels in which a value won (the first, of equal ones), so that it can be
+    looked at as weights can. A query that may look at nothing gets zeros.
+    """
+    if visible is not None and (visible.dtype != torch.bool or visible.shape[-1] != value.shape[-2]):
+        raise InputError(
+            f"visible is {visible.dtype} of shape {tuple(visible.shape)}; needed is a boolean tensor, True = may be "
+            f"looked at, of shape [..., queries or 1, {value.shape[-2]}]"
+        )
+    each = value.unsqueeze(-3)  # [..., 1, N, e]
+    if visible is None:
+        each = each.expand(*value.shape[:-2], queries, *value.shape[-2:])
+    else:
+        each = torch.where(visible.unsqueeze(-1), each, -torch.inf)
+    best, winner = each.max(-2)  # [..., T, e]
+    won = torch.nn.functional.one_hot(winner, value.shape[-2]).to(value.dtype).mean(-2)  # [..., T, N]
+    if visible is None:
+        return best, won
+    sees = visible.any(-1, keepdim=True)
+    return torch.where(sees, best, 0.0), torch.where(sees, won, 0.0)
 
 
 def valid_lengths(lengths: Tensor, queries: int, keys: int) -> Tensor:

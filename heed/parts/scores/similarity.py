@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import sqrt
 from typing import Literal
 
 import torch
@@ -10,10 +9,12 @@ from torch import Tensor, nn
 
 from ...core.config import Flag, Positive, Size
 from ...core.errors import InputError
-from .base import Scale, Score, ScoreConfig, alike
+from ...core.stamps import Stamps, one_row
+from ..positions.base import must_fit
+from .base import Product, Scale, Score, ScoreConfig, alike
 
 
-class Dot(Score):
+class Dot(Product):
     """s = q·k: the plain dot product (Luong et al. 2015, "dot"). No weights; T·N·d multiplications."""
 
     class Config(ScoreConfig):
@@ -22,11 +23,8 @@ class Dot(Score):
         def build(self, query_size: int, key_size: int) -> Dot:
             return Dot(*alike("a dot product", query_size, key_size))
 
-    def compare(self, query: Tensor, key: Tensor) -> Tensor:
-        return query @ key.mT
 
-
-class ScaledDot(Score):
+class ScaledDot(Product):
     """s = q·k / √d (Vaswani et al. 2017, eq. 1). Costs what `Dot` costs.
 
     A sum of d products of unit variance has variance d; without the root a softmax over large d is all but an argmax,
@@ -39,11 +37,12 @@ class ScaledDot(Score):
         def build(self, query_size: int, key_size: int) -> ScaledDot:
             return ScaledDot(*alike("a dot product", query_size, key_size))
 
-    def compare(self, query: Tensor, key: Tensor) -> Tensor:
-        return query @ key.mT / sqrt(self.key_size)
+    def __init__(self, query_size: int, key_size: int) -> None:
+        super().__init__(query_size, key_size)
+        self.scale = float(key_size**-0.5)
 
 
-class General(Score):
+class General(Product):
     """s = qᵀ W k (Luong et al. 2015, "general"): queries and keys may differ in size.
 
     q·k weights. A projection of the keys, N·q·k multiplications, then a dot product.
@@ -59,9 +58,9 @@ class General(Score):
         super().__init__(query_size, key_size)
         self.key = nn.Linear(key_size, query_size, bias=False)
 
-    def compare(self, query: Tensor, key: Tensor) -> Tensor:
+    def held(self, key: Tensor) -> Tensor:
         projected: Tensor = self.key(key)
-        return query @ projected.mT
+        return projected
 
 
 class Additive(Score):
@@ -72,16 +71,17 @@ class Additive(Score):
 
     class Config(ScoreConfig):
         kind: Literal["additive"] = "additive"
-        hidden: Size  # channels of the hidden layer
+        hidden: Size | None = None  # channels of the hidden layer; None: those of a key
 
         def build(self, query_size: int, key_size: int) -> Additive:
             return Additive(self, query_size, key_size)
 
     def __init__(self, config: Config, query_size: int, key_size: int) -> None:
         super().__init__(query_size, key_size)
-        self.query = nn.Linear(query_size, config.hidden, bias=False)
-        self.key = nn.Linear(key_size, config.hidden, bias=False)
-        self.out = nn.Linear(config.hidden, 1, bias=False)
+        hidden = config.hidden or key_size
+        self.query = nn.Linear(query_size, hidden, bias=False)
+        self.key = nn.Linear(key_size, hidden, bias=False)
+        self.out = nn.Linear(hidden, 1, bias=False)
 
     def compare(self, query: Tensor, key: Tensor) -> Tensor:
         hidden = torch.tanh(self.query(query).unsqueeze(-2) + self.key(key).unsqueeze(-3))  # [..., T, N, hidden]
@@ -89,7 +89,7 @@ class Additive(Score):
         return score.squeeze(-1)
 
 
-class Cosine(Score):
+class Cosine(Product):
     """s = β · q·k / (|q| |k|): content-based addressing (Graves et al. 2014, eq. 5 and 6).
 
     Only directions count. Since a cosine is at most one, the sharpness β decides how far a softmax over it can get from
@@ -108,14 +108,18 @@ class Cosine(Score):
         super().__init__(query_size, key_size)
         self.sharpness = Scale(config.sharpness, learned=config.learned)
 
-    def compare(self, query: Tensor, key: Tensor) -> Tensor:
-        return _direction(query) @ _direction(key).mT * self.sharpness.value
+    def asked(self, query: Tensor) -> Tensor:
+        return _direction(query) * self.sharpness.value
+
+    def held(self, key: Tensor) -> Tensor:
+        return _direction(key)
 
 
 class Location(Score):
     """s_j = (W q)_j (Luong et al. 2015, "location"): the query alone says at which places to look.
 
-    What the keys hold is not read, only how many there are. length·q weights, T·q·length multiplications.
+    What the keys hold is not read, only where they stand: their positions if they are stamped, else their columns.
+    length·q weights, T·q·length multiplications.
     """
 
     class Config(ScoreConfig):
@@ -139,6 +143,15 @@ class Location(Score):
             )
         score: Tensor = self.place(query)[..., :keys]
         return score
+
+    def between(self, query: Tensor, key: Tensor, where: Stamps, seen: Stamps) -> Tensor:
+        position = seen.position.masked_fill(~seen.real, 0)  # padding may claim to stand anywhere
+        must_fit(position, self.length, "this score", "build it with a greater length")
+        (index,) = one_row(position)
+        places: Tensor = self.place(query).transpose(1, 2)  # [B, H, T, length]
+        if len(index) == 1:
+            return places.index_select(-1, index[0])
+        return places.gather(-1, index[:, None, None].expand(*places.shape[:3], -1))
 
 
 def _direction(vector: Tensor) -> Tensor:

@@ -12,9 +12,10 @@ from heed.core.errors import ConfigError
 from heed.core.spec import price
 from heed.mixers import Attention, Infini, Lstm
 from heed.models import Elmo, ElmoEncoder
-from heed.models.variants.elmo import Reversed, depths
+from heed.models.variants.elmo import depths
 from heed.parts.masks import Whole, Window
 from heed.parts.outputs.heads import Tagged
+from heed.parts.recurrence.reverse import Reversed
 from heed.parts.residual.wiring import ResiDual
 from heed.pipelines.base import Padded
 from heed.show.progress import Silent

@@ -24,6 +24,7 @@ from heed.parts.positions.base import NoPosition
 from heed.parts.positions.rotary import Rope, XPos
 from heed.parts.positions.scaling import Llama3, LongRope, Yarn
 from heed.parts.positions.scored import Alibi, Buckets, Relative, slopes
+from heed.parts.positions.shaw import Shaw
 from tests.parts.positions.frequencies import rope_frequencies
 
 HEADS, SIZE, WIDTH = 4, 6, 24
@@ -351,7 +352,7 @@ def test_terms_serve_attention_whole_banded_and_padded(config: RelativeConfig) -
             assert torch.autograd.grad(y.sum(), q)[0].isfinite().all()
     term, run, x = code.bias, Where.run(3, 5), draw(3, 5, HEADS, SIZE)
     assert term is not None
-    assert term(x, x, run, run).shape == (3 if isinstance(code, Relative) else 1, HEADS, 5, 5)
+    assert term(x, x, run, run).shape == (3 if isinstance(code, Relative | Shaw) else 1, HEADS, 5, 5)
 
 
 class Holder(Config):

@@ -12,7 +12,7 @@ from torch import Tensor
 from heed.core.config import Config, kind_of
 from heed.core.errors import ConfigError, InputError
 from heed.parts import scores
-from heed.parts.scores import SCORES, AnyScore, Pooling, Score, ScoreConfig, pool, valid_lengths
+from heed.parts.scores import SCORES, AnyScore, Pooling, Score, ScoreConfig, max_pool, pool, valid_lengths
 
 EXACT = 1e-14  # float64 rounding of sums of a few terms of size one
 ROWS, QUERIES, KEYS, SIZE, VALUE = 2, 5, 7, 3, 4
@@ -332,3 +332,30 @@ def test_a_key_at_the_border_of_a_kernel_is_outside() -> None:
         _, weight = scores.pool(config.build(1, 1), query, key, key)
         assert weight[0, 1] == 0
         assert (weight[0, [0, 2]] > 0).all()
+
+
+def test_max_pooling_is_its_loops() -> None:
+    value, visible = drawn(ROWS, KEYS, VALUE), valid_lengths(torch.tensor([KEYS, 3]), QUERIES, KEYS)
+    value[1, 3:] = math.nan  # what nobody may look at
+    found, share = max_pool(value, visible)
+    for row, keys in enumerate((KEYS, 3)):
+        for channel in range(VALUE):
+            wanted = max(float(value[row, j, channel]) for j in range(keys))
+            assert (found[row, :, channel] == wanted).all()
+        for j in range(KEYS):
+            won = sum(float(value[row, j, c] == found[row, 0, c]) for c in range(VALUE)) / VALUE
+            assert torch.allclose(share[row, :, j], torch.tensor(won, dtype=torch.float64))
+    everything, _ = max_pool(value[:1])
+    assert torch.equal(everything[0, 0], value[0].amax(0))
+
+
+def test_max_pooling_of_nothing_is_zeros() -> None:
+    value = drawn(1, KEYS, VALUE).requires_grad_()
+    found, share = max_pool(value, torch.zeros(1, 1, KEYS, dtype=torch.bool))
+    found.sum().backward()
+    assert not found.any()
+    assert not share.any()
+    assert value.grad is not None
+    assert value.grad.isfinite().all()
+    with pytest.raises(InputError, match="needed is a boolean tensor"):
+        max_pool(value, torch.ones(1, 1, 3, dtype=torch.bool))
