@@ -252,8 +252,8 @@ class _Choice:
             )
         if ADAPTER in self.files:
             return (
-                f"{self.what} is an adapter (LoRA) of another model, not a model; heed loads whole ones: merge it with "
-                "the library that made it (merge_and_unload), or train one with heed: base = ... and edits"
+                f"{self.what} is an adapter (LoRA) of another model, not a model; heed reads "
+                "adapters from folders: download it, then heed.load(BASE, adapter=FOLDER)"
             )
         shown = ", ".join(self.files[:8]) or "nothing"
         return f"{self.what} holds no {CONFIG} with {WEIGHTS} and no GGUF file, so heed cannot load it; it has {shown}"

@@ -115,6 +115,39 @@ def both(theirs: str, ours: str) -> tuple[Same, Same]:
     return Same(f"{theirs}.weight", f"{ours}.weight"), Same(f"{theirs}.bias", f"{ours}.bias")
 
 
+@dataclass(frozen=True)
+class Inside(Rule):
+    """A rule of a part of a model: the same, below the name of that part."""
+
+    rule: Rule
+    ours: str  # what stands before our names
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return tuple(f"{self.ours}{target}" for target in self.rule.targets)
+
+    def split(self, theirs: Tensor) -> Sequence[Tensor]:
+        return self.rule.split(theirs)
+
+    def join(self, ours: Sequence[Tensor]) -> Tensor:
+        return self.rule.join(ours)
+
+
+def inside(table: Table, theirs: str, ours: str) -> Table:
+    """A table of a part of a model: `theirs` and `ours` stand before its names."""
+
+    def moved(rule: Rule | Ignored | Computed) -> Rule | Ignored | Computed:
+        name = f"{theirs}{rule.theirs}"
+        match rule:
+            case Ignored():
+                return Ignored(name)
+            case Computed():
+                return Computed(name, f"{ours}{rule.beside}", rule.value)
+        return Inside(name, rule, ours)
+
+    return tuple(map(moved, table))
+
+
 def load(model: nn.Module, tensors: Mapping[str, Tensor], table: Table) -> None:
     """Put their tensors into a model, one at a time. Every tensor of theirs and of ours is accounted for.
 

@@ -51,7 +51,7 @@ class Edit(Config):
                 (pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in known)), None
             )
             if lost is not None:
-                raise ConfigError(f"{field} = {lost!r} names no {what} of this model{_near(lost, known)}")
+                raise ConfigError(f"{field} = {lost!r} names no {what} of this model{near_names(lost, known)}")
         return [name for name in known if _fits(name, self.on) and not _fits(name, self.but)]
 
 
@@ -102,7 +102,7 @@ def _fits(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _near(pattern: str, names: list[str]) -> str:
+def near_names(pattern: str, names: list[str]) -> str:
     """What was probably meant: the same pattern with another ending, or else all names, layers taken together."""
     alike = sorted({re.sub(r"(?<=\.)\d+(?=\.|$)", "*", name) for name in names})
     stem, dot, last = pattern.rpartition(".")

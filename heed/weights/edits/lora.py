@@ -35,10 +35,14 @@ class LoRA(Swap):
     rank: Size = 8  # channels between A and B
     alpha: Positive | None = None  # rank: what is learnt counts once
     dropout: Share = 0.0  # of what A reads
+    full: Patterns = ()  # weights that learn in full beside the adapters, by name; a head that a base lacks is added
 
     def apply(self, model: nn.Module) -> None:
         super().apply(model)
         freeze(model)
+        weights = dict(model.named_parameters())
+        for name in self.model_copy(update={"on": self.full, "but": ()}).chosen(weights, "weight"):
+            weights[name].requires_grad_()
 
     def swapped(self, name: str, layer: Layer) -> nn.Module:
         least = min(layer.in_features, layer.out_features)
@@ -88,6 +92,14 @@ def merge(model: nn.Module) -> dict[str, LoraLinear]:
             raise InputError(f"{name} shares its weight with {shared[0]}, which would change too; untie them first")
     for name, layer in held.items():
         layer.base.weight += layer.change
+        model.set_submodule(name, layer.base)
+    return held
+
+
+def taken_off(model: nn.Module) -> dict[str, LoraLinear]:
+    """Take the adapters off a model, whose layers are again what they were below them. Gives them by name."""
+    held = adapters(model)
+    for name, layer in held.items():
         model.set_submodule(name, layer.base)
     return held
 

@@ -30,6 +30,7 @@ FAMILIES: Table[type[Family]] = Table(
         "deit": "vit:DeiT",
         "distilbert": "distilbert:DistilBert",
         "electra": "electra:Electra",
+        "encoder-decoder": "encoder_decoder:EncoderDecoder",
         "falcon": "falcon:Falcon",
         "fnet": "fnet:FNet",
         "funnel": "funnel:Funnel",

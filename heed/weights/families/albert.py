@@ -11,7 +11,8 @@ from ...parts.inputs.tokens import Narrow
 from ..formats.safetensors import Tensors
 from ..rename import Table, both
 from .base import Act, prefix
-from .encoders import Bertlike, Found, Prediction, embedded, norms
+from .encoders import Bertlike, Prediction, embedded, norms
+from .found import Found, spans, tagged
 
 PREDICTION = Prediction("predictions.dense", "predictions.LayerNorm", "predictions.decoder", "predictions.bias")
 DEEPEST = 1024  # layers that share their weights cost no tensors, so that no file bears out how many there are
@@ -41,7 +42,7 @@ class Albert(Bertlike):
     def narrow(self) -> Narrow | None:
         return Narrow(size=self.embedding_size)
 
-    def ours(self, tensors: Tensors) -> Encoder.Config:
+    def encoder(self, tensors: Tensors) -> Encoder.Config:
         groups, depth = self.num_hidden_groups, self.num_hidden_layers
         if groups > depth or depth * self.inner_group_num > DEEPEST:
             raise ConfigError(
@@ -53,7 +54,7 @@ class Albert(Bertlike):
             for layer in range(depth)
             for inner in range(self.inner_group_num)
         )
-        return super().ours(tensors).model_copy(update={"order": order, "depth": len(order)})
+        return super().encoder(tensors).model_copy(update={"order": order, "depth": len(order)})
 
     def names(self, tensors: Tensors) -> Table:
         theirs = prefix(tensors, self.stem)
@@ -80,8 +81,8 @@ class Albert(Bertlike):
         return (
             *self.masked(tensors, PREDICTION, self.hidden_act),
             *self.pooled(tensors, pooler, "classifier" if texts else pair),
-            *(() if texts else self.tagged(tensors, "classifier")),
-            *self.spans(tensors),
+            *(() if texts else tagged(tensors, "classifier")),
+            *spans(tensors),
         )
 
 

@@ -7,7 +7,8 @@ from typing import ClassVar
 from ...core.config import Size
 from ..formats.safetensors import Tensors
 from .base import prefix
-from .encoders import BERTS, Bertlike, Found
+from .encoders import BERTS, Bertlike
+from .found import Found, spans, tagged
 
 
 class Bert(Bertlike):
@@ -16,6 +17,7 @@ class Bert(Bertlike):
     types: ClassVar[tuple[str, ...]] = ("bert",)
     paper: ClassVar[str] = "Devlin et al. 2019, arXiv 1810.04805"
     stem: ClassVar[str] = "bert."
+    decodes: ClassVar[bool] = True
 
     vocab_size: Size = 30522
 
@@ -26,6 +28,6 @@ class Bert(Bertlike):
         return (
             *self.masked(tensors, BERTS, self.hidden_act),
             *self.pooled(tensors, pooler, "classifier" if texts else pair),
-            *(() if texts else self.tagged(tensors, "classifier")),
-            *self.spans(tensors),
+            *(() if texts else tagged(tensors, "classifier")),
+            *spans(tensors),
         )

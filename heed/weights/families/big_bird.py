@@ -8,12 +8,12 @@ from ... import mixers
 from ...core.config import Count, Flag, Size
 from ...core.contract import MixerConfig
 from ...core.errors import ConfigError
-from ...models import Encoder
-from ...parts.masks import Whole
+from ...models import Decoder, Encoder
 from ..formats.safetensors import Tensors
 from ..rename import Table
 from .base import Act, prefix
-from .encoders import BERTS, Bertlike, Found, kept
+from .encoders import BERTS, Bertlike, kept
+from .found import Found, tagged
 
 AROUND = 5  # blocks that a block sees beside random ones: three of its window and the two ends
 
@@ -28,6 +28,7 @@ class BigBird(Bertlike):
     types: ClassVar[tuple[str, ...]] = ("big_bird",)
     paper: ClassVar[str] = "Zaheer et al. 2020, arXiv 2007.14062"
     stem: ClassVar[str] = "bert."
+    decodes: ClassVar[bool] = True
 
     vocab_size: Size = 50358
     hidden_act: Act = "gelu_tanh"
@@ -48,7 +49,7 @@ class BigBird(Bertlike):
     def mixer(self) -> MixerConfig:
         heads, bias = self.num_attention_heads, self.use_bias
         if self.attention_type == "original_full":
-            return mixers.Attention.Config(heads=heads, mask=Whole(), bias=bias, out_bias=True)
+            return mixers.Attention.Config(heads=heads, mask=self.mask, bias=bias, out_bias=True)
         return mixers.BigBird.Config(
             heads=heads,
             block=self.block_size,
@@ -59,13 +60,28 @@ class BigBird(Bertlike):
             out_bias=True,
         )
 
-    def ours(self, tensors: Tensors) -> Encoder.Config:
+    def decoder(self, tensors: Tensors) -> Decoder.Config:
+        if self.attention_type != "original_full":
+            raise ConfigError(
+                f"is_decoder is set with attention_type {self.attention_type!r}, whose blocks look ahead; a decoder is "
+                "read with 'original_full'"
+            )
+        return super().decoder(tensors).model_copy(update={"scaled": self.rescale_embeddings})
+
+    def second_half(self, tensors: Tensors) -> Decoder.Config:
+        raise ConfigError(
+            "its decoder is big_bird: the reference library lets its self-attention look at the encoder instead of the "
+            "target, so that such checkpoints are not what their config says; heed reads bert, roberta, roformer, "
+            "electra and gpt2 as decoders of an encoder-decoder"
+        )
+
+    def encoder(self, tensors: Tensors) -> Encoder.Config:
         if any(name.startswith("qa_classifier.") for name in tensors):
             raise ConfigError(
                 "it answers questions by a head with a layer of its own, which heed does not hold; "
                 "save the backbone alone, or with another head"
             )
-        return super().ours(tensors).model_copy(update={"scaled": self.rescale_embeddings})
+        return super().encoder(tensors).model_copy(update={"scaled": self.rescale_embeddings})
 
     def names(self, tensors: Tensors) -> Table:
         unread = () if self._pooling(tensors) else (f"{self._pooler(tensors)}.{part}" for part in ("weight", "bias"))
@@ -82,7 +98,7 @@ class BigBird(Bertlike):
         return (
             *self.masked(tensors, BERTS, self.hidden_act),
             *own,
-            *(() if texts else self.tagged(tensors, "classifier")),
+            *(() if texts else tagged(tensors, "classifier")),
         )
 
     def _pooler(self, tensors: Tensors) -> str:

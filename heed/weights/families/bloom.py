@@ -17,14 +17,16 @@ from ...parts.residual.wiring import Normed, PreNorm
 from ..formats.safetensors import Tensors
 from ..rename import Same, Table, both
 from ..rules import grouped
-from .base import Family, Places, alone, prefix
+from .base import Places
+from .decoders import Generative
 
 
-class Bloom(Family):
+class Bloom(Generative):
     """BLOOM, BLOOMZ and what was trained in their shape."""
 
     types: ClassVar[tuple[str, ...]] = ("bloom",)
     paper: ClassVar[str] = "BigScience Workshop 2022, BLOOM, arXiv 2211.05100"
+    stem: ClassVar[str] = "transformer."
 
     model_config = ConfigDict(populate_by_name=True)  # sizes go by either name
 
@@ -62,11 +64,12 @@ class Bloom(Family):
             norm=norm,
             wiring=Normed() if self.apply_residual_connection_post_layernorm else PreNorm(),
             embedding_norm=norm,
-            tied=self.tie_word_embeddings or alone(tensors, "transformer."),
+            tied=self.tie_word_embeddings or self.headless(tensors),
+            heads=self.asked(tensors),
         )
 
     def names(self, tensors: Tensors) -> Table:
-        theirs = prefix(tensors, "transformer.")
+        theirs = self.prefix(tensors)
         layer, block = f"{theirs}h.{{i}}", "stack.blocks.{i}"
         parts = tuple(f"{block}.mixer.{what}" for what in ("query", "key", "value"))
         return (
@@ -80,4 +83,5 @@ class Bloom(Family):
             *both(f"{layer}.post_attention_layernorm", f"{block}.wiring.norms.1"),
             *both(f"{theirs}ln_f", "stack.ends.final"),
             Same("lm_head.weight", "head.weight"),
+            *self.answers(tensors),
         )

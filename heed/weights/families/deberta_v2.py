@@ -19,7 +19,8 @@ from ...parts.positions import AddedConfig
 from ..formats.safetensors import Tensors
 from ..rename import Ignored, Same, Table, both
 from .base import Act, prefix
-from .encoders import BERTS, Bertlike, Found, Prediction, embedded, kept, layered, norms
+from .encoders import BERTS, Bertlike, Prediction, embedded, kept, layered, norms
+from .found import Found, spans, tagged
 
 ENHANCED = Prediction(
     "lm_predictions.lm_head.dense", "lm_predictions.lm_head.LayerNorm", None, "lm_predictions.lm_head.bias"
@@ -113,7 +114,7 @@ class DebertaV2(Bertlike):
             return None
         return Narrow(size=self.embedding_size, after="sum", bias=False)
 
-    def ours(self, tensors: Tensors) -> Encoder.Config:
+    def encoder(self, tensors: Tensors) -> Encoder.Config:
         if self.terms - TERMS or set(self.norm_rel_ebd) - {"none", "layer_norm"}:
             raise ConfigError(
                 f"pos_att_type is {self.pos_att_type}, norm_rel_ebd is {self.norm_rel_ebd}; heed knows c2p and p2c, "
@@ -121,7 +122,7 @@ class DebertaV2(Bertlike):
             )
         kernel = self.conv_kernel_size
         beside = Convolved.Config(kernel=kernel, groups=self.conv_groups, activation=self.conv_act) if kernel else None
-        return super().ours(tensors).model_copy(update={"one_position": self.disentangled, "convolution": beside})
+        return super().encoder(tensors).model_copy(update={"one_position": self.disentangled, "convolution": beside})
 
     def names(self, tensors: Tensors) -> Table:
         theirs = prefix(tensors, self.stem)
@@ -149,6 +150,6 @@ class DebertaV2(Bertlike):
             *self.masked(tensors, BERTS, self.hidden_act),
             *self.masked(tensors, ENHANCED, self.hidden_act),
             *self.pooled(tensors, "pooler.dense", "classifier" if texts else None, self.pooler_hidden_act),
-            *(() if texts else self.tagged(tensors, "classifier")),
-            *self.spans(tensors),
+            *(() if texts else tagged(tensors, "classifier")),
+            *spans(tensors),
         )

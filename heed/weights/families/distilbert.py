@@ -15,7 +15,8 @@ from ...parts.residual.wiring import PostNorm
 from ..formats.safetensors import Tensors
 from ..rename import Table, both
 from .base import Act, prefix
-from .encoders import Found, OneSided, Prediction, embedded, norms
+from .encoders import OneSided, Prediction, embedded, norms
+from .found import Found, spans, tagged
 
 PREDICTION = Prediction("vocab_transform", "vocab_layer_norm", "vocab_projector")
 
@@ -78,6 +79,6 @@ class DistilBert(OneSided):
         return (
             *self.masked(tensors, PREDICTION, self.activation),
             *self.pooled(tensors, "pre_classifier", "classifier" if texts else None, "relu"),
-            *(() if texts else self.tagged(tensors, "classifier")),
-            *self.spans(tensors),
+            *(() if texts else tagged(tensors, "classifier")),
+            *spans(tensors),
         )

@@ -10,7 +10,8 @@ from ...parts.outputs.heads import Replaced
 from ..formats.safetensors import Tensors
 from ..rename import Table, both
 from .base import prefix
-from .encoders import Bertlike, Found, Prediction
+from .encoders import Bertlike, Prediction
+from .found import Found, spans, tagged
 
 GENERATOR = Prediction("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head")
 
@@ -21,6 +22,7 @@ class Electra(Bertlike):
     types: ClassVar[tuple[str, ...]] = ("electra",)
     paper: ClassVar[str] = "Clark et al. 2020, arXiv 2003.10555"
     stem: ClassVar[str] = "electra."
+    decodes: ClassVar[bool] = True
 
     vocab_size: Size = 30522
     embedding_size: Size = 128
@@ -40,8 +42,8 @@ class Electra(Bertlike):
         return (
             *self.masked(tensors, GENERATOR, "gelu"),
             *self.pooled(tensors, "classifier.dense", classified, "gelu"),
-            *self.tagged(tensors, "classifier"),
-            *self.spans(tensors),
+            *tagged(tensors, "classifier"),
+            *spans(tensors),
             *self._replaced(tensors),
         )
 

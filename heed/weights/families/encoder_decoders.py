@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor
 
 from ...core.config import Count, Flag
 from ...core.errors import WeightsError
+from ...models import Decoder
 from ...parts.outputs.loss import NO_LABEL
 from ..formats.safetensors import Tensors
 from .base import Family
+
+
+class SecondHalf(ABC):
+    """A family whose models may be the decoder of an encoder-decoder that was put together of two."""
+
+    @abstractmethod
+    def second_half(self, tensors: Tensors) -> Decoder.Config:
+        """As such a decoder, with a cross-attention."""
 
 
 class TwoSided(Family):

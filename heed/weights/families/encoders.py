@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from ...core.config import Count, Flag, Positive, Size, Text
 from ...core.contract import MixerConfig
 from ...core.errors import ConfigError
-from ...mixers import Attention
-from ...models import Encoder
+from ...mixers import Attention, Cross
+from ...models import Decoder, Encoder
 from ...parts.feedforward import Activation, FeedForward
 from ...parts.inputs.tokens import Narrow
 from ...parts.layers.norms import LayerNorm
-from ...parts.masks import Whole
-from ...parts.outputs.heads import HeadConfig, Masked, Pooled, Spans, Tagged
+from ...parts.masks import Causal, Mask, Whole
+from ...parts.outputs.heads import HeadConfig, Masked, Pooled
 from ...parts.positions import AddedConfig, Learned
 from ...parts.residual.wiring import PostNorm
 from ..formats.safetensors import Tensors
-from ..rename import Computed, Ignored, Same, Table, both
+from ..rename import Computed, Ignored, Rule, Same, Table, both
 from .base import Act, Family, prefix
+from .encoder_decoders import SecondHalf
+from .found import Found, classes
 
-SCORES = "heads.masked.scores"
-
-
-@dataclass(frozen=True)
-class Found:
-    """A head that a checkpoint has: how to build it, and where its tensors go."""
-
-    head: HeadConfig
-    names: Table
+SCORES, NORM = "heads.masked.scores", "heads.masked.norm"
 
 
 class Prediction(NamedTuple):
@@ -86,7 +79,7 @@ class OneSided(Family):
         tied = self.tie_word_embeddings or names.decoder is None
         head = Masked.Config(vocabulary=self.vocab_size, activation=activation, norm=self.norm, tied=tied)
         matrix = () if names.decoder is None else (Same(f"{names.decoder}.weight", f"{SCORES}.weight"),)
-        table = both(names.dense, "heads.masked.transform"), norms(names.norm, "heads.masked.norm")
+        table = both(names.dense, "heads.masked.transform"), norms(names.norm, NORM)
         return (Found(head, (*table[0], *table[1], *matrix, *_biases(tensors, names, tied=tied))),)
 
     def pooled(
@@ -99,18 +92,6 @@ class OneSided(Family):
         named = () if scores is None else both(scores, "heads.pooled.scores")
         head = Pooled.Config(activation=activation, labels=labels)
         return (Found(head, (*both(dense, "heads.pooled.transform"), *named)),)
-
-    def tagged(self, tensors: Tensors, scores: str) -> tuple[Found, ...]:
-        """The classifier of every token, if there is one."""
-        if f"{scores}.weight" not in tensors:
-            return ()
-        return (Found(Tagged.Config(labels=classes(tensors, scores)), both(scores, "heads.tagged.scores")),)
-
-    def spans(self, tensors: Tensors) -> tuple[Found, ...]:
-        """Where an answer begins and ends, if that can be asked."""
-        if "qa_outputs.weight" not in tensors:
-            return ()
-        return (Found(Spans.Config(), both("qa_outputs", "heads.spans.scores")),)
 
     def of_texts(self, tensors: Tensors, pooler: str) -> bool:
         """Whether `classifier` is about whole texts: the architecture tells; without a pooler it is about tokens."""
@@ -129,8 +110,14 @@ class OneSided(Family):
         return False
 
 
-class Bertlike(OneSided):
-    """The config of BERT, and an encoder as BERT is: post-norm, every token looks at all others."""
+class Bertlike(OneSided, SecondHalf):
+    """The config of BERT, and an encoder as BERT is: post-norm, every token looks at all others.
+
+    Some of its descendants may be decoders (`is_decoder`): a token looks at those before it, and the masked head
+    predicts the next one.
+    """
+
+    decodes: ClassVar[bool] = False  # whether the reference library has it as a decoder
 
     hidden_size: Size = 768
     num_hidden_layers: Size = 12
@@ -155,7 +142,7 @@ class Bertlike(OneSided):
     @property
     def mixer(self) -> MixerConfig:
         """How tokens look at one another."""
-        return Attention.Config(heads=self.num_attention_heads, mask=Whole())
+        return Attention.Config(heads=self.num_attention_heads, mask=self.mask)
 
     @property
     def position(self) -> AddedConfig | None:
@@ -167,13 +154,76 @@ class Bertlike(OneSided):
         """How embeddings become as wide as the stream."""
         return None
 
-    def ours(self, tensors: Tensors) -> Encoder.Config:
-        if self.is_decoder or self.add_cross_attention:
+    @property
+    def mask(self) -> Mask:
+        """Which tokens a token looks at."""
+        return Causal() if self.is_decoder else Whole()
+
+    def ours(self, tensors: Tensors) -> Encoder.Config | Decoder.Config:
+        if (self.is_decoder or self.add_cross_attention) and not self.decodes:
             raise ConfigError(f"is_decoder or add_cross_attention is set: heed reads {self.types[0]} as an encoder")
+        if self.add_cross_attention:
+            raise ConfigError(
+                "add_cross_attention is set: this is the decoder of an encoder-decoder, which heed reads together with "
+                "its encoder, from a folder whose model_type is encoder-decoder"
+            )
+        return self.decoder(tensors) if self.is_decoder else self.encoder(tensors)
+
+    def second_half(self, tensors: Tensors) -> Decoder.Config:
+        if not (self.decodes and self.is_decoder and self.add_cross_attention):
+            raise ConfigError(
+                f"the decoder of an encoder-decoder is {self.types[0]!r} with is_decoder={self.is_decoder} and "
+                f"add_cross_attention={self.add_cross_attention}; needed are both, in a family that has decoders: "
+                "bert, roberta, roformer, electra, gpt2"
+            )
+        return self.decoder(tensors)
+
+    def _must_be_absolute(self) -> None:
         if self.position_embedding_type not in (None, "absolute"):
             raise ConfigError(
                 f"position_embedding_type is {self.position_embedding_type!r}; heed reads the 'absolute' one alone"
             )
+
+    def decoder(self, tensors: Tensors) -> Decoder.Config:
+        """As a language model, which may look at the output of an encoder."""
+        self._must_be_absolute()
+        head = self._predicting(tensors).head
+        assert isinstance(head, Masked.Config)
+        return Decoder.Config(
+            vocabulary=self.vocab_size,
+            width=self.hidden_size,
+            depth=self.num_hidden_layers,
+            mixer=self.mixer,
+            cross=Cross.Config(heads=self.num_attention_heads) if self.add_cross_attention else None,
+            feedforward=FeedForward.Config(hidden=self.intermediate_size, activation=self.hidden_act),
+            norm=self.norm,
+            wiring=PostNorm(),
+            position=self.position,
+            embedding_norm=self.norm,
+            narrow=self.narrow,
+            segments=self.type_vocab_size or None,
+            head_activation=head.activation,
+            head_bias=True,
+            tied=head.tied,
+        )
+
+    def _predicting(self, tensors: Tensors) -> Found:
+        """The masked head, which a decoder predicts the next token by. It has no other; of a pooler nothing is made."""
+        found = self.heads(tensors)
+        poolers = [one for one in found if isinstance(one.head, Pooled.Config) and one.head.labels is None]
+        rest = [one for one in found if one not in poolers]
+        if len(rest) != 1 or not isinstance(rest[0].head, Masked.Config):
+            kinds = ", ".join(str(one.head.dump()["kind"]) for one in found) or "none"
+            raise ConfigError(
+                f"is_decoder is set: needed is the head of a language model and no other, there is {kinds}; save it as "
+                f"a {self.types[0]} model for causal language modelling, or set is_decoder to false"
+            )
+        unread = (rule.theirs for one in poolers for rule in one.names)
+        return Found(rest[0].head, (*rest[0].names, *kept(tensors, *unread)))
+
+    def encoder(self, tensors: Tensors) -> Encoder.Config:
+        """As an encoder, with the heads that it has."""
+        self._must_be_absolute()
         return Encoder.Config(
             vocabulary=self.vocab_size,
             width=self.hidden_size,
@@ -191,7 +241,12 @@ class Bertlike(OneSided):
 
     def names(self, tensors: Tensors) -> Table:
         theirs = prefix(tensors, self.stem)
-        return (*embedded(f"{theirs}embeddings"), *layered(f"{theirs}encoder.layer.{{i}}"), *self.answers(tensors))
+        layer = f"{theirs}encoder.layer.{{i}}"
+        if not self.is_decoder:
+            return (*embedded(f"{theirs}embeddings"), *layered(layer), *self.answers(tensors))
+        head = tuple(map(_of_decoder, self._predicting(tensors).names))
+        layers = layered(layer, crossed=self.add_cross_attention)
+        return (*embedded(f"{theirs}embeddings"), *layers, *head)
 
 
 def embedded(theirs: str) -> Table:
@@ -206,8 +261,30 @@ def embedded(theirs: str) -> Table:
     )
 
 
-def layered(theirs: str, ours: str = "stack.blocks.{i}", projection: str = "attention.self.{}") -> Table:
-    """The tensors of one of BERT's layers."""
+def _of_decoder(rule: Rule | Ignored | Computed) -> Rule | Ignored | Computed:
+    """A tensor of the masked head where it is the head of a decoder."""
+    if not isinstance(rule, Same):
+        return rule
+    for masked, own in ((SCORES, "head"), ("heads.masked.transform", "narrow.layer"), (NORM, "narrow.norm")):
+        if rule.ours.startswith(masked):
+            return Same(rule.theirs, rule.ours.replace(masked, own))
+    return rule
+
+
+def layered(
+    theirs: str, ours: str = "stack.blocks.{i}", projection: str = "attention.self.{}", *, crossed: bool = False
+) -> Table:
+    """The tensors of one of BERT's layers; `crossed`: with a cross-attention between its two parts."""
+    last = 2 if crossed else 1
+    between = (
+        *(
+            rule
+            for what in ("query", "key", "value")
+            for rule in both(f"{theirs}.crossattention.self.{what}", f"{ours}.cross.{what}")
+        ),
+        *both(f"{theirs}.crossattention.output.dense", f"{ours}.cross.out"),
+        *norms(f"{theirs}.crossattention.output.LayerNorm", f"{ours}.wiring.norms.1"),
+    )
     return (
         *(
             rule
@@ -218,7 +295,8 @@ def layered(theirs: str, ours: str = "stack.blocks.{i}", projection: str = "atte
         *norms(f"{theirs}.attention.output.LayerNorm", f"{ours}.wiring.norms.0"),
         *both(f"{theirs}.intermediate.dense", f"{ours}.feedforward.up"),
         *both(f"{theirs}.output.dense", f"{ours}.feedforward.down"),
-        *norms(f"{theirs}.output.LayerNorm", f"{ours}.wiring.norms.1"),
+        *norms(f"{theirs}.output.LayerNorm", f"{ours}.wiring.norms.{last}"),
+        *(between if crossed else ()),
     )
 
 
@@ -226,15 +304,6 @@ def norms(theirs: str, ours: str) -> tuple[Same, ...]:
     """Weight and bias of a norm, which old files call gamma and beta."""
     old = Same(f"{theirs}.gamma", f"{ours}.weight"), Same(f"{theirs}.beta", f"{ours}.bias")
     return *both(theirs, ours), *old
-
-
-def classes(tensors: Tensors, layer: str) -> int:
-    """How many logits a layer makes."""
-    name = f"{layer}.weight"
-    shape = tensors.like(name).shape if name in tensors else ()
-    if len(shape) != 2 or shape[0] < 1:
-        raise ConfigError(f"{name} must be there with the shape [labels, width], not {list(shape)}")
-    return shape[0]
 
 
 def kept(tensors: Tensors, *names: str, beside: str = "embeddings.table.weight") -> Table:

@@ -17,7 +17,7 @@ from ...parts.residual.wiring import Parallel, PreNorm
 from ..formats.safetensors import Tensors
 from ..rename import Same, Table, both
 from ..rules import grouped
-from .base import Act, Places, alone, prefix
+from .base import Act, Places
 from .rope import Rotary
 
 
@@ -26,6 +26,7 @@ class Falcon(Rotary):
 
     types: ClassVar[tuple[str, ...]] = ("falcon",)
     paper: ClassVar[str] = "Almazrouei et al. 2023, The Falcon Series of Open Language Models, arXiv 2311.16867"
+    stem: ClassVar[str] = "transformer."
 
     model_config = ConfigDict(populate_by_name=True)  # sizes go by either name
 
@@ -71,11 +72,12 @@ class Falcon(Rotary):
             ),
             norm=LayerNorm(eps=self.layer_norm_epsilon),
             wiring=Parallel(own_norms=len(norms) == 2) if self.parallel_attn else PreNorm(),
-            tied=self.tie_word_embeddings or alone(tensors, "transformer."),
+            tied=self.tie_word_embeddings or self.headless(tensors),
+            heads=self.asked(tensors),
         )
 
     def names(self, tensors: Tensors) -> Table:
-        theirs = prefix(tensors, "transformer.")
+        theirs = self.prefix(tensors)
         layer, block = f"{theirs}h.{{i}}", "stack.blocks.{i}"
         parts = tuple(f"{block}.mixer.{what}" for what in ("query", "key", "value"))
         shares = (self.num_attention_heads // self._keys, 1, 1)
@@ -93,6 +95,7 @@ class Falcon(Rotary):
             *norms,
             *both(f"{theirs}ln_f", "stack.ends.final"),
             Same("lm_head.weight", "head.weight"),
+            *self.answers(tensors),
         )
 
     @property

@@ -24,6 +24,7 @@ class FNet(Bert):
     types: ClassVar[tuple[str, ...]] = ("fnet",)
     paper: ClassVar[str] = "Lee-Thorp et al. 2021, arXiv 2105.03824"
     stem: ClassVar[str] = "fnet."
+    decodes: ClassVar[bool] = False
 
     vocab_size: Size = 32000
     hidden_act: Act = "gelu_tanh"

@@ -19,7 +19,8 @@ from ..formats.safetensors import Tensors
 from ..rename import Rule, Same, Table, both
 from .albert import DEEPEST
 from .base import Act, prefix
-from .encoders import Found, OneSided, norms
+from .encoders import OneSided, norms
+from .found import Found, spans, tagged
 
 CLASSIFIER = "classifier.linear_hidden.weight"  # of texts
 
@@ -128,7 +129,7 @@ class Funnel(OneSided):
         )
 
     def heads(self, tensors: Tensors) -> tuple[Found, ...]:
-        found = [*self.spans(tensors), *self.tagged(tensors, "classifier")]
+        found = [*spans(tensors), *tagged(tensors, "classifier")]
         if "lm_head.bias" in tensors:
             masked = Masked.Config(vocabulary=self.vocab_size, tied=self.tie_word_embeddings)
             found.append(Found(masked, both("lm_head", "heads.masked.scores")))

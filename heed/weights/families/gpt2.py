@@ -16,14 +16,17 @@ from ...parts.positions import Learned
 from ..formats.safetensors import Tensors
 from ..rename import Ignored, Rule, Same, Table, both
 from ..rules import columns, transposed
-from .base import Act, Family, alone, prefix
+from .base import Act
+from .decoders import Generative
+from .encoder_decoders import SecondHalf
 
 
-class GPT2(Family):
+class GPT2(Generative, SecondHalf):
     """GPT-2 and what was trained in its shape."""
 
     types: ClassVar[tuple[str, ...]] = ("gpt2",)
     paper: ClassVar[str] = "Radford et al. 2019, Language Models are Unsupervised Multitask Learners"
+    stem: ClassVar[str] = "transformer."
     typed: ClassVar[bool] = True
 
     model_config = ConfigDict(populate_by_name=True)  # sizes go by either name
@@ -47,7 +50,25 @@ class GPT2(Family):
 
     def ours(self, tensors: Tensors) -> Decoder.Config:
         if self.add_cross_attention:
-            raise ConfigError(f"add_cross_attention is set: heed reads {self.types[0]} as a language model alone")
+            raise ConfigError(
+                "add_cross_attention is set: this is the decoder of an encoder-decoder, which heed reads together with "
+                "its encoder, from a folder whose model_type is encoder-decoder"
+            )
+        return self._decoder(tensors)
+
+    def second_half(self, tensors: Tensors) -> Decoder.Config:
+        if not self.add_cross_attention or self.scale_attn_by_inverse_layer_idx:
+            raise ConfigError(
+                f"the decoder of an encoder-decoder is {self.types[0]!r} with add_cross_attention="
+                f"{self.add_cross_attention} and scale_attn_by_inverse_layer_idx="
+                f"{self.scale_attn_by_inverse_layer_idx}; needed are true and false"
+            )
+        from ...mixers import Cross  # here: a GPT-2 by itself has none, and is opened often
+
+        cross = Cross.Config(heads=self.n_head, scale=self._scale(0))
+        return self._decoder(tensors).model_copy(update={"cross": cross})
+
+    def _decoder(self, tensors: Tensors) -> Decoder.Config:
         return Decoder.Config(
             vocabulary=self.vocab_size,
             width=self.n_embd,
@@ -56,7 +77,8 @@ class GPT2(Family):
             feedforward=FeedForward.Config(hidden=self.n_inner, activation=self.activation_function),
             norm=LayerNorm(eps=self.layer_norm_epsilon),
             position=Learned.Config(length=self.n_positions),
-            tied=self.tie_word_embeddings or alone(tensors, "transformer."),
+            tied=self.tie_word_embeddings or self.headless(tensors),
+            heads=self.asked(tensors),
         )
 
     def mixers(self) -> tuple[Attention.Config, ...]:
@@ -72,7 +94,7 @@ class GPT2(Family):
         return transposed(theirs, ours)
 
     def names(self, tensors: Tensors) -> Table:
-        theirs = prefix(tensors, "transformer.")
+        theirs = self.prefix(tensors)
         layer, block = f"{theirs}h.{{i}}", "stack.blocks.{i}"
         return (
             Same(f"{theirs}wte.weight", "embeddings.table.weight"),
@@ -82,12 +104,26 @@ class GPT2(Family):
             *self.linear(f"{layer}.mlp.c_fc", f"{block}.feedforward.up"),
             *self.linear(f"{layer}.mlp.c_proj", f"{block}.feedforward.down"),
             *both(f"{layer}.ln_1", f"{block}.wiring.norms.0"),
-            *both(f"{layer}.ln_2", f"{block}.wiring.norms.1"),
+            *self._crossed(layer, block),
+            *both(f"{layer}.ln_2", f"{block}.wiring.norms.{2 if self.add_cross_attention else 1}"),
             *both(f"{theirs}ln_f", "stack.ends.final"),
             Same("lm_head.weight", "head.weight"),
+            *self.answers(tensors),
             Ignored(f"{theirs}bias"),  # the causal mask, in old files
             Ignored(f"{layer}.attn.bias"),
             Ignored(f"{layer}.attn.masked_bias"),
+        )
+
+    def _crossed(self, layer: str, block: str) -> Table:
+        """The cross-attention between the two parts of a layer, if there is one."""
+        if not self.add_cross_attention:
+            return ()
+        sides = f"{block}.cross.key", f"{block}.cross.value"
+        return (
+            *transposed(f"{layer}.crossattention.q_attn", f"{block}.cross.query"),
+            *columns(f"{layer}.crossattention.c_attn", sides),
+            *transposed(f"{layer}.crossattention.c_proj", f"{block}.cross.out"),
+            *both(f"{layer}.ln_cross_attn", f"{block}.wiring.norms.1"),
         )
 
     def _scale(self, layer: int) -> float:

@@ -16,16 +16,18 @@ from ...parts.masks import Causal, Window
 from ...parts.positions import Learned
 from ..formats.safetensors import Tensors
 from ..rename import Ignored, Same, Table, both
-from .base import Act, Family, alone, prefix
+from .base import Act
+from .decoders import Generative
 
 Sights: TypeAlias = tuple[Literal["global", "local"], ...]
 
 
-class GPTNeo(Family):
+class GPTNeo(Generative):
     """GPT-Neo 125M to 2.7B and what was trained in their shape."""
 
     types: ClassVar[tuple[str, ...]] = ("gpt_neo",)
     paper: ClassVar[str] = "Black et al. 2021, GPT-Neo: Large Scale Autoregressive Language Modeling"
+    stem: ClassVar[str] = "transformer."
     typed: ClassVar[bool] = True
 
     model_config = ConfigDict(populate_by_name=True)  # sizes go by either name
@@ -61,11 +63,12 @@ class GPTNeo(Family):
             feedforward=FeedForward.Config(hidden=self.intermediate_size, activation=self.activation_function),
             norm=LayerNorm(eps=self.layer_norm_epsilon),
             position=Learned.Config(length=self.max_position_embeddings),
-            tied=self.tie_word_embeddings or alone(tensors, "transformer."),
+            tied=self.tie_word_embeddings or self.headless(tensors),
+            heads=self.asked(tensors),
         )
 
     def names(self, tensors: Tensors) -> Table:
-        theirs = prefix(tensors, "transformer.")
+        theirs = self.prefix(tensors)
         layer, block = f"{theirs}h.{{i}}", "stack.blocks.{i}"
         return (
             Same(f"{theirs}wte.weight", "embeddings.table.weight"),
@@ -80,6 +83,7 @@ class GPTNeo(Family):
             *both(f"{layer}.ln_2", f"{block}.wiring.norms.1"),
             *both(f"{theirs}ln_f", "stack.ends.final"),
             Same("lm_head.weight", "head.weight"),
+            *self.answers(tensors),
             Ignored(f"{layer}.attn.attention.bias"),  # the causal mask, in old files
             Ignored(f"{layer}.attn.attention.masked_bias"),
         )

@@ -19,7 +19,7 @@ from ...parts.residual.wiring import Parallel, PreNorm
 from ..formats.safetensors import Tensors
 from ..rename import Ignored, Same, Table, both
 from ..rules import grouped
-from .base import Act, alone, prefix
+from .base import Act
 from .rope import RopeParameters, Rotary
 
 
@@ -28,6 +28,7 @@ class GPTNeoX(Rotary):
 
     types: ClassVar[tuple[str, ...]] = ("gpt_neox",)
     paper: ClassVar[str] = "Black et al. 2022, GPT-NeoX-20B, arXiv 2204.06745"
+    stem: ClassVar[str] = "gpt_neox."
 
     vocab_size: Size = 50432
     hidden_size: Size = 6144
@@ -55,11 +56,12 @@ class GPTNeoX(Rotary):
             feedforward=FeedForward.Config(hidden=self.intermediate_size, activation=self.hidden_act),
             norm=LayerNorm(eps=self.layer_norm_eps),
             wiring=Parallel(own_norms=True) if self.use_parallel_residual else PreNorm(),
-            tied=self.tie_word_embeddings or alone(tensors, "gpt_neox.", self._head(tensors)),
+            tied=self.tie_word_embeddings or self.headless(tensors),
+            heads=self.asked(tensors),
         )
 
     def names(self, tensors: Tensors) -> Table:
-        theirs = prefix(tensors, "gpt_neox.")
+        theirs = self.prefix(tensors)
         layer, block = f"{theirs}layers.{{i}}", "stack.blocks.{i}"
         parts = tuple(f"{block}.mixer.{what}" for what in ("query", "key", "value"))
         return (
@@ -71,7 +73,8 @@ class GPTNeoX(Rotary):
             *both(f"{layer}.input_layernorm", f"{block}.wiring.norms.0"),
             *both(f"{layer}.post_attention_layernorm", f"{block}.wiring.norms.1"),
             *both(f"{theirs}final_layer_norm", "stack.ends.final"),
-            Same(self._head(tensors), "head.weight"),
+            Same(self.lm_head(tensors), "head.weight"),
+            *self.answers(tensors),
             Ignored(f"{layer}.attention.bias"),  # the causal mask, in old files
             Ignored(f"{layer}.attention.masked_bias"),
             Ignored(f"{layer}.attention.rotary_emb.inv_freq"),
@@ -88,8 +91,7 @@ class GPTNeoX(Rotary):
             }
         )
 
-    def _head(self, tensors: Tensors) -> str:
-        """What the file calls its head."""
+    def lm_head(self, tensors: Tensors) -> str:
         return "lm_head.weight" if "lm_head.weight" in tensors else "embed_out.weight"
 
     @property

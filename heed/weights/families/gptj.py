@@ -16,14 +16,16 @@ from ...parts.positions import Rope
 from ...parts.residual.wiring import Parallel
 from ..formats.safetensors import Tensors
 from ..rename import Ignored, Same, Table, both
-from .base import Act, Family, alone, prefix
+from .base import Act
+from .decoders import Generative
 
 
-class GPTJ(Family):
+class GPTJ(Generative):
     """GPT-J 6B and what was trained in its shape."""
 
     types: ClassVar[tuple[str, ...]] = ("gptj",)
     paper: ClassVar[str] = "Wang & Komatsuzaki 2021, GPT-J-6B: A 6 Billion Parameter Autoregressive Language Model"
+    stem: ClassVar[str] = "transformer."
     typed: ClassVar[bool] = True
 
     model_config = ConfigDict(populate_by_name=True)  # sizes go by either name
@@ -53,12 +55,13 @@ class GPTJ(Family):
             feedforward=FeedForward.Config(hidden=self.n_inner, activation=self.activation_function),
             norm=LayerNorm(eps=self.layer_norm_epsilon),
             wiring=Parallel(),
-            tied=self.tie_word_embeddings or alone(tensors, "transformer."),
-            head_bias=not alone(tensors, "transformer."),
+            tied=self.tie_word_embeddings or self.headless(tensors),
+            head_bias=not self.headless(tensors),
+            heads=self.asked(tensors),
         )
 
     def names(self, tensors: Tensors) -> Table:
-        theirs = prefix(tensors, "transformer.")
+        theirs = self.prefix(tensors)
         layer, block = f"{theirs}h.{{i}}", "stack.blocks.{i}"
         return (
             Same(f"{theirs}wte.weight", "embeddings.table.weight"),
@@ -71,6 +74,7 @@ class GPTJ(Family):
             *both(f"{layer}.ln_1", f"{block}.wiring.norms.0"),
             *both(f"{theirs}ln_f", "stack.ends.final"),
             *both("lm_head", "head"),
+            *self.answers(tensors),
             Ignored(f"{layer}.attn.bias"),  # the causal mask, in old files
             Ignored(f"{layer}.attn.masked_bias"),
         )

@@ -18,11 +18,12 @@ class LayoutLM(Bert):
     types: ClassVar[tuple[str, ...]] = ("layoutlm",)
     paper: ClassVar[str] = "Xu et al. 2020, arXiv 1912.13318"
     stem: ClassVar[str] = "layoutlm."
+    decodes: ClassVar[bool] = False
 
     max_2d_position_embeddings: Size = 1024
 
-    def ours(self, tensors: Tensors) -> Encoder.Config:
-        return super().ours(tensors).model_copy(update={"boxes": self.max_2d_position_embeddings})
+    def encoder(self, tensors: Tensors) -> Encoder.Config:
+        return super().encoder(tensors).model_copy(update={"boxes": self.max_2d_position_embeddings})
 
     def names(self, tensors: Tensors) -> Table:
         theirs = f"{prefix(tensors, self.stem)}embeddings"

@@ -26,6 +26,7 @@ class Longformer(Roberta):
 
     types: ClassVar[tuple[str, ...]] = ("longformer",)
     paper: ClassVar[str] = "Beltagy et al. 2020, arXiv 2004.05150"
+    decodes: ClassVar[bool] = False
     stem: ClassVar[str] = "longformer."
 
     vocab_size: Size = 30522
@@ -41,11 +42,11 @@ class Longformer(Roberta):
             raise ConfigError(f"attention_window names {len(windows)} layers, but there are {self.num_hidden_layers}")
         return windows
 
-    def ours(self, tensors: Tensors) -> Encoder.Config:
+    def encoder(self, tensors: Tensors) -> Encoder.Config:
         marks = (0,) if marks_first(tensors) else ()
         heads = self.num_attention_heads
         mixers = tuple(Mixer.Config(heads=heads, window=window, marks=marks) for window in self.windows)
-        return super().ours(tensors).model_copy(update={"mixer": tiled(mixers)})
+        return super().encoder(tensors).model_copy(update={"mixer": tiled(mixers)})
 
     def names(self, tensors: Tensors) -> Table:
         layer, ours = f"{prefix(tensors, self.stem)}encoder.layer.{{i}}.attention.self", "stack.blocks.{i}.mixer"

@@ -26,6 +26,7 @@ class MPNet(Roberta):
     types: ClassVar[tuple[str, ...]] = ("mpnet",)
     paper: ClassVar[str] = "Song et al. 2020, arXiv 2004.09297"
     stem: ClassVar[str] = "mpnet."
+    decodes: ClassVar[bool] = False
 
     vocab_size: Size = 30527
     type_vocab_size: Count = 0
@@ -40,10 +41,10 @@ class MPNet(Roberta):
         code = Buckets.Config(buckets=BUCKETS, distance=DISTANCE, both_ways=True)
         return Attention.Config(heads=self.num_attention_heads, mask=Whole(), position=code)
 
-    def ours(self, tensors: Tensors) -> Encoder.Config:
+    def encoder(self, tensors: Tensors) -> Encoder.Config:
         if self.relative_attention_num_buckets != BUCKETS:
             raise ConfigError(f"relative_attention_num_buckets is {self.relative_attention_num_buckets}, not {BUCKETS}")
-        return super().ours(tensors).model_copy(update={"one_position": True})
+        return super().encoder(tensors).model_copy(update={"one_position": True})
 
     def names(self, tensors: Tensors) -> Table:
         theirs = prefix(tensors, self.stem)

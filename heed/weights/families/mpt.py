@@ -15,7 +15,7 @@ from ...parts.layers.norms import LayerNorm
 from ...parts.positions import Alibi
 from ..formats.safetensors import Tensors
 from ..rename import Fused, Same, Table
-from .base import Family, alone, prefix
+from .decoders import Generative
 
 
 class Looking(Theirs):
@@ -28,11 +28,12 @@ class Looking(Theirs):
     prefix_lm: Flag = False
 
 
-class Mpt(Family):
+class Mpt(Generative):
     """MPT 7B, 30B and what was trained in their shape, as the reference library computes it."""
 
     types: ClassVar[tuple[str, ...]] = ("mpt",)
     paper: ClassVar[str] = "MosaicML 2023, Introducing MPT-7B: A New Standard for Open-Source, Commercially Usable LLMs"
+    stem: ClassVar[str] = "transformer."
 
     model_config = ConfigDict(populate_by_name=True)  # sizes go by either name
 
@@ -67,11 +68,12 @@ class Mpt(Family):
             ),
             feedforward=FeedForward.Config(hidden=self._hidden(tensors), activation="gelu", bias=False),
             norm=LayerNorm(eps=self.layer_norm_epsilon, bias=False),
-            tied=self.tie_word_embeddings or alone(tensors, "transformer."),
+            tied=self.tie_word_embeddings or self.headless(tensors),
+            heads=self.asked(tensors),
         )
 
     def names(self, tensors: Tensors) -> Table:
-        theirs = prefix(tensors, "transformer.")
+        theirs = self.prefix(tensors)
         layer, block = f"{theirs}blocks.{{i}}", "stack.blocks.{i}"
         parts = tuple(f"{block}.mixer.{what}.weight" for what in ("query", "key", "value"))
         return (
@@ -84,11 +86,12 @@ class Mpt(Family):
             Same(f"{layer}.norm_2.weight", f"{block}.wiring.norms.1.weight"),
             Same(f"{theirs}norm_f.weight", "stack.ends.final.weight"),
             Same("lm_head.weight", "head.weight"),
+            *self.answers(tensors),
         )
 
     def _hidden(self, tensors: Tensors) -> int | None:
         """Hidden channels. The reference has four times the width, whatever expansion_ratio says: the tensor knows."""
-        up = f"{prefix(tensors, 'transformer.')}blocks.0.ffn.up_proj.weight"
+        up = f"{self.prefix(tensors)}blocks.0.ffn.up_proj.weight"
         shape = tensors.like(up).shape if up in tensors else ()
         return shape[0] if len(shape) == 2 else None
 

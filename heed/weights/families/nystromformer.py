@@ -11,7 +11,8 @@ from ...parts.positions import AddedConfig, Learned
 from ..formats.safetensors import Tensors
 from ..rename import Same, Table
 from .base import Act, prefix
-from .encoders import BERTS, Bertlike, Found
+from .encoders import BERTS, Bertlike
+from .found import Found, spans, tagged
 
 OFFSET = 2  # rows before that of position 0
 
@@ -34,8 +35,8 @@ class Chosen(Bertlike):
             *self.masked(tensors, BERTS, self.hidden_act),
             *(self.pooled(tensors, "pre_classifier", "classifier", "relu") if chosen else ()),
             *self.pooled(tensors, "classifier.dense", classified, self.hidden_act),
-            *(() if chosen else self.tagged(tensors, "classifier")),
-            *self.spans(tensors),
+            *(() if chosen else tagged(tensors, "classifier")),
+            *spans(tensors),
         )
 
 

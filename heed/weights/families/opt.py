@@ -16,14 +16,16 @@ from ...parts.positions import Learned
 from ...parts.residual.wiring import PostNorm, PreNorm
 from ..formats.safetensors import Tensors
 from ..rename import Same, Table, both
-from .base import Act, Family, Places, alone, prefix
+from .base import Act, Places
+from .decoders import Generative
 
 
-class OPT(Family):
+class OPT(Generative):
     """OPT 125M to 175B and what was trained in their shape."""
 
     types: ClassVar[tuple[str, ...]] = ("opt",)
     paper: ClassVar[str] = "Zhang et al. 2022, OPT: Open Pre-trained Transformer Language Models, arXiv 2205.01068"
+    stem: ClassVar[str] = "model."
 
     vocab_size: Size = 50272
     hidden_size: Size = 768
@@ -63,11 +65,12 @@ class OPT(Family):
             position=Learned.Config(length=self.max_position_embeddings, offset=2),
             narrow=narrow,
             narrowed=narrow is not None,
-            tied=self.tie_word_embeddings or alone(tensors, "model."),
+            tied=self.tie_word_embeddings or self.headless(tensors),
+            heads=self.asked(tensors),
         )
 
     def names(self, tensors: Tensors) -> Table:
-        theirs = f"{prefix(tensors, 'model.')}decoder."
+        theirs = f"{self.prefix(tensors)}decoder."
         layer, block = f"{theirs}layers.{{i}}", "stack.blocks.{i}"
         return (
             Same(f"{theirs}embed_tokens.weight", "embeddings.table.weight"),
@@ -84,4 +87,5 @@ class OPT(Family):
             *both(f"{layer}.final_layer_norm", f"{block}.wiring.norms.1"),
             *both(f"{theirs}final_layer_norm", "stack.ends.final"),
             Same("lm_head.weight", "head.weight"),
+            *self.answers(tensors),
         )

@@ -25,7 +25,8 @@ from ...parts.segments.chunks import Chunks
 from ..formats.safetensors import Tensors
 from ..rename import Rule, Same, Table, both
 from .base import Act, prefix
-from .encoders import Found, OneSided, classes, kept, norms
+from .encoders import OneSided, kept, norms
+from .found import Found, classes, spans
 
 HEAD = "lm_head.decoder.weight"
 
@@ -117,7 +118,7 @@ class Reformer(OneSided):
     def heads(self, tensors: Tensors) -> tuple[Found, ...]:
         if self._writes(tensors):
             return ()
-        found = list(self.spans(tensors))
+        found = list(spans(tensors))
         if HEAD in tensors:
             head = Masked.Config(vocabulary=self.vocab_size, size=2 * self.hidden_size, bias=False, tied=False)
             found.append(Found(head, (Same(HEAD, "heads.masked.scores.weight"),)))

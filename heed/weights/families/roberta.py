@@ -9,7 +9,8 @@ from ...parts.positions import AddedConfig, Learned
 from ..formats.safetensors import Tensors
 from ..rename import Ignored
 from .base import Places, prefix
-from .encoders import Bertlike, Found, Prediction
+from .encoders import Bertlike, Prediction
+from .found import Found, spans, tagged
 
 PREDICTION = Prediction("lm_head.dense", "lm_head.layer_norm", "lm_head.decoder", "lm_head.bias")
 
@@ -24,6 +25,7 @@ class Roberta(Bertlike):
     types: ClassVar[tuple[str, ...]] = ("roberta", "xlm-roberta", "camembert")
     paper: ClassVar[str] = "Liu et al. 2019, arXiv 1907.11692"
     stem: ClassVar[str] = "roberta."
+    decodes: ClassVar[bool] = True
 
     vocab_size: Size = 50265
     pad_token_id: Count = 1
@@ -47,8 +49,8 @@ class Roberta(Bertlike):
         return (
             *self.masked(tensors, PREDICTION, "gelu"),
             *self._of_texts(tensors, pooler, "classifier" if texts else None),
-            *(() if texts else self.tagged(tensors, "classifier")),
-            *self.spans(tensors),
+            *(() if texts else tagged(tensors, "classifier")),
+            *spans(tensors),
         )
 
     def _of_texts(self, tensors: Tensors, pooler: str, scores: str | None) -> tuple[Found, ...]:

@@ -11,12 +11,12 @@ from ...core.config import Flag, Size
 from ...core.contract import MixerConfig
 from ...mixers import Attention
 from ...parts.inputs.tokens import Narrow
-from ...parts.masks import Whole
 from ...parts.positions import AddedConfig, Rope, frequencies
 from ..formats.safetensors import Tensors
 from ..rename import Computed, Table, both
 from .base import prefix
-from .encoders import BERTS, Bertlike, Found
+from .encoders import BERTS, Bertlike
+from .found import Found, spans, tagged
 
 BASE = 10000.0
 NEAR = 4e-3  # what bfloat16 leaves of a sine
@@ -28,6 +28,7 @@ class RoFormer(Bertlike):
     types: ClassVar[tuple[str, ...]] = ("roformer",)
     paper: ClassVar[str] = "Su et al. 2021, arXiv 2104.09864"
     stem: ClassVar[str] = "roformer."
+    decodes: ClassVar[bool] = True
 
     vocab_size: Size = 50000
     embedding_size: Size | None = None  # as wide as the stream
@@ -37,7 +38,7 @@ class RoFormer(Bertlike):
     @property
     def mixer(self) -> MixerConfig:
         code = Rope.Config(layout="pairs", base=BASE, values=self.rotary_value)
-        return Attention.Config(heads=self.num_attention_heads, mask=Whole(), position=code)
+        return Attention.Config(heads=self.num_attention_heads, mask=self.mask, position=code)
 
     @property
     def position(self) -> AddedConfig | None:
@@ -58,8 +59,8 @@ class RoFormer(Bertlike):
         return (
             *self.masked(tensors, BERTS, self.hidden_act),
             *self.pooled(tensors, "classifier.dense", classified, self.hidden_act),
-            *self.tagged(tensors, "classifier"),
-            *self.spans(tensors),
+            *tagged(tensors, "classifier"),
+            *spans(tensors),
         )
 
 

@@ -15,7 +15,7 @@ from ...core.errors import ConfigError
 from ...parts.positions import AnyScaling, Dynamic, Linear, Llama3, LongRope, Rope, Yarn
 from ...parts.positions.rotary import Layout
 from ...parts.positions.waves import Base
-from .base import Family
+from .decoders import Generative
 
 T = TypeVar("T")
 FARTHEST = 2**40  # positions
@@ -120,7 +120,7 @@ class RopeParameters(Theirs):
         return value
 
 
-class Rotary(Family):
+class Rotary(Generative):
     """A family whose queries and keys are rotated."""
 
     theta: ClassVar[float] = 10000.0  # the base where a config names none

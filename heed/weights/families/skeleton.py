@@ -20,7 +20,7 @@ from ...parts.positions.rotary import Layout
 from ..edits import Edit
 from ..formats.safetensors import Tensors
 from ..rename import Ignored, Same, Table, both
-from .base import Act, alone, prefix
+from .base import Act
 from .rope import FARTHEST, Rotary
 from .ternary import AnyQuantisation, Converted, must_not_be
 
@@ -33,6 +33,7 @@ FEEDFORWARD = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
 class Skeleton(Rotary):
     """Fields and names that are the same in all of them. A family says what its layers are, and what else is named."""
 
+    stem: ClassVar[str] = "model."
     norms: ClassVar[tuple[str, ...]] = ("input_layernorm", "post_attention_layernorm")  # of a layer, in order
     ternary: ClassVar[bool] = False  # whether its linear layers may be BitNet's
 
@@ -105,7 +106,8 @@ class Skeleton(Rotary):
             mixer=tiled(tuple(map(self.mixer, range(self.num_hidden_layers)))),
             feedforward=tiled(tuple(map(self.feedforward, range(self.num_hidden_layers)))),
             norm=RMSNorm(eps=self.rms_norm_eps),
-            tied=self.tie_word_embeddings or alone(tensors, "model."),
+            tied=self.tie_word_embeddings or self.headless(tensors),
+            heads=self.asked(tensors),
         )
 
     def edits(self, tensors: Tensors) -> tuple[Edit, ...]:
@@ -117,7 +119,7 @@ class Skeleton(Rotary):
         found = self.quantization_config
         if found is None:
             return []
-        model, attention, kept = prefix(tensors, "model."), self.num_attention_heads, self.num_key_value_heads
+        model, attention, kept = self.prefix(tensors), self.num_attention_heads, self.num_key_value_heads
         inner, width = self.intermediate_size, self.hidden_size
         rows = {"query": attention, "key": kept or attention, "value": kept or attention}
         rows = {name: heads * self.head_size for name, heads in rows.items()}
@@ -128,7 +130,7 @@ class Skeleton(Rotary):
             for part, place, names in (("self_attn", "mixer", self.parts), ("mlp", "feedforward", self.inner))
             for their, our in names.items()
         ]
-        head = [] if alone(tensors, "model.") else [Converted("lm_head", "head", self.vocab_size)]
+        head = [] if self.headless(tensors) else [Converted("lm_head", "head", self.vocab_size)]
         chosen = [layer for layer in (*layers, *head) if found.converts(layer.theirs)]
         if self.tie_word_embeddings and not found.online and any(layer.ours == "head" for layer in chosen):
             raise ConfigError(
@@ -137,7 +139,7 @@ class Skeleton(Rotary):
         return chosen
 
     def names(self, tensors: Tensors) -> Table:
-        model = prefix(tensors, "model.")
+        model = self.prefix(tensors)
         layer, block = f"{model}layers.{{i}}", "stack.blocks.{i}"
         return (
             Same(f"{model}embed_tokens.weight", "embeddings.table.weight"),
@@ -146,6 +148,7 @@ class Skeleton(Rotary):
             *(Same(f"{layer}.{norm}.weight", f"{block}.wiring.norms.{n}.weight") for n, norm in enumerate(self.norms)),
             Same(f"{model}norm.weight", "stack.ends.final.weight"),
             Same("lm_head.weight", "head.weight"),
+            *self.answers(tensors),
             Ignored(f"{layer}.self_attn.rotary_emb.inv_freq"),  # in old files
             *self.further(layer, block, tensors),
             *(found.names(self.converted(tensors), tensors) if (found := self.quantization_config) is not None else ()),

@@ -12,7 +12,7 @@ from ...parts.feedforward import FeedForward
 from ...parts.inputs.audio import ConvolutionNorm, Waves
 from ...parts.layers.norms import LayerNorm
 from ...parts.masks import Whole
-from ...parts.outputs.heads import Tagged
+from ...parts.outputs.heads import HeadConfig, Pooled, Tagged
 from ...parts.residual.wiring import PostNorm, PreNorm
 from ..formats.safetensors import Tensors
 from ..rename import Same, Table, both
@@ -24,11 +24,26 @@ TEACHING = (  # what only pre-training needs
     *("quantizer.codevectors", "quantizer.weight_proj.weight", "quantizer.weight_proj.bias"),
     *(f"project_{side}.{name}" for side in ("hid", "q") for name in ("weight", "bias")),
 )
-CLASSIFIERS = ("projector.weight", "classifier.weight", "objective.weight")
+
+
+STRANGE = ("objective.weight", "layer_weights")  # x-vectors, weighted sums of layers
+
+
+def pooler(tensors: Tensors) -> Pooled.Config | None:
+    """W' (W x̄ + b) + b': a classifier of sounds projects every frame, and takes the mean. None: there is none."""
+    if "projector.weight" not in tensors or "classifier.weight" not in tensors:
+        return None
+    size, labels = (tensors.like(f"{name}.weight").shape[0] for name in ("projector", "classifier"))
+    return Pooled.Config(pool="mean", activation="identity", size=size, labels=labels)
+
+
+def pooler_names() -> Table:
+    """Of that classifier. The mean of projections is the projection of the mean."""
+    return (*both("projector", "heads.pooled.transform"), *both("classifier", "heads.pooled.scores"))
 
 
 class Wav2Vec2(Family):
-    """Wav2Vec2 alone or with its CTC head; what only pre-training needs is carried along."""
+    """Wav2Vec2 alone, with its CTC head, or as a classifier of sounds; what pre-training needs is carried along."""
 
     types: ClassVar[tuple[str, ...]] = ("wav2vec2",)
     paper: ClassVar[str] = "Baevski et al. 2020, wav2vec 2.0: A Framework for Self-Supervised Learning of Speech"
@@ -77,7 +92,6 @@ class Wav2Vec2(Family):
             norm=None if self.do_stable_layer_norm else norm,
             hides=f"{self._prefix(tensors)}masked_spec_embed" in tensors,
         )
-        labels = tensors.like("lm_head.weight").shape[0] if "lm_head.weight" in tensors else None
         return AudioEncoder.Config(
             embeddings=embeddings,
             width=self.hidden_size,
@@ -86,7 +100,7 @@ class Wav2Vec2(Family):
             feedforward=FeedForward.Config(hidden=self.intermediate_size, activation=self.hidden_act),
             norm=norm,
             wiring=PreNorm() if self.do_stable_layer_norm else PostNorm(),
-            heads=None if labels is None else Tagged.Config(labels=labels),
+            heads=self._head(tensors),
         )
 
     def names(self, tensors: Tensors) -> Table:
@@ -117,6 +131,7 @@ class Wav2Vec2(Family):
             *both(f"{layer}.feed_forward.output_dense", f"{block}.feedforward.down"),
             *both(f"{layer}.final_layer_norm", f"{block}.wiring.norms.1"),
             *both("lm_head", "heads.tagged.scores"),
+            *(pooler_names() if "projector.weight" in tensors else ()),
             *kept(tensors, *TEACHING, beside="embeddings.project.weight"),
         )
 
@@ -128,9 +143,19 @@ class Wav2Vec2(Family):
             raise ConfigError("it has adapters (add_adapter, adapter_attn_dim), which heed does not know")
         if self.conv_pos_batch_norm:
             raise ConfigError("conv_pos_batch_norm is set: heed knows positional convolutions with weight norm only")
-        strange = next((name for name in CLASSIFIERS if name in tensors), None)
+        strange = next((name for name in STRANGE if name in tensors), None)
+        if strange is None and "classifier.weight" in tensors and "projector.weight" not in tensors:
+            strange = "classifier.weight without projector.weight, of a classifier of frames"
         if strange is not None:
-            raise ConfigError(f"it holds {strange}, of a classifier; heed reads the bare model and its CTC head")
+            raise ConfigError(
+                f"it holds {strange}; heed reads the bare model, its CTC head, and its classifier of sounds off the "
+                "last hidden states"
+            )
+
+    def _head(self, tensors: Tensors) -> HeadConfig | None:
+        if "lm_head.weight" in tensors:
+            return Tagged.Config(labels=tensors.like("lm_head.weight").shape[0])
+        return pooler(tensors)
 
 
 class Hubert(Wav2Vec2):

@@ -12,15 +12,17 @@ from ...models import AudioEncoder, Decoder, Seq2seq
 from ...parts.feedforward import FeedForward
 from ...parts.inputs.audio import Mels
 from ...parts.masks import Whole
+from ...parts.outputs.heads import Pooled
 from ...parts.positions import Learned
 from ..formats.safetensors import Tensors
 from ..rename import Rule, Same, Table, both
 from .base import Act, prefix
 from .encoder_decoders import TwoSided
+from .wav2vec2 import pooler, pooler_names
 
 
 class Whisper(TwoSided):
-    """Whisper and what was trained in its shape."""
+    """Whisper and what was trained in its shape; its encoder alone as a classifier of sounds."""
 
     types: ClassVar[tuple[str, ...]] = ("whisper",)
     paper: ClassVar[str] = "Radford et al. 2022, Robust Speech Recognition via Large-Scale Weak Supervision"
@@ -47,19 +49,12 @@ class Whisper(TwoSided):
     def layers(self) -> int:
         return self.encoder_layers + self.decoder_layers
 
-    def ours(self, tensors: Tensors) -> Seq2seq.Config:
+    def ours(self, tensors: Tensors) -> Seq2seq.Config | AudioEncoder.Config:
+        if "layer_weights" in tensors:
+            raise ConfigError("it holds layer_weights, a weighted sum of layers; heed reads classifiers off the last")
         if "classifier.weight" in tensors:
-            raise ConfigError(
-                "it holds a classifier of sounds; heed reads Whisper as an encoder-decoder that transcribes"
-            )
-        heard, written = self.encoder_attention_heads, self.decoder_attention_heads
-        encoder = AudioEncoder.Config(
-            embeddings=Mels.Config(bins=self.num_mel_bins, position=Learned.Config(length=self.max_source_positions)),
-            width=self.d_model,
-            depth=self.encoder_layers,
-            mixer=Attention.Config(heads=heard, key_bias=False, mask=Whole()),
-            feedforward=FeedForward.Config(hidden=self.encoder_ffn_dim, activation=self.activation_function),
-        )
+            return self._hearing(pooler(tensors))
+        written = self.decoder_attention_heads
         decoder = Decoder.Config(
             vocabulary=self.vocab_size,
             width=self.d_model,
@@ -70,26 +65,44 @@ class Whisper(TwoSided):
             position=Learned.Config(length=self.max_target_positions),
             tied=self.tie_word_embeddings or "proj_out.weight" not in tensors,
         )
-        return Seq2seq.Config(encoder=encoder, decoder=decoder)
+        return Seq2seq.Config(encoder=self._hearing(), decoder=decoder)
+
+    def _hearing(self, head: Pooled.Config | None = None) -> AudioEncoder.Config:
+        """The encoder."""
+        return AudioEncoder.Config(
+            embeddings=Mels.Config(bins=self.num_mel_bins, position=Learned.Config(length=self.max_source_positions)),
+            width=self.d_model,
+            depth=self.encoder_layers,
+            mixer=Attention.Config(heads=self.encoder_attention_heads, key_bias=False, mask=Whole()),
+            feedforward=FeedForward.Config(hidden=self.encoder_ffn_dim, activation=self.activation_function),
+            heads=head,
+        )
 
     def names(self, tensors: Tensors) -> Table:
+        if "classifier.weight" in tensors:
+            return (*_hearing("encoder", ""), *pooler_names())
         theirs = prefix(tensors, "model.")
         encoder, decoder = f"{theirs}encoder", f"{theirs}decoder"
         return (
-            *both(f"{encoder}.conv1", "encoder.embeddings.first"),
-            *both(f"{encoder}.conv2", "encoder.embeddings.second"),
-            Same(f"{encoder}.embed_positions.weight", "encoder.embeddings.position.table"),
-            *_layers(encoder, "encoder", {"self_attn": "mixer"}),
+            *_hearing(encoder, "encoder."),
             Same(f"{decoder}.embed_tokens.weight", "decoder.embeddings.table.weight"),
             Same(f"{decoder}.embed_positions.weight", "decoder.embeddings.position.table"),
-            *_layers(decoder, "decoder", {"self_attn": "mixer", "encoder_attn": "cross"}),
+            *_layers(decoder, "decoder.", {"self_attn": "mixer", "encoder_attn": "cross"}),
             Same("proj_out.weight", "decoder.head.weight"),
         )
 
 
+def _hearing(theirs: str, ours: str) -> Iterator[Rule]:
+    """The encoder."""
+    yield from both(f"{theirs}.conv1", f"{ours}embeddings.first")
+    yield from both(f"{theirs}.conv2", f"{ours}embeddings.second")
+    yield Same(f"{theirs}.embed_positions.weight", f"{ours}embeddings.position.table")
+    yield from _layers(theirs, ours, {"self_attn": "mixer"})
+
+
 def _layers(theirs: str, ours: str, attentions: dict[str, str]) -> Iterator[Rule]:
     """The blocks of one side and the norm behind them."""
-    layer, block = f"{theirs}.layers.{{i}}", f"{ours}.stack.blocks.{{i}}"
+    layer, block = f"{theirs}.layers.{{i}}", f"{ours}stack.blocks.{{i}}"
     for number, (name, part) in enumerate(attentions.items()):
         for short, long in (("q", "query"), ("k", "key"), ("v", "value"), ("out", "out")):
             yield from both(f"{layer}.{name}.{short}_proj", f"{block}.{part}.{long}")
@@ -97,4 +110,4 @@ def _layers(theirs: str, ours: str, attentions: dict[str, str]) -> Iterator[Rule
     yield from both(f"{layer}.fc1", f"{block}.feedforward.up")
     yield from both(f"{layer}.fc2", f"{block}.feedforward.down")
     yield from both(f"{layer}.final_layer_norm", f"{block}.wiring.norms.{len(attentions)}")
-    yield from both(f"{theirs}.layer_norm", f"{ours}.stack.ends.final")
+    yield from both(f"{theirs}.layer_norm", f"{ours}stack.ends.final")

@@ -23,7 +23,8 @@ from ...parts.residual.wiring import PostNorm
 from ..formats.safetensors import Tensors
 from ..rename import Rule, Same, Table, both
 from .base import Act, Family, prefix
-from .encoders import Found, classes, norms
+from .encoders import norms
+from .found import Found, classes
 
 STEM = "transformer."
 SUMMARY, CLASSES, TAGS, SPANS = "sequence_summary.summary", "logits_proj", "classifier", "qa_outputs"

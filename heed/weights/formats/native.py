@@ -5,17 +5,21 @@ What the last release wrote is still read: parts of models that were called othe
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TypeVar
 
+import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ..outline import EACH
 from ..rename import Same, Table, export, load, must_fit, restore
 from .checkpoint import Checkpoint
-from .safetensors import Held, Stored
+from .safetensors import DTYPES, Held, Stored
+from .safetensors import Tensors as Lazy
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -38,6 +42,29 @@ def write(model: nn.Module, path: Path) -> None:
     save_file({name: tensor.contiguous() for name, tensor in tensors(model).items()}, path, {"format": "pt"})
 
 
+def write_gathered(held: Mapping[str, Tensor], gather: Callable[[Tensor], Tensor], path: Path | None) -> None:
+    """The same of tensors that lie in parts elsewhere: each is gathered when its turn comes, and let go once written.
+
+    Without a path it takes part in the gathering alone, in the same order.
+    """
+    kinds, end = {dtype: kind for kind, dtype in DTYPES.items()}, 0
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    order = sorted(held, key=lambda name: (-held[name].element_size(), name))  # so that each begins where it may
+    for name in order:
+        tensor = held[name]
+        begin, end = end, end + tensor.numel() * tensor.element_size()
+        header[name] = {"dtype": kinds[tensor.dtype], "shape": [*tensor.shape], "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with nullcontext() if path is None else path.open("wb") as file:
+        if file is not None:
+            file.write(len(text).to_bytes(8, "little") + text)
+        for name in order:
+            whole = gather(held[name])
+            if file is not None:
+                file.write(whole.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+
+
 def fill(model: nn.Module, held: Mapping[str, Tensor]) -> None:
     """Put weights by name into a model; every one must be there and fit."""
     load(model, held, names(model, held))
@@ -45,7 +72,7 @@ def fill(model: nn.Module, held: Mapping[str, Tensor]) -> None:
 
 def must_fill(model: nn.Module, held: Mapping[str, Tensor]) -> None:
     """Raise unless `fill` would do; the model may be without memory."""
-    must_fit(model, Held(held), names(model, held))
+    must_fit(model, held if isinstance(held, Lazy) else Held(held), names(model, held))
 
 
 def read(build: Callable[[], M], folder: Path) -> M:

@@ -106,6 +106,24 @@ class Cast(Tensors):
         return tensor.to(self._dtype) if tensor.is_floating_point() else tensor
 
 
+class Below(Tensors):
+    """Those of some tensors whose names begin so, without that beginning: the tensors of one part of a model."""
+
+    def __init__(self, tensors: Tensors, prefix: str) -> None:
+        self._tensors, self._prefix = tensors, prefix
+        self._names = dict.fromkeys(name.removeprefix(prefix) for name in tensors if name.startswith(prefix))
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._tensors[f"{self._prefix}{name}"]
+
+    @property
+    def names(self) -> KeysView[str]:
+        return self._names.keys()
+
+    def like(self, name: str) -> Tensor:
+        return self._tensors.like(f"{self._prefix}{name}")
+
+
 class Stored(Tensors):
     """Tensors in safetensors files. They are mapped: the pages of a file are read when they are first computed with.
 

@@ -168,7 +168,7 @@ def _bert_heads(shape: Encoder.Config) -> tuple[str, dict[str, tuple[int, ...]]]
     if labels is not None:
         scores = "cls.seq_relationship" if Masked.Config in heads else "classifier"
         found[f"{scores}.weight"] = (labels, shape.width)
-    if isinstance(tagged, Tagged.Config):
+    if isinstance(tagged, Tagged.Config) and tagged.labels is not None:
         found["classifier.weight"] = (tagged.labels, shape.width)
         return "BertForTokenClassification", found
     if Masked.Config in heads:

@@ -11,26 +11,31 @@ import re
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...core.config import Data
 from ...core.contract import Mixer
 from ...core.errors import ConfigError, WeightsError
-from ...models import Shape
+from ...models import AudioEncoder, Decoder, Encoder, Shape, Swin, VisionEncoder
 from ...models.backbone import TokenBackbone
+from ...parts.outputs.heads import several
 from ..edits import Edit, LoRA, merge
 from ..edits.lora import adapters
 from ..families import FAMILIES, kind_of
-from ..families.base import Family, Opened, read, understood
+from ..families.base import Family, Opened, Understood, read, understood
 from ..formats import native as own
 from ..formats.checkpoint import Checkpoint
 from ..formats.safetensors import Held
 from ..rename import export
 from .derived import PROPOSALS, Promised
+from .heads import asked_by
 from .plain import Difference, differences, plain
+
+HEADED = Encoder.Config | Decoder.Config | VisionEncoder.Config | Swin.Config | AudioEncoder.Config  # by a task
+M = TypeVar("M", bound=nn.Module)
 
 # Where the stream's channels lie in a tensor of ours: along its columns, or its rows. Others hold none of them.
 COLUMNS = re.compile(r".*(\.table|\.head|\.(mixer|cross)\.(query|key|value)|\.feedforward\.up)\.weight")
@@ -45,6 +50,7 @@ class Trained:
     shape: Shape
     edits: tuple[Edit, ...] = ()
     base: Checkpoint | None = None  # its config, and its tensors by name and shape
+    labels: tuple[str, ...] = ()  # names of the classes that it tells
 
     def must_be_plain(self, known: tuple[Edit, ...]) -> None:
         """Raise if it was changed in a way that no other library knows; adapters are worked in."""
@@ -94,16 +100,23 @@ def fitting(shape: Shape, length: int, tokens: Data) -> Fit:
     raise WeightsError(_reason(shape, nearest))
 
 
+def without_adapters(model: M) -> M:
+    """The model, or a copy of it into whose weights its adapters (LoRA) are worked."""
+    if not adapters(model):
+        return model
+    copied = deepcopy(model)
+    merge(copied)
+    return copied
+
+
 def at_home(model: Mixer[Any], trained: Trained, *, length: int, tokens: Data) -> Opened:
     """A model that heed trained as a checkpoint of the family that it came from or fits, ready to be written.
 
     Adapters (LoRA) are worked into a copy of its weights. `length`: tokens that it was trained on at a time.
     """
-    if adapters(model):
-        model = deepcopy(model)
-        merge(model)
+    model = without_adapters(model)
     if trained.base is not None:
-        return _returned(model, trained, trained.base)
+        return _returned(model, trained, trained.base, tokens)
     trained.must_be_plain(())
     fit = fitting(trained.shape, length, tokens)
     if fit.reordered:
@@ -114,15 +127,33 @@ def at_home(model: Mixer[Any], trained: Trained, *, length: int, tokens: Data) -
     return read(FAMILIES.named[fit.name], checkpoint)
 
 
-def _returned(model: Mixer[Any], trained: Trained, base: Checkpoint) -> Opened:
-    """A model that began as a checkpoint, in the layout that it had."""
-    told = understood(kind_of(base), base)
-    trained.must_be_plain(told.edits)
+def at_base(trained: Trained, base: Checkpoint) -> tuple[Understood, Data]:
+    """The layout that a model has which began as a checkpoint: that one's, with the head that it was given since.
+
+    And the config of both.
+    """
+    heads = several(trained.shape.heads) if isinstance(trained.shape, HEADED) else ()
+    dressed = asked_by(base, heads[0], trained.labels) if len(heads) == 1 else None
+    held = base if dressed is None else dressed
+    told = understood(kind_of(held), held)
     found = differences(plain(trained.shape), plain(told.shape))
     if found:
-        raise WeightsError(f"the model is not the one of its base any more: {', '.join(one.place for one in found)}")
+        places = ", ".join(one.place for one in found)
+        raise WeightsError(
+            f"the Hugging Face layout of {base.config.get('model_type')} has no such model: it differs from its "
+            f"base in {places}. `heed run` takes it as it is, and `heed convert --layout heed` keeps its layout"
+        )
+    return told, held.config
+
+
+def _returned(model: Mixer[Any], trained: Trained, base: Checkpoint, tokens: Data) -> Opened:
+    """A model that began as a checkpoint, in the layout that it had."""
+    told, config = at_base(trained, base)
+    trained.must_be_plain(told.edits)
+    if trained.labels and config.get("pad_token_id") is None:  # whole batches are classified only by models with one
+        config = {**config, **{name: index for name, index in tokens.items() if name == "pad_token_id"}}
     weights = Held(own.tensors(model))
-    return Opened(told.family, model, told.table, _typed(base.config, weights), {}, told.shape, told.edits)
+    return Opened(told.family, model, told.table, _typed(config, weights), {}, told.shape, told.edits)
 
 
 def _typed(config: Data, tensors: Held) -> Data:

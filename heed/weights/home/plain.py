@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ...core.config import Data
 from ...core.contract import MixerConfig
-from ...models import Decoder, Encoder, Seq2seq, Shape
+from ...models import AudioEncoder, Decoder, Encoder, Seq2seq, Shape
 from ...models.backbone import TokenBackbone
 from ...parts.attention.multihead import HeadedConfig
 from ...parts.feedforward import FeedForward, Gated
@@ -30,7 +30,10 @@ def plain(shape: Shape) -> Data:
         return {"kind": shape.kind, "shared": shape.shared, **sides}
     if isinstance(shape, Encoder.Config | Decoder.Config):
         return _bare_table(_written_out(shape))
-    return _bare_table(shape.dump())
+    told = _bare_table(shape.dump())
+    if isinstance(shape, AudioEncoder.Config):
+        told.pop("vocabulary", None)  # which its head has
+    return told
 
 
 def differences(ours: Data, theirs: Data) -> list[Difference]:

@@ -188,8 +188,8 @@ def test_half_precision_waves_are_known_and_others_are_not(tmp_path: Path) -> No
 
 
 BERT_REFUSES = {
-    "is_decoder": (True, "as an encoder"),
-    "add_cross_attention": (True, "as an encoder"),
+    "is_decoder": (True, "needed is the head of a language model and no other"),
+    "add_cross_attention": (True, "together with its encoder"),
     "position_embedding_type": ("relative_key", "'absolute' one alone"),
     "hidden_act": ("gelu_11", "the activation 'gelu_11'"),
     "num_hidden_layers": (10**9, "it claims 1000000000 layers"),

@@ -140,7 +140,7 @@ def test_given_random_blocks_are_taken(tmp_path: Path) -> None:
     ("name", "more", "message"),
     [
         ("BigBirdForQuestionAnswering", {}, "answers questions by a head with a layer of its own"),
-        ("BigBirdForMaskedLM", {"is_decoder": True}, "as an encoder"),
+        ("BigBirdForMaskedLM", {"is_decoder": True}, "whose blocks look ahead"),
         ("BigBirdForMaskedLM", {"attention_type": "sparser"}, "attention_type"),
         ("BigBirdForMaskedLM", {"block_size": 0}, "block_size"),
     ],

@@ -199,7 +199,7 @@ LIES: list[tuple[str, dict[str, Any], str]] = [
     *((f"{family}/lm", {"n_embd": HUGE}, "width|divide") for family in ("gpt2", "gptj")),
     ("gpt2/lm", {"n_inner": 10**15}, "shape|built"),
     ("gpt2/lm", {"vocab_size": 10**18}, "shape|built"),
-    ("gpt2/lm", {"add_cross_attention": True}, "language model alone"),
+    ("gpt2/lm", {"add_cross_attention": True}, "together with its encoder"),
     ("gptj/lm", {"rotary_dim": HUGE}, "only 8 channels"),
     ("gptj/lm", {"rotary_dim": 3}, "two by two"),
     ("gpt_neox/lm", {"num_attention_heads": HUGE}, "does not divide"),

@@ -18,6 +18,7 @@ from heed import weights
 from heed.core.contract import Given, Where
 from heed.core.errors import WeightsError
 from heed.models import AudioEncoder, Seq2seq
+from heed.parts.outputs.loss import cross_entropy
 from heed.weights.replays.greedy import greedy
 from tests.weights.live import close, ids, returns, saved
 
@@ -293,9 +294,70 @@ def test_what_cannot_be_is_refused(plain: tuple[Any, Path], change: dict[str, An
         weights.load(folder)
 
 
-def test_classifiers_are_refused(tmp_path: Path) -> None:
+def classifier_config(**more: Any) -> Any:
     config = listener_config(transformers.Wav2Vec2Config, ((12, 8), (4, 3), (2, 2)), {"num_attention_heads": 4})
     config.num_hidden_layers, config.intermediate_size = 1, 24
-    transformers.Wav2Vec2ForSequenceClassification(config).save_pretrained(tmp_path / "a")
-    with pytest.raises(WeightsError, match=r"it holds projector.weight, of a classifier"):
+    config.num_labels, config.classifier_proj_size = 5, 7
+    for name, value in more.items():
+        setattr(config, name, value)
+    return config
+
+
+@torch.no_grad()
+def test_a_classifier_of_sounds(tmp_path: Path) -> None:
+    """Alone, in a batch with a shorter sound, the loss, and the way back."""
+    model = saved(
+        transformers.Wav2Vec2ForSequenceClassification(classifier_config(feat_extract_norm="layer")), tmp_path / "a"
+    )
+    opened = weights.load(tmp_path / "a")
+    assert isinstance(opened.model, AudioEncoder)
+    waves, where, labels = sound(2, 61), Where.ragged([61, 43]), torch.tensor([3, 0])
+    waves[1, 43:] = 0
+    wanted = model(input_values=waves, attention_mask=where.real.long(), labels=labels)
+    seen = opened.model.encode(waves, where)
+    logits = opened.model.heads["pooled"](seen.parts[0], seen)
+    close(logits, wanted.logits, EXACT)
+    close(cross_entropy(logits, labels[:, None]).total / 2, wanted.loss, 1e-6)
+    again = returns(opened, tmp_path / "b", model)
+    assert torch.equal(answer(again, input_values=waves[:1]), answer(model, input_values=waves[:1]))
+
+
+@torch.no_grad()
+def test_a_classifier_of_sounds_by_whispers_encoder(tmp_path: Path) -> None:
+    config = transformers.WhisperConfig(
+        d_model=16, vocab_size=37, num_mel_bins=5, max_source_positions=9, encoder_layers=2, encoder_attention_heads=4
+    )
+    config.num_labels, config.classifier_proj_size, config.pad_token_id = 5, 7, 0
+    model = saved(transformers.WhisperForAudioClassification(config), tmp_path / "a")
+    opened = weights.load(tmp_path / "a")
+    assert isinstance(opened.model, AudioEncoder)
+    features, labels = sound(2, 5, 18), torch.tensor([1, 4])
+    wanted = model(input_features=features, labels=labels)
+    seen = opened.model.encode(features.mT, Where.run(2, 18))
+    logits = opened.model.heads["pooled"](seen.parts[0], seen)
+    close(logits, wanted.logits, EXACT)
+    close(cross_entropy(logits, labels[:, None]).total / 2, wanted.loss, 1e-6)
+    again = returns(opened, tmp_path / "b", model)
+    assert torch.equal(again(input_features=features).logits, wanted.logits)
+
+
+@pytest.mark.parametrize(
+    ("model", "change", "message"),
+    [
+        (transformers.Wav2Vec2ForSequenceClassification, {"use_weighted_layer_sum": True}, "it holds layer_weights"),
+        (transformers.Wav2Vec2ForAudioFrameClassification, {}, "of a classifier of frames"),
+        (transformers.Wav2Vec2ForXVector, {"tdnn_dim": (8,) * 5, "xvector_output_dim": 4}, "it holds objective.weight"),
+    ],
+)
+def test_other_classifiers_are_refused(tmp_path: Path, model: Any, change: dict[str, Any], message: str) -> None:
+    model(classifier_config(**change)).save_pretrained(tmp_path / "a")
+    with pytest.raises(WeightsError, match=message):
+        weights.load(tmp_path / "a")
+
+
+def test_a_weighted_sum_of_whispers_layers_is_refused(tmp_path: Path) -> None:
+    config = transformers.WhisperConfig(d_model=16, num_mel_bins=5, max_source_positions=9, encoder_layers=1)
+    config.encoder_attention_heads, config.use_weighted_layer_sum, config.pad_token_id = 4, True, 0
+    transformers.WhisperForAudioClassification(config).save_pretrained(tmp_path / "a")
+    with pytest.raises(WeightsError, match="it holds layer_weights"):
         weights.load(tmp_path / "a")
