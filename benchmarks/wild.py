@@ -13,6 +13,7 @@ reading the code: `wild.toml` says so, in one sentence each, and a finding that 
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 import tomllib
@@ -24,12 +25,15 @@ from typing import Annotated, Any
 
 import typer
 
+from heed.check.trees.find import expanded
+
 # What is checked, as `heed check` takes it -> what pip calls the package.
 PACKAGES = {
     "axial_attention": "axial-attention",
     "bs_roformer": "bs-roformer",
     "colt5_attention": "colt5-attention",
     "conformer": "conformer",
+    "diffusers.models": "diffusers",
     "egnn_pytorch": "egnn-pytorch",
     "en_transformer": "en-transformer",
     "esm": "esm",
@@ -61,6 +65,7 @@ PACKAGES = {
     "torch_geometric": "torch-geometric",
     "torchscale": "torchscale",
     "torchtune": "torchtune",
+    "transformers.models": "transformers",
     "vit_pytorch": "vit-pytorch",
     "whisper": "openai-whisper",
     "x_transformers": "x-transformers",
@@ -76,6 +81,7 @@ class Package:
     name: str
     version: str
     results: Sequence[dict[str, Any]]
+    found: int  # targets in it, of which the results may be a sample
 
     @property
     def ran(self) -> int:
@@ -91,7 +97,9 @@ class Package:
         judged = [readings.get(target, {}).get(slug) for target, slug in self.findings]
         counts = [sum(one is not None and one["true"] is value for one in judged) for value in (True, False)]
         numbers = (len(self.results), self.ran, len(judged), *counts, sum(one is None for one in judged))
-        return [f"{self.name} {self.version}", *map(str, numbers)]
+        name = f"{self.name} {self.version}"
+        sample = "" if self.found == len(self.results) else f" (a sample of {self.found})"
+        return [name + sample, *map(str, numbers)]
 
 
 def checked(words: Sequence[str], timeout: int) -> list[dict[str, Any]]:
@@ -100,6 +108,11 @@ def checked(words: Sequence[str], timeout: int) -> list[dict[str, Any]]:
     done = subprocess.run([*command, "--timeout", str(timeout)], capture_output=True, text=True, check=False)
     told = json.loads(done.stdout)
     return list(told["results"]) if "results" in told else [told]
+
+
+def drawn(targets: Sequence[str], most: int) -> list[str]:
+    """The targets; where there are more than so many, some that are drawn, always the same."""
+    return sorted(targets if len(targets) <= most else random.Random(0).sample(list(targets), most))
 
 
 def again(results: Sequence[dict[str, Any]], timeout: int) -> list[dict[str, Any]]:
@@ -136,6 +149,7 @@ def main(
         bool, typer.Option("--again", help="Ask only what was wrong or could not be checked.")
     ] = False,
     only_table: Annotated[bool, typer.Option("--table", help="Check nothing: print what lies in the folder.")] = False,
+    sample: Annotated[int, typer.Option(help="Of packages with more targets, so many, drawn with one seed.")] = 1000,
     timeout: Annotated[int, typer.Option(help="Seconds for one target.")] = 120,
 ) -> None:
     """Check public packages, and print a table of what was found."""
@@ -148,11 +162,16 @@ def main(
             print(f"{name} is not installed", file=sys.stderr)
             continue
         file = folder / f"{name}.json"
-        results = json.loads(file.read_text(encoding="utf-8"))["results"] if file.is_file() else []
+        kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        results, found = kept.get("results", []), kept.get("found", len(kept.get("results", [])))
         if not only_table:
-            results = again(results, timeout) if only_again and results else checked([name], timeout)
-            file.write_text(json.dumps({"results": results}), encoding="utf-8")
-        packages.append(Package(name, release, results))
+            if only_again and results:
+                results = again(results, timeout)
+            else:
+                targets = [target.name for target in expanded([name]).targets]
+                found, results = len(targets), checked(drawn(targets, sample), timeout)
+            file.write_text(json.dumps({"found": found, "results": results}), encoding="utf-8")
+        packages.append(Package(name, release, results, found))
     print(table(packages))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +24,8 @@ class Bug:
     probes: tuple[str, ...]  # those that find it
     example: str  # wrong code that can be run: it leaves a report
     explains: tuple[str, ...] = ()  # other slugs that follow from it
-    asked_by: tuple[str, ...] = ()  # words in the name of a switch or of the target that ask for just that
+    asked_by: tuple[str, ...] = ()  # how words begin that ask for just that in the name of a switch
+    named_by: tuple[str, ...] = ()  # the same in the name of the target: another kind of attention, where it is none
     tell: str = ""  # what would show that it is this one, where another looks the same
 
 
@@ -40,6 +42,16 @@ def _fixed(value: str | list[str]) -> Any:
 BUGS: dict[str, Bug] = _bugs()
 
 
-def meant_by(name: str) -> set[str]:
-    """The bugs that are none where a switch or the target itself is called so: `sigmoid`, `linear_attention`."""
-    return {slug for slug, bug in BUGS.items() if any(word in name.lower() for word in bug.asked_by)}
+def asked_by(switch: str) -> set[str]:
+    """The bugs that are none where a switch of the constructor is called so: `use_sigmoid`, `scale_by_width`."""
+    return {slug for slug, bug in BUGS.items() if _begin(switch, bug.asked_by)}
+
+
+def named_by(target: str) -> set[str]:
+    """The bugs that are none where the target itself is called so: `LinearAttention` needs no softmax."""
+    return {slug for slug, bug in BUGS.items() if _begin(target, bug.named_by)}
+
+
+def _begin(name: str, words: tuple[str, ...]) -> bool:
+    """Whether a word of the name begins so; a word inside another one, as `relu` in `prelude`, says nothing."""
+    return any(part.lower().startswith(words) for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+\d*", name))

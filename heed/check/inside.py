@@ -195,7 +195,7 @@ def _by_head(stream: Tensor, width: int, heads: int) -> tuple[Tensor, Tensor, Te
 
 def matches(subject: Subject, inner: Core) -> Iterator[Match]:
     """Forms that the output equals: the right ones first; if there are none, wrong ones."""
-    bound = COARSE if inner.trace.coarse else SAME
+    bound = COARSE if inner.trace.coarse or _rounded(subject) else SAME
     made, shown = _shown(inner.made)
     turned, placed = places(subject)
     given, looks = list(_given(subject, inner)), looked(subject)
@@ -223,6 +223,12 @@ def matches(subject: Subject, inner: Core) -> Iterator[Match]:
                     return
 
 
+def _rounded(subject: Subject) -> bool:
+    """Whether tables that were made in float32, such as those of a rotation, are part of it."""
+    buffers = () if subject.module is None else subject.module.buffers()
+    return any(b.is_floating_point() and not torch.equal(b.float().to(b), b.round()) for b in buffers)
+
+
 def _ruled_out(looks: Looks, slug: str, told: str) -> bool:
     """Whether what was seen inside says that it is not this: tokens stay apart, or weights sum to one."""
     another_axis = slug == "no-softmax" or (slug == "softmax-axis" and "with the softmax over" in told)
@@ -245,7 +251,8 @@ def _given(subject: Subject, inner: Core) -> Iterator[tuple[str, Parts]]:
                 continue
             for visible in sights:
                 if visible.shape[1:] == (query.shape[1], key.shape[1]):
-                    yield words, Parts(query, key, value, visible, heads, subject.sizes.width)
+                    q, k, v = (part.double() for part in (query, key, value))  # some may have been computed in less
+                    yield words, Parts(q, k, v, visible, heads, subject.sizes.width)
 
 
 def _heads(subject: Subject, inner: Core, query: Tensor) -> list[int]:

@@ -115,17 +115,18 @@ def needing(call: Call) -> Call:
     """The same call, with masks that must be given written so that they hide nothing: which ones do, a trial tells."""
     names = [name for name in call.signature.all(Role.MASK, Role.PADDING) if name in call.made]
     for name in (*names, *names[:-1]):  # of several, the first is understood better once the others hide nothing
-        found = _explored(call, name)
+        own = call.face is Face.CROSS and _of_queries(call, name)
+        found = _explored(call, name, own)
         if found.forms:
-            call = call.with_(made={**call.made, name: _hiding_nothing(call, found.forms[0])})
+            call = call.with_(made={**call.made, name: _hiding_nothing(call, found.forms[0], own)})
     return call
 
 
-def _hiding_nothing(call: Call, form: Form) -> Sized:
+def _hiding_nothing(call: Call, form: Form, own: bool) -> Sized:
     def make(rows: int, tokens: int, keys: int) -> Tensor:
         return form.write(torch.ones(rows, tokens, keys, dtype=torch.bool), call.sizes.heads)
 
-    return Sized(make, call.sizes.rows, call.sizes.source if call.crossed else None)
+    return Sized(make, call.sizes.rows, call.sizes.source if call.crossed and not own else None)
 
 
 def explore(call: Call) -> dict[str, Found]:
@@ -155,8 +156,9 @@ def forms(name: str, role: Role) -> Iterator[Form]:
         yield Form(name, shape, Numbers.ADDED)
 
 
-def _explored(call: Call, name: str) -> Found:
-    trial = Trial.of(call)
+def _explored(call: Call, name: str, own: bool = False) -> Found:
+    """What one is; `own` says that it hides what asks from itself, beside a source."""
+    trial = Trial.of(call, own)
     good, taken, felt = list[Form](), list[Form](), list[Form]()
     role, each = call.signature.roles[name], call.face is Face.POOLED or call.query is not None
     role = Role.PADDING if each and role is Role.MASK else role  # queries that are asked one by one see the same
@@ -196,22 +198,28 @@ class Trial:
     source: Tensor | None
     hidden: Tensor  # [B] which key of each row is hidden
     plain: Tensor | None  # the output without any mask, if there is one
+    own: bool = False  # whether the hidden key is one of the stream's own, beside a source
 
     @classmethod
-    def of(cls, call: Call) -> Trial:
+    def of(cls, call: Call, own: bool = False) -> Trial:
         draw, sizes = torch.Generator().manual_seed(3), call.sizes
         rows = 1 if call.axes is Axes.BARE and call.face is Face.HEADS else sizes.rows
         x = torch.randn(rows, sizes.tokens, sizes.width, generator=draw, dtype=torch.float64)
         source = torch.randn(rows, sizes.source, sizes.width, generator=draw, dtype=torch.float64)
         beside = source if call.crossed else None
-        keys = sizes.source if beside is not None else sizes.tokens
+        keys = sizes.source if beside is not None and not own else sizes.tokens
         return cls(
             call,
             x,
             beside,
             torch.arange(rows) % 2 + 1 if keys > 3 else torch.zeros(rows).long(),
             _or_none(call, x, beside),
+            own,
         )
+
+    def _seen(self, x: Tensor, source: Tensor | None) -> Tensor:
+        """What is looked at."""
+        return x if source is None or self.own else source
 
     @classmethod
     def alike(cls, call: Call) -> Trial:
@@ -221,7 +229,7 @@ class Trial:
 
     def hides(self, form: Form) -> Hiding:
         """Whether what stands behind a hidden key matters to no other token, while all else still does."""
-        keys = (self.x if self.source is None else self.source).shape[1]
+        keys = self._seen(self.x, self.source).shape[1]
         hidden = self._hidden(form)
         y = self._run(form, hidden, self.x, self.source)
         felt = self.plain is None or not torch.equal(y.nan_to_num(9.0), self.plain.nan_to_num(9.0))
@@ -234,14 +242,14 @@ class Trial:
         return Hiding(quiet and heard, felt)
 
     def _hidden(self, form: Form) -> Tensor:
-        keys = (self.x if self.source is None else self.source).shape[1]
+        keys = self._seen(self.x, self.source).shape[1]
         if form.shape is Shape.LENGTHS:
             return torch.full_like(self.hidden, keys - 1)
         return self.hidden if form.shape.by_row else torch.full_like(self.hidden, int(self.hidden[0]))
 
     def _others(self, hidden: Tensor) -> Tensor:
         """Which outputs are those of tokens that are not hidden themselves. [B, T]"""
-        if self.source is not None:
+        if self.source is not None and not self.own:
             return torch.ones(self.x.shape[:2], dtype=torch.bool)
         return torch.arange(self.x.shape[1]) != hidden[:, None]
 
@@ -249,14 +257,13 @@ class Trial:
         """How far the others' outputs move if a token is replaced."""
         x, source = self.x.clone(), None if self.source is None else self.source.clone()
         noise = torch.randn(len(row), x.shape[2], generator=torch.Generator().manual_seed(9), dtype=x.dtype)
-        (x if source is None else source)[row, place] += (
-            2 * noise
-        )  # a norm would not notice if all channels moved alike
+        seen = self._seen(x, source)
+        seen[row, place] += 2 * noise  # a norm would not notice if all channels moved alike
         others = self._others(hidden) & self._others(place)
         return float((self._run(form, hidden, x, source) - y)[others].abs().nan_to_num(9.0).max())
 
     def _run(self, form: Form, hidden: Tensor, x: Tensor, source: Tensor | None) -> Tensor:
-        keys = (x if source is None else source).shape[1]
+        keys = self._seen(x, source).shape[1]
         places = torch.arange(keys)
         seen = places < keys - BEYOND if form.shape is Shape.LENGTHS else places != hidden[:, None]
         sees = seen.expand(len(x), keys)[:, None].expand(-1, x.shape[1], -1)

@@ -22,6 +22,7 @@ from .diagnose import diagnosed
 from .foreign.adapt import Ours
 from .foreign.build import plans, unbuilt
 from .foreign.calls import OtherLength
+from .foreign.candidates import attends as looks_so
 from .foreign.contain.cuda import on_cpu
 from .foreign.contain.process import contained
 from .foreign.frameworks import refuse_others
@@ -44,10 +45,11 @@ from .signs import weighed
 from .source.find import fixes
 from .subject import QUIET, Declared, Subject, made_in
 from .sweep import swept
-from .trouble import Trouble
+from .trouble import Fault, Trouble
 from .unchecked import troubled, unchecked
 
 RENAMED = {"slope": "gradient"}  # probes that were called otherwise
+WITHIN = "a model is asked by its scores: name an attention inside it to have its scale, softmax and heads checked"
 UNMOVED = {"repeat", "gradients", "pure"}  # probes that compare no output with that of another call
 
 
@@ -84,7 +86,11 @@ def check(
             )
             raise CannotCheck(f"{words}; give an --adapter that does not get there") from error
         except Exception as error:  # what is heed's own fault says nothing about the target
-            words = f"heed ran into trouble of its own with {name}: {Trouble.of(error).words}"
+            trouble = Trouble.of(error)
+            if trouble.fault is not Fault.HEED:
+                words = f"{name} cannot be checked, because it raises {trouble.words}"
+                raise CannotCheck(f"{words}; give an --adapter that does not get there") from error
+            words = f"heed ran into trouble of its own with {name}: {trouble.words}"
             raise CannotCheck(f"{words}; try --init or --adapter, and please report it") from error
     return replace(report, notes=(*report.notes, *process.notes), strict=strict)
 
@@ -126,9 +132,11 @@ def _report(found: Any, name: str, asked: Asked) -> tuple[Report, Subject | None
     kind = by_name(found, _name(found)) if asked.adapter is None else Kind.ATTENTION
     if kind is not Kind.ATTENTION:
         try:
-            return _other(found, name, kind, asked.init, asked.seed), None
+            report = _other(found, name, kind, asked.init, asked.seed)
         except NoModel:  # what is called tokens may be vectors, too
-            pass
+            report = None
+        if report is not None and (report.asked or not (inspect.isclass(found) and looks_so(_name(found), found))):
+            return report, None
     probes = chosen(asked.only, asked.skip)
     begun = perf_counter()
     try:
@@ -211,7 +219,7 @@ def _other(found: Any, name: str, kind: Kind, init: Mapping[str, Any] | None, se
         seed=seed,
         place=_place(found),
         notes=notes,
-        unchecked=troubled(outcomes),
+        unchecked=[*([WITHIN] if kind is Kind.MODEL else []), *troubled(outcomes)],
     )
 
 

@@ -15,16 +15,17 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .bugs import meant_by
+from .bugs import named_by
 from .factors import Flow
 from .foreign.adapt import Ours
 from .masks import Form
-from .outcome import Clue, Outcome, Sure
+from .outcome import Clue, Outcome, Status, Sure
 from .reference import distance, scales_of
 from .subject import QUIET, Subject
 from .trace import Product, Softmaxed, Trace
 
 BIASES = re.compile(r"bias|(^|[._])(b|beta)([._]?[qkvo]\w*)?$", re.IGNORECASE)
+BEYOND = 1e6  # no score of an ordinary input is as large
 NUDGED = 1  # the token of row 0 that the second call changes
 
 
@@ -109,24 +110,49 @@ class Looks:
     @cached_property
     def apart(self) -> bool | None:
         """Whether each head's queries, keys and outputs of a token are of that token; None if they are not seen."""
+        if self._shifted():
+            return None
         told = [made for made in (self._cut(), self._merged()) if made is not None]
         return all(told) if told else None
+
+    def _shifted(self) -> bool:
+        """Whether whole tokens stand elsewhere in some heads, as where half of them look from another place: meant."""
+        return any(
+            len(touched) * len(self.x) == len(moved)
+            and bool((touched.sum(-1) == 1).all())
+            and not bool((touched == touched[:1]).all())
+            for moved, touched in self._moved()
+        )
 
     def _cut(self) -> bool | None:
         """A token that changes must change the same queries and keys in every head of its row."""
         told = []
-        for one, two in zip(self._met(self.first), self._met(self.second), strict=False):
-            if one.shape != two.shape or one.dim() < 3 or one[..., 0, 0].numel() % len(self.x):
-                continue
-            moved = ((one - two).abs().nan_to_num(1.0).amax(-1) > QUIET).flatten(0, -2)  # [rows·heads, tokens]
-            touched = moved[moved.any(-1)]
-            if not len(touched):
-                continue  # queries that are learnt, and not made of the stream
+        for moved, touched in self._moved():
             alike = bool((touched == touched[:1]).all())
             if alike and len(touched) == len(moved) and len(self.x) > 1:
                 continue  # the same token of every row: rows are mixed, and heads are not
             told.append(alike and len(touched) * len(self.x) == len(moved))
         return all(told) if told else None
+
+    def _moved(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Which queries, then which keys, change with one token, in all heads and in those where any does. [H, T]"""
+        for one, two in zip(self._met(self.first), self._met(self.second), strict=False):
+            if one.shape != two.shape or one.dim() < 3 or one[..., 0, 0].numel() % len(self.x):
+                continue
+            moved = ((one - two).abs().nan_to_num(1.0).amax(-1) > QUIET).flatten(0, -2)  # [rows·heads, tokens]
+            touched = moved[moved.any(-1)]
+            if len(touched):  # else queries are learnt, and not made of the stream
+                yield moved, touched
+
+    @cached_property
+    def _heads_first(self) -> bool:
+        """Whether rows of one head stand together, rather than heads of one row: row 0 was changed."""
+        rows = len(self.x)
+        for moved, touched in self._moved():
+            places = moved.any(-1).nonzero().flatten().tolist()
+            if 1 < len(touched) == len(moved) // rows:
+                return rows > 1 and places == list(range(0, len(moved), rows))
+        return False
 
     def _met(self, trace: Trace) -> list[Tensor]:
         """Queries and keys as they meet, where tokens stand last but one. [..., T, d]"""
@@ -149,7 +175,10 @@ class Looks:
         for later in (*(p.given for p in self.first.projections), self.y):
             if later.numel() != whole.numel() or distance(later.flatten().sort().values, whole) > 1e-12:
                 continue
-            heads = context.reshape(rows, -1, tokens, context.shape[-1])
+            if self._heads_first:
+                heads = context.reshape(-1, rows, tokens, context.shape[-1]).transpose(0, 1)
+            else:
+                heads = context.reshape(rows, -1, tokens, context.shape[-1])
             right = heads.transpose(1, 2).flatten(2).sort(-1).values  # [B, T, H·d]
             laid = (later.reshape(rows, tokens, -1), later.reshape(tokens, rows, -1).transpose(0, 1))
             return any(part.shape == right.shape and distance(part.sort(-1).values, right) <= 1e-12 for part in laid)
@@ -217,7 +246,7 @@ def half_hidden(subject: Subject, form: Form) -> tuple[str, str] | None:
             continue
         if bool((seen.scores[..., 2] == 0).all()):
             return "mask-after-softmax", "the scores of hidden keys are 0, which the softmax makes 1 before it divides"
-        if (number := _one_number(seen.scores[..., 2])) is not None:
+        if (number := _one_number(seen.scores[..., 2])) is not None and abs(number) < BEYOND:
             return "finite-mask", f"the scores of hidden keys are {number:g}, which ordinary scores reach"
         if bool((seen.weights[..., 2] > 0).all()) and any(
             _blanked(product, seen.weights) for product in (*trace.products, *_turned(trace.gates))
@@ -254,8 +283,10 @@ def _blanked(product: Product, weights: Tensor) -> bool:
 def weighed(subject: Subject, outcomes: list[Outcome]) -> list[Outcome]:
     """What was found, less what is meant so: by its name, or because tokens are sorted or chosen by their numbers."""
     doubtful = {"head-mixing", "softmax-axis", "future-leak", "padding-leak", "mask-on-queries"}
-    named = {"overflow"} & meant_by(subject.name)
+    named = {"overflow"} & named_by(subject.name)
     clues = [clue for outcome in outcomes for clue in outcome.clues]
+    if any(outcome.probe.startswith("gradient ") or outcome.probe == "gradient" for outcome in _failed(outcomes)):
+        doubtful -= {"future-leak"}  # no gradient leads through a choice: the weights themselves look ahead
     chosen = any(clue.slug in doubtful for clue in clues) and chooses(subject)
     told = [clue for clue in clues if clue.slug in named or (chosen and clue.slug in doubtful)]
 
@@ -263,6 +294,10 @@ def weighed(subject: Subject, outcomes: list[Outcome]) -> list[Outcome]:
         return replace(clue, sure=Sure.CONVENTION) if clue in told and clue.sure < Sure.CERTAIN else clue
 
     return [replace(outcome, clues=tuple(map(less, outcome.clues))) for outcome in outcomes]
+
+
+def _failed(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    return [outcome for outcome in outcomes if outcome.status is Status.FAIL]
 
 
 def chooses(subject: Subject) -> bool:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..core.config import Config, Flag, Positive, Size
 from .foreign.adapt import Adapted, Ours
 from .foreign.build import Recipe, copied, forget
-from .foreign.calls import Axes, Call, Face, OtherLength
+from .foreign.calls import Axes, Call, Face, OtherLength, Sized, in_single
 from .foreign.sizes import Sizes, size_word
 from .foreign.words import Role, says_causal
 from .masks import Form, Found, explore
@@ -142,18 +142,19 @@ class Subject:
         if self.module is not None:
             forget(self.module)
         beside = source.clone() if source is not None else self.source(rows=len(x)) if self.crossed else None
-        extra = self.needed(x)
+        extra = self.needed(x, beside)
         if sees is not None:
             used = form or self.pairs or self.padding
             assert used is not None  # a caller that gives a mask has asked whether there is a form
             extra[used.argument] = self._written(used, sees, x)
         return beside, extra
 
-    def needed(self, x: Tensor) -> dict[str, Tensor]:
+    def needed(self, x: Tensor, source: Tensor | None = None) -> dict[str, Tensor]:
         """Masks that must be given: for as many rows as there are, hiding nothing."""
         names = [name for name in self.call.made if self.call.signature.roles[name] in (Role.MASK, Role.PADDING)]
         used = [self.masks[name].forms[0] for name in names if name in self.masks and self.masks[name].forms]
-        every = torch.ones(len(x), x.shape[1], self.keys(x), dtype=torch.bool)
+        keys = self.keys(x) if source is None else source.shape[1]
+        every = torch.ones(len(x), x.shape[1], keys, dtype=torch.bool)
         return {form.argument: self._written(form, every, x) for form in used}
 
     def _written(self, form: Form, sees: Tensor, x: Tensor) -> Tensor:
@@ -325,7 +326,6 @@ class Subject:
         return other
 
     def copied(self) -> Subject:
-        """A deep copy of the module, or the function itself."""
         return self.with_target(copied(self.module) if self.module is not None else self.target)
 
     def single(self) -> Subject:
@@ -359,7 +359,6 @@ class Subject:
         return Ours(module) if isinstance(self.target, Ours) else module
 
     def has(self, *roles: Role) -> bool:
-        """Whether the call has an argument of one of these roles."""
         return bool(self.call.signature.all(*roles))
 
 
@@ -389,10 +388,6 @@ def made_in(dtype: torch.dtype) -> Iterator[None]:
 
 
 def _in_single(make: Callable[[int], Any]) -> Callable[[int], Any]:
-    def made(tokens: int) -> Any:
-        value = make(tokens)
-        if isinstance(value, tuple):
-            return tuple(part.float() for part in value)
-        return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
-
-    return made
+    if isinstance(make, Sized):
+        return replace(make, make=lambda rows, tokens, keys: in_single(make.make(rows, tokens, keys)))
+    return lambda tokens: in_single(make(tokens))

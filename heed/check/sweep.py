@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from .bugs import meant_by
+from .bugs import asked_by
 from .foreign.adapt import Beside, Ours
 from .foreign.build import Recipe
 from .foreign.calls import Face, OtherLength
@@ -24,6 +24,7 @@ from .foreign.words import Role
 from .outcome import Clue, Outcome, Status, Sure
 from .probes import PROBES
 from .reference import distance
+from .signs import weighed
 from .subject import Subject
 from .trouble import Fault, Trouble
 
@@ -50,7 +51,7 @@ class Setting:
     @property
     def meant(self) -> set[str]:
         """What would be a bug, had it not been asked for by name."""
-        return meant_by(self.name)
+        return asked_by(self.name)
 
     @property
     def only_how(self) -> bool:
@@ -163,7 +164,9 @@ def _other_faces(subject: Subject) -> Iterator[tuple[str, Subject]]:
     if subject.call.face is Face.SELF and subject.meant_causal:
         return  # looking back at a source cannot be told from looking back at itself
     if subject.call.face is Face.SELF:
-        other.call = subject.call.with_(face=Face.CROSS)
+        made = {n: make for n, make in subject.call.made.items() if n != name}  # no filling in its place
+        fixed = {n: value for n, value in subject.call.fixed.items() if n != name}
+        other.call = subject.call.with_(face=Face.CROSS, made=made, fixed=fixed)
         words = f"with {name} given"
     elif subject.crossed and subject.call.rows_first:
         roles = {n: role for n, role in subject.call.signature.roles.items() if n != name}
@@ -206,7 +209,7 @@ def _asked(other: Subject, told: str, known: set[str], names: Sequence[str]) -> 
         try:
             if probe.name not in names or (other.random and probe.name != "repeat"):
                 continue
-            outcome = probe.ask(other)
+            outcome = weighed(other, [probe.ask(other)])[0]
         except (Exception, OtherLength):  # a setting that this input does not fit
             continue
         fresh = tuple(

@@ -57,6 +57,7 @@ class FusedCall:
     value: Tensor
     made: Tensor
     flow: Flow = field(default_factory=Flow)
+    own_scale: bool = False  # whether it was left to scale by itself
 
 
 class Product(NamedTuple):
@@ -97,6 +98,11 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._factors = Factors(lambda tensor: tensor.untyped_storage().data_ptr() in self.weights)
         self._drew = False  # numbers between 0 and 1
         self._kept: list[Tensor] = []  # copies of weights stay alive, so that nothing else gets their address
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch would keep its compiler away, and import it for that: a second, where nothing is compiled."""
+        return False
 
     @classmethod
     def of(cls, target: Any) -> Tracer:
@@ -152,7 +158,8 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         query, key, value = args[:3]
         size = query.shape[-1]
         flow = Flow(self._factors.of(query).factor * self._factors.of(key).factor * scale_given(kwargs, size), size)
-        self.trace.fused.append(FusedCall(query.clone(), key.clone(), value.clone(), made.clone(), flow))
+        alone = kwargs.get("scale") is None
+        self.trace.fused.append(FusedCall(query.clone(), key.clone(), value.clone(), made.clone(), flow, alone))
         self.trace.scores.append(flow)
         self._factors.set(made, Flow())
 

@@ -167,6 +167,8 @@ def unbuilt(make: Callable[..., Any], given: Mapping[str, Any], tries: Tries) ->
     """What to say of a target that cannot be built."""
     if inspect.isabstract(make):
         return CannotCheck(f"{called(make)} is abstract: check a class that is derived from it")
+    if (words := tries.undefined()) is not None:
+        return CannotCheck(f"{called(make)} cannot be built: {words}")
     return CannotCheck(
         f"{called(make)} cannot be built. Tried:\n  {tries.words()}\nGive its arguments: --init '{_json(make, given)}'"
     )
@@ -193,7 +195,7 @@ def plans(
                 continue
             seen.append(arguments)
             plan = Recipe(make, arguments, _told(sizes, arguments), given)
-            if _built(plan, tries):
+            if plan.sizes.width > 1 and _built(plan, tries):  # one channel tells nothing
                 yield plan
 
 

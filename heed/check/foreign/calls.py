@@ -98,6 +98,12 @@ class Call:
         """Whether what is looked at is another stream than that for which outputs come out."""
         return self.face in (Face.CROSS, Face.POOLED)
 
+    @property
+    def filled(self) -> bool:
+        """Whether something beside the stream was not understood, and filled with a stream that knows places."""
+        open_ = (Role.OTHER, Role.SOURCE, Role.PLACES, Role.PAIRS)
+        return any(isinstance(make, Laid) and self.signature.roles[n] in open_ for n, make in self.made.items())
+
     def __call__(
         self,
         x: Tensor,
@@ -190,7 +196,9 @@ class Call:
     def _tensors(self, x: Tensor, source: Tensor | None, value: Tensor | None) -> dict[str, Any]:
         names = self.signature
         if self.face is Face.SELF:
-            return {_must(names.named(Role.INPUT) or names.named(Role.QUERY)): self._laid(x)}
+            asks = _must(names.named(Role.INPUT) or names.named(Role.QUERY))
+            values = [name for name in names.all(Role.VALUE) if name in names.needed]  # beside queries that are keys
+            return {name: self._laid(x) for name in (asks, *values)}
         beside = x if source is None else source
         if self.face is Face.POOLED:
             return {_must(names.named(Role.INPUT) or names.named(Role.QUERY)): self._laid(beside)}
@@ -202,6 +210,7 @@ class Call:
         three = (x, beside, beside if value is None else value)
         if self.face is Face.HEADS:
             three = tuple(self.split(part, place) for place, part in enumerate(three))  # type: ignore[assignment]
+            three = three if self.query is None else (self.query.lay(three[0]), *three[1:])  # type: ignore[assignment]
         else:
             three = (self._asking(three[0]), self._laid(three[1]), self._laid(three[2]))
         keys = (Role.QUERY, Role.KEY, Role.VALUE)

@@ -22,8 +22,9 @@ from .layouts import Layout
 from .returned import Gives
 from .sizes import TRIALS, Sizes, size_word
 from .target import CannotCheck
-from .ways.discover import discover, sample, uncalled
+from .ways.discover import discover, uncalled
 from .ways.hints import Tries
+from .ways.settle import sample
 from .words import Role, role_of
 
 SECONDS = 4.0  # of computing, after which no other way to build is tried
@@ -58,7 +59,7 @@ def _of_class(
     built, begun = Tries(), process_time()
     kept: list[tuple[Recipe, Any, Tries]] = []
     for plan in islice(plans(make, init, TRIALS, built), PLANS):  # a brief look at each, then a long one
-        if process_time() - begun > SECONDS / 2:
+        if kept and process_time() - begun > SECONDS / 2:
             break
         kept.append((plan, _faced(plan.build(seed), adapter), Tries()))
         if (found := _called(*kept[-1], brief=True)) is not None:

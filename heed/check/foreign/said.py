@@ -31,6 +31,29 @@ def masks_in(function: Any) -> frozenset[str]:
     return _masks(plain) if inspect.isfunction(plain) else frozenset()
 
 
+def unread(function: Any, name: str) -> bool:
+    """Whether a function never reads this argument of its own."""
+    plain = inspect.unwrap(getattr(function, "__func__", function))
+    tree = _parsed(plain) if inspect.isfunction(plain) else None
+    return tree is not None and not any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(tree))
+
+
+def is_switch(function: Any, name: str) -> bool:
+    """Whether an argument is only asked for its truth, and then something else is made under its name."""
+    plain = inspect.unwrap(getattr(function, "__func__", function))
+    tree = _parsed(plain) if inspect.isfunction(plain) else None
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == name:
+            first = next((part for part in node.body if name in _named_in(part)), None)
+            if isinstance(first, ast.Assign) and name in _named_in(first.targets[0]):
+                return name not in _named_in(first.value)
+    return False
+
+
+def _named_in(node: ast.AST) -> set[str]:
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
 @lru_cache(maxsize=64)
 def _masks(function: Any) -> frozenset[str]:
     tree = _parsed(function)

@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from .said import masks_in
+from .sizes import cut
 from .words import ROLES, Role, role_of
 
 
@@ -60,7 +61,10 @@ class Signature:
         # beside `s` or `m`, as of proteins; beside `h`, as of graphs
         roles |= {n: Role.PAIRS for n in ("z", "e") if n in needed and n != first}
         values = [n for n, role in roles.items() if role is Role.VALUE and n in needed]
-        if values and not {Role.KEY, Role.SOURCE} & set(roles.values()):  # what is summed is what is looked at
+        joint = next((n for n in roles if n in needed and "qk" in cut(n)), None)  # queries and keys in one
+        if joint is not None and values:
+            roles |= {joint: Role.INPUT}
+        elif values and not {Role.KEY, Role.SOURCE} & set(roles.values()):  # what is summed is what is looked at
             roles |= {values[0]: Role.SOURCE}
         if first in needed and roles[first] is Role.MASK and len(needed) > 1:  # a mask is not what comes first
             roles = {n: Role.OTHER if role is Role.INPUT else role for n, role in roles.items()} | {first: Role.INPUT}
@@ -68,7 +72,8 @@ class Signature:
             first = next((name for name in roles if name in needed or len(roles) == 1), next(iter(roles), None))
             if first is not None:
                 roles[first] = Role.INPUT
-        placed = tuple(p.name for p in plain if p.kind is p.POSITIONAL_ONLY)
+        handed = isinstance(target, nn.Module) and function_of(target) != target.forward  # which may look at its first
+        placed = tuple(p.name for p in plain if p.kind is p.POSITIONAL_ONLY or (handed and p is plain[0]))
         return cls(roles, needed, {p.name: p.default for p in plain if p.default is not p.empty}, placed)
 
     def named(self, role: Role) -> str | None:

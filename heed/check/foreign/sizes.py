@@ -77,12 +77,14 @@ _SIZES: dict[str, str] = {
 }
 SIZES: dict[str, str] = {name: size for size, names in _SIZES.items() for name in names.split()}
 
+_CAPITALS = {"V": "vocabulary", "T": "longest", "B": "rows", "H": "heads", "D": "width", "C": "width"}
 _COUNT = listed("n num nb number count nr of total")
 _NO_SIZE = listed(
     "drop dropout dropatt rate ratio mult multiplier multiple factor expansion eps epsilon scale theta base idx "
-    "index id type mode name kind bias norm act activation stride kernel padding dilation reduction classes prob "
-    "p use is has with init std device dtype lr temperature scaling fn func function alpha beta gamma flag seed "
-    "causal mask beam experts topk chunk path version impl backend experiment shift sr"
+    "index id typ type types mode name names kind bias norm act activation stride kernel padding dilation reduction "
+    "classes prob p use is has with init std device dtype lr temperature scaling fn func "
+    "causal mask beam experts topk chunk path version impl backend experiment shift sr function alpha beta gamma flag "
+    "seed"
 )
 _EXTENT = listed(
     "dim dims dimension dimensions size d channels channel ch chan chanel chans width features feature feats feat "
@@ -102,6 +104,8 @@ def cut(name: str) -> tuple[str, ...]:
 def size_word(name: str) -> str | None:
     """Which of the sizes a constructor's argument is, by its name; None if it is none."""
     plain = name.lower().strip("_")
+    if name in _CAPITALS:
+        return _CAPITALS[name]
     if plain in SIZES:
         return SIZES[plain]
     if plain.rstrip("0123456789_") in SIZES:
@@ -125,6 +129,7 @@ def _by_words(words: Set[str]) -> str | None:
         (bool(words & {"resolution", "img", "image", "spatial", "spacial", "fmap"}), "side"),
         (bool(words & _LENGTH and not words & (_EXTENT - {"size", "embeddings"})), "longest"),
         (bool(words & {"tokens", "timesteps"}), "longest"),
+        ("max" in words and words <= {"max", "t", "n", "s", "l"}, "longest"),
         (extent, "width"),
     )
     return next((size for holds, size in rules if holds), None)

@@ -58,14 +58,15 @@ _NAMES: dict[Role, str] = {
     Role.PADDING: "key_padding_mask src_key_padding_mask padding_mask pad_mask tgt_key_padding_mask "
     "encoder_padding_mask self_attn_padding_mask key_mask kv_mask memory_key_padding_mask src_padding_mask valid_mask",
     Role.MASK: "mask attn_mask attention_mask src_mask tgt_mask self_mask slf_attn_mask causal_mask bias attn_bias "
-    "attention_bias trg_mask look_ahead_mask visible allowed input_mask self_attn_mask m",
+    "attention_bias trg_mask look_ahead_mask visible allowed input_mask self_attn_mask",
     Role.LENGTHS: "valid_lens lengths valid_lengths seq_lens lens seqlens key_lengths valid_len sequence_lengths",
     Role.CAUSAL: "is_causal causal autoregressive use_causal_mask apply_causal_mask causal_masking",
     Role.CACHE: "past_key_value past_key_values layer_past cache kv_cache past state memory_state incremental_state "
     "prev_state kvcache past_kv layer_cache previous",
     Role.USE_CACHE: "use_cache return_cache",
     Role.PLACE: "start_pos offset position_offset pos_offset past_length start input_pos cache_position pos_start",
-    Role.PLACES: "position_ids positions pos position pos_ids input_positions t timesteps indices",
+    Role.PLACES: "position_ids positions pos position pos_ids input_positions t timesteps indices "
+    "coords coors coordinates xyz points",
     Role.TABLES: "position_embeddings rotary_pos_emb freqs_cis freqs rotary_emb rope cos_sin freqs_complex rotary "
     "cos sin pos_emb",
     Role.WEIGHTS: "need_weights output_attentions return_weights return_attention return_attn need_attn with_weights "

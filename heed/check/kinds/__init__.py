@@ -35,7 +35,8 @@ class Kind(StrEnum):
 NORMS = {"norm", "layernorm", "rmsnorm"}
 FEEDS = {"feedforward", "ffn", "mlp", "ff", "positionwise"}
 POSITIONS = {"positional", "position", "positions", "pe", "sinusoid", "sinusoidal", "pos"}
-ATTENDS = {"attention", "attn", "block", "layer", "encoder", "decoder", "transformer", "model"}
+NAMED = {"attention", "attn", "att", "mha", "mhsa", "msa"}
+ATTENDS = {*NAMED, "block", "layer", "encoder", "decoder", "transformer", "model"}
 Asked = Callable[[Any, str], list[Outcome]]
 
 OTHERS: dict[Kind, Asked] = {
@@ -65,7 +66,7 @@ def by_name(found: Any, name: str) -> Kind:
         return Kind.NORM
     if words & FEEDS or words >= {"feed", "forward"}:
         return Kind.FEEDFORWARD if not words & (ATTENDS - {"layer", "block"}) else Kind.ATTENTION
-    attends = words & {"attention", "attn", "block", "layer", "model", "self"} or Role.CACHE in roles or _headed(found)
+    attends = words & {*NAMED, "block", "layer", "model", "self"} or Role.CACHE in roles or _headed(found)
     if words & {"rotary", "rope"} and not attends:
         return Kind.ROTARY
     if words & POSITIONS and not words & (ATTENDS - {"encoder"}):

@@ -18,8 +18,11 @@ from ..subject import QUIET, Subject
 
 
 def must_attend(subject: Subject) -> None:
-    """What neither says that it attends nor does anything of the kind is not asked about it."""
-    if NAMED.search(subject.name) or isinstance(subject.target, Adapted | Ours):
+    """What neither says that it attends nor does anything of the kind is not asked about it.
+
+    Of what is only called so, some token must at least be influenced by another.
+    """
+    if isinstance(subject.target, Adapted | Ours) or (NAMED.search(subject.name) and not apart(subject)):
         return
     if not subject.watched(subject.stream(), subject.source())[1].attends:
         raise CannotCheck(

@@ -32,7 +32,7 @@ def choices(role: Role, width: int, vocabulary: int) -> Sequence[Made]:
         Role.IDS: (more, torch.clone),
         Role.INPUT: (more, source, torch.clone),
         Role.SOURCE: (source, more, _nothing),
-        Role.MASK: (_nothing, lambda ids: torch.ones_like(ids, dtype=torch.bool)),
+        Role.MASK: (_nothing, lambda ids: torch.ones_like(ids, dtype=torch.bool), _all_pairs(True), _all_pairs(False)),
         Role.PADDING: (_nothing, lambda ids: torch.zeros_like(ids, dtype=torch.bool)),
         Role.LENGTHS: (lambda ids: torch.full((len(ids),), ids.shape[1]),),
         Role.PLACES: (lambda ids: torch.arange(ids.shape[1]).expand_as(ids),),
@@ -43,6 +43,11 @@ def choices(role: Role, width: int, vocabulary: int) -> Sequence[Made]:
 
 def _nothing(ids: Tensor) -> None:
     return None
+
+
+def _all_pairs(told: bool) -> Made:
+    """A mask that says the same of every key, however many there are. [1, 1, 1, 1]"""
+    return lambda ids: torch.full((1, 1, 1, 1), told)
 
 
 def combinations(model: nn.Module, roles: dict[str, Role], vocabulary: int) -> Iterator[dict[str, Made]]:

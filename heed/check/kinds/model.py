@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -13,9 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..foreign.calls import default_type
-from ..foreign.returned import tensors
+from ..foreign.returned import numbers, tensors
 from ..foreign.said import rows_first
 from ..foreign.signature import Signature
+from ..foreign.sizes import cut, listed
 from ..foreign.target import CannotCheck
 from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure
@@ -27,6 +28,7 @@ ROWS, TOKENS = 3, 9
 CLOSE = 1e-5  # losses, relative: some hundred roundings of float32, in which models are run here
 SAME = 1e-4  # scores of two ways to the same result: some thousand roundings of float32, through all layers
 IGNORED = -100
+WRITTEN = listed("tgt trg target dec decoder")
 
 
 class NoModel(CannotCheck):
@@ -52,13 +54,25 @@ class Scorer:
         return "decoder_input_ids" in self.signature.roles
 
     @property
+    def reads(self) -> bool:
+        """The same, however its arguments are called."""
+        return self.two_sided or self.written is not None
+
+    @property
     def ids_name(self) -> str:
         if self.two_sided:
             return "decoder_input_ids"
-        name = self.signature.named(Role.IDS) or self.signature.named(Role.INPUT)
+        name = self.written or self.signature.named(Role.IDS) or self.signature.named(Role.INPUT)
         if name is None:
             raise CannotCheck(f"{type(self.model).__name__}.forward takes no token ids")
         return name
+
+    @property
+    def written(self) -> str | None:
+        """What is written beside a source, by its name; None if only one text is taken."""
+        names = self.signature
+        taken = [n for n in names.all(Role.IDS, Role.INPUT, Role.SOURCE) if n in names.needed]
+        return next((name for name in taken[1:] if set(cut(name)) & WRITTEN), None)
 
     def ids(self, seed: int = 0, rows: int = ROWS, tokens: int = TOKENS) -> Tensor:
         draw = torch.Generator().manual_seed(seed)
@@ -111,21 +125,12 @@ def asked(model: Any, name: str) -> list[Outcome]:
     """Everything that a model is asked."""
     module = copy.deepcopy(model).float().eval()
     scorer = called(Scorer(module, vocabulary(module)))
-    first = layout(scorer)
+    first = layout(scorer) if not scorer.turned else _tokens_first(scorer)
     if first is not None:
         scorer = replace(scorer, turned=True)
-    probes: list[tuple[str, Callable[[Scorer, str], Outcome]]] = [
-        ("prefix", prefix),
-        ("rows", rows),
-        ("repeat", repeat),
-        ("labels", labels),
-        ("denominator", denominator),
-        ("tying", tying),
-        ("cache", cache),
-        ("left-padding", left_padding),
-    ]
     outcomes = [first] if first is not None else []
-    for probe, ask in probes:
+    for ask in (prefix, rows, repeat, labels, denominator, tying, cache, left_padding):
+        probe = ask.__name__.replace("_", "-")
         try:
             outcomes.append(ask(scorer, name))
         except CannotCheck:
@@ -145,14 +150,20 @@ def called(scorer: Scorer) -> Scorer:
     names = scorer.signature
     open_ = {n: names.roles[n] for n in names.roles if n in names.needed and n not in (scorer.ids_name, "input_ids")}
     problem: Exception | None = None
-    for beside in combinations(scorer.model, open_, scorer.vocabulary):
-        filled = replace(scorer, beside=beside)
-        try:
-            filled.returned(filled.ids())
-        except Exception as error:  # foreign code may raise anything
-            problem = problem or error
-        else:
-            return filled
+    blank: Scorer | None = None  # of which no number comes out: a mask may hide everything
+    for turned in (False, True) if open_ else (False,):  # a source must have as many rows, wherever these stand
+        for beside in combinations(scorer.model, open_, scorer.vocabulary):
+            filled = replace(scorer, beside=beside, turned=turned)
+            try:
+                made = filled.returned(filled.ids())
+            except Exception as error:  # foreign code may raise anything
+                problem = problem or error
+                continue
+            if all(bool(torch.isfinite(part).all()) for part in numbers(made)):
+                return filled
+            blank = blank or filled
+    if blank is not None:
+        return blank
     words = f"{type(problem).__name__}: {str(problem)[:300]}"
     raise CannotCheck(f"{type(scorer.model).__name__}({', '.join(names.roles)}) could not be called with ids: {words}")
 
@@ -201,8 +212,10 @@ def layout(scorer: Scorer) -> Outcome | None:
     except Exception:  # whatever it is, the next question runs into it, too
         return None
     moved = gap > SAME * float(gap.max())
-    if not only_down(moved):
-        return None
+    return _tokens_first(scorer) if only_down(moved) else None
+
+
+def _tokens_first(scorer: Scorer) -> Outcome:
     words = "it takes [tokens, rows]: tokens stand first"
     if (told := rows_first(scorer.model)) is None:
         return Outcome.held("layout", words, 0.0, 0.0, Clue("batch-first-confusion", Sure.CONVENTION, words))
@@ -267,7 +280,7 @@ def labels(scorer: Scorer, name: str) -> Outcome:
     found = next((words for words, value in ways.items() if abs(value - float(loss)) <= CLOSE * max(1.0, value)), None)
     if found is None:
         return Outcome.moot("labels", f"its loss of {float(loss):.4f} is no plain cross-entropy of its scores")
-    right = {"shifted once"} if scorer.causal and not scorer.two_sided and "target" not in argument else {"not shifted"}
+    right = {"shifted once"} if scorer.causal and not scorer.reads and "target" not in argument else {"not shifted"}
     if "target" in argument and found == "shifted once":
         told = "targets are shifted inside; give ids, not the ids that follow"
         return Outcome.held("labels", told, 0.0, 0.0, Clue("label-shift", Sure.CONVENTION, told))
@@ -364,7 +377,7 @@ def cache(scorer: Scorer, name: str) -> Outcome:
 
 def left_padding(scorer: Scorer, name: str) -> Outcome:
     """Padding on the left, hidden by the mask, with positions counted from the first real token."""
-    if scorer.two_sided:
+    if scorer.reads:
         return Outcome.moot("left-padding", "it reads a source, too")
     mask, places = scorer.signature.named(Role.MASK), scorer.signature.named(Role.PLACES)
     if mask is None or not scorer.causal:

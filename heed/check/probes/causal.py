@@ -216,6 +216,9 @@ def _ahead_or_length(subject: Subject, words: str) -> Clue:
     if (seen := _first_ahead(subject)) is not None:
         return Clue("future-leak", Sure.HINT, seen)
     known = equal(subject)
+    if subject.call.filled:
+        words = f"{words}: what is passed beside the stream is as long as it is"
+        return Clue("future-leak", Sure.CONVENTION, words)
     if known is not None and any(places(subject)):
         slug = "relative-shift" if known.flat else "position-sliced"
         return Clue(slug, Sure.LIKELY, f"{words}, though no later token is seen: places depend on the length")

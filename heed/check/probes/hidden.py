@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 from enum import StrEnum
 
@@ -9,7 +10,9 @@ import torch
 from torch import Tensor
 
 from ..equal import equal
-from ..foreign.said import says_hidden
+from ..foreign.adapt import Adapted
+from ..foreign.said import is_switch, says_hidden, unread
+from ..foreign.signature import function_of
 from ..foreign.sizes import cut
 from ..foreign.words import Role
 from ..masks import Form, Found, Numbers, Trial, forms
@@ -43,6 +46,9 @@ def _judged(subject: Subject, found: Found) -> list[Clue]:
     if found.forms:
         shared = _one_for_all(subject, found)
         return [*_polarity(subject, found, role), *_nothing_hidden(subject, found), *([shared] if shared else [])]
+    called = function_of(subject.target) if not isinstance(subject.target, Adapted) else None
+    if not found.taken and is_switch(called, found.argument):
+        return []
     if not found.taken and (words := _always_raises(subject, found)) is not None:
         return [Clue("mask-raises", Sure.CERTAIN, words)]
     if not found.taken or _another_part(subject, found) or _looked_at_nothing(subject):
@@ -50,8 +56,17 @@ def _judged(subject: Subject, found: Found) -> list[Clue]:
     if not found.felt:
         words = f"{found.argument} changes nothing, in any of {len(found.taken)} forms that are taken"
         others = any(other.forms for other in subject.masks.values())  # it may be for something that was not given
-        return [Clue("mask-ignored", Sure.HINT if others else Sure.LIKELY, words, _unkept(subject))]
+        sure = Sure.HINT if others and not _dropped(subject, found.argument) else Sure.LIKELY
+        return [Clue("mask-ignored", sure, words, _unkept(subject))]
     return [_not_hiding(subject, found)]
+
+
+def _dropped(subject: Subject, name: str) -> bool:
+    """Whether an argument is never read, though a part takes one of the same name: it was not handed on."""
+    if subject.module is None or isinstance(subject.module, Adapted) or not unread(subject.module.forward, name):
+        return False
+    parts = list(subject.module.modules())[1:]
+    return any(name in inspect.signature(part.forward).parameters for part in parts)
 
 
 def _unkept(subject: Subject) -> tuple[str, ...]:
@@ -141,6 +156,8 @@ def _nothing_hidden(subject: Subject, found: Found) -> list[Clue]:
     gap = distance(subject.run(x, source, sees=every, form=form), plain)
     if gap <= 10 * subject.bound or name in subject.call.made:
         return []
+    if form.shape.pairs and distance(subject.run(x, source, sees=every.tril(), form=form), plain) <= 10 * subject.bound:
+        return []  # without a mask it looks back only: what is given takes the place of that
     words = f"{name} that hides nothing changes the output by {gap:.1e}"
     if not subject.crossed and subject.meant_causal and not subject.looks_ahead.any():
         seen = subject.influence(lambda one, _: subject.run(one, sees=every[:1], form=form))
@@ -186,7 +203,7 @@ def _not_hiding(subject: Subject, found: Found) -> Clue:
         return Clue("mask-on-queries", Sure.CONVENTION, f"{found.argument} hides queries, as it is called")
     if moved == "queries":
         words = f"hiding key j by {found.argument} changes the output of token j, and lets every query see it"
-        return Clue("mask-on-queries", Sure.LIKELY, words)
+        return Clue("mask-on-queries", Sure.LIKELY, words, _unkept(subject))
     added = [replace(form, upside=True) for form in found.taken if form.numbers is Numbers.ADDED]
     if role is Role.MASK and any(_hides(subject, form) for form in added):
         words = f"{found.argument} is subtracted from the scores: what should be hidden is all that is seen"
@@ -293,6 +310,8 @@ def padding(subject: Subject) -> Outcome:
     form = subject.padding
     if form is None:
         return Outcome.moot("padding", "no mask says who is there")
+    if subject.call.filled:
+        return Outcome.moot("padding", "what is passed beside the stream is as long as it is, and has no mask")
     for side in ("right", "left"):
         outcome = _padded(subject, form, side)
         if outcome is not None:
@@ -320,7 +339,7 @@ def _padded(subject: Subject, form: Form, side: str) -> Outcome | None:
             words += f" of size {GARBAGE[0]:.0f}; what is not larger than a stream stays hidden"
             return Outcome.held("padding", words, much, subject.bound, Clue("finite-mask", Sure.CONVENTION, words))
         return Outcome.broken(
-            "padding", words, Clue("padding-leak", Sure.LIKELY, words), error=much, bound=subject.bound
+            "padding", words, Clue("padding-leak", _leak(subject, form), words), error=much, bound=subject.bound
         )
     if source is not None or (side == "left" and has_positions(subject)):
         return None
@@ -330,7 +349,14 @@ def _padded(subject: Subject, form: Form, side: str) -> Outcome | None:
     gap = distance(outputs[0.0][:, real], subject.run(x[:, real], sees=every, form=form))
     if gap > subject.bound:
         words = f"a row with {lacking} tokens of padding on the {side} differs from the same row without ({gap:.1e})"
-        return Outcome.broken(
-            "padding", words, Clue("padding-leak", Sure.LIKELY, words), error=gap, bound=subject.bound
-        )
+        clue = Clue("padding-leak", _leak(subject, form), words)
+        return Outcome.broken("padding", words, clue, error=gap, bound=subject.bound)
     return None
+
+
+def _leak(subject: Subject, form: Form) -> Sure:
+    """How sure a leak is: there may be a mask of another part, which was not given, to hide what leaks there."""
+    names = subject.call.signature.all(Role.MASK, Role.PADDING)
+    open_ = [name for name in names if name != form.argument and name not in subject.call.made]
+    unknown = any(name not in subject.masks or not subject.masks[name].forms for name in open_)
+    return Sure.HINT if unknown else Sure.LIKELY

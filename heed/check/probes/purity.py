@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from ..foreign.adapt import Adapted
-from ..foreign.build import Recipe
+from ..foreign.build import Recipe, forget
 from ..foreign.calls import Face
-from ..foreign.returned import tensors
+from ..foreign.returned import numbers, tensors
 from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
 from ..signs import looked
-from ..subject import Subject
+from ..subject import Subject, made_in
 from ..trouble import Fault, Trouble
 
 
@@ -52,10 +52,10 @@ def _weights_kept(subject: Subject) -> Outcome | None:
     before = {name: (weight, weight.detach().clone()) for name, weight in fresh.module.named_parameters()}
     fresh.run(fresh.stream(), fresh.source())
     after = dict(fresh.module.named_parameters())
-    for name, (weight, numbers) in before.items():
+    for name, (weight, value) in before.items():
         if after.get(name) is not weight:
             words = f"{name} is replaced by another parameter in every call: an optimizer goes on with the old one"
-        elif not _equal(weight.detach(), numbers):
+        elif not _equal(weight.detach(), value):
             words = f"a call that is not training changes the numbers of {name}"
         else:
             continue
@@ -203,6 +203,7 @@ def gradients(subject: Subject) -> Outcome:
             words = f"the gradient of {name} is not finite"
             return Outcome.broken("gradients", words, Clue("overflow", Sure.HINT, words))
     lost = [name for name, gradient in zip(named, found, strict=True) if gradient is None]
+    lost = [name for name in lost if name not in _in_other_outputs(subject, {n: named[n] for n in lost})]
     if lost:
         words = (
             f"no gradient reaches {', '.join(lost[:4])}{' ...' if len(lost) > 4 else ''}: nothing is computed with it"
@@ -219,10 +220,44 @@ def gradients(subject: Subject) -> Outcome:
     size = max(float(g.abs().max()) for g in found if g is not None)
     matrices = {projected.name for projected in trace.projections}  # a bias of keys cancels, whatever its shape
     idle = [n for n, g in zip(named, found, strict=True) if g is not None and n in matrices and _none(g, size)]
-    if idle:
+    if idle and _always_idle(subject, idle, size):
         words = f"the gradient of {', '.join(idle[:4])} is zero: what is computed with it has no effect"
         return Outcome.broken("gradients", words, Clue("parameter-unused", _unused(subject), words))
     return Outcome.held("gradients", f"all {len(named)} weights matter")
+
+
+def _always_idle(subject: Subject, names: Sequence[str], size: float) -> bool:
+    """Whether other inputs and other weights give them no gradient either: a few units may be off by chance."""
+    seeds = () if subject.recipe is None else (1, 2)
+    others = [subject, *(subject.with_target(subject.recipe.build(seed)) for seed in seeds if subject.recipe)]
+    for other in others:
+        weights = dict(other.module.named_parameters()) if other.module is not None else {}
+        if not set(names) <= weights.keys():
+            continue
+        for seed, sign in ((1, -1.0), (7, 1.0)):
+            made = other.live(sign * other.stream(seed=seed), other.source())
+            found: Sequence[Tensor | None] = torch.autograd.grad(
+                made.pow(2).sum(), [weights[name] for name in names], allow_unused=True
+            )
+            if not all(_none(gradient, size) for gradient in found if gradient is not None):
+                return False
+    return True
+
+
+def _in_other_outputs(subject: Subject, weights: Mapping[str, Tensor]) -> set[str]:
+    """Of these weights, those that something else which is returned is made of: places that are moved, a loss."""
+    if not weights or subject.module is None or isinstance(subject.module, Adapted):
+        return set()
+    forget(subject.module)
+    with made_in(subject.dtype):
+        returned = subject.call.raw(subject.stream(), subject.source(), None, subject.needed(subject.stream()))
+    made = [tensor.sum() for tensor in numbers(returned) if tensor.requires_grad]
+    if not made:
+        return set()
+    found: Sequence[Tensor | None] = torch.autograd.grad(
+        torch.stack(made).sum(), list(weights.values()), allow_unused=True
+    )
+    return {name for name, gradient in zip(weights, found, strict=True) if gradient is not None}
 
 
 def _learns(subject: Subject) -> bool:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..equal import equal, rotates
-from ..foreign.adapt import Ours
+from ..foreign.adapt import Beside, Ours
 from ..foreign.calls import Axes, Face
 from ..foreign.said import rows_first
 from ..foreign.words import Role
@@ -139,6 +139,8 @@ def _culprit(subject: Subject, words: str, uneven: bool) -> Clue | None:
         return Clue("softmax-axis", Sure.LIKELY, f"{words}: weights do not sum to one over the keys")
     if isinstance(subject.module, Ours) or (seen is not None and not seen.flat):
         return None  # places are told before the projections
+    if isinstance(subject.module, Beside) or subject.call.filled:
+        return None  # where a token stands decides what it sees of that which is passed beside it
     value = None if seen is None else seen.values
     if value is not None and rotates(subject) and distance(value, value[..., :1, :].expand_as(value)) > 1e-9:
         return Clue("rope-mismatch", Sure.LIKELY, f"{words}: values are turned by their place, too")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ..bugs import meant_by
+import math
+
+from ..bugs import named_by
+from ..foreign.calls import Face
 from ..inside import Core, Match, core, matches
 from ..outcome import Clue, Outcome, Sure
 from ..reference import SCALES
@@ -45,7 +48,7 @@ def equal(subject: Subject) -> Outcome:
             "written-out", f"equals attention written out: {told}", match.error, 1e-9, *_told(subject, match)
         )
     words = f"the output equals {match.words}, to {match.error:.0e}"
-    if match.slug == "no-softmax" and match.slug in meant_by(subject.name):
+    if match.slug == "no-softmax" and match.slug in named_by(subject.name):
         return Outcome.held("written-out", f"{words}, as it is called", match.error, 1e-9)
     return Outcome.broken("written-out", words, Clue(match.slug, Sure.CERTAIN, words), error=match.error)
 
@@ -85,6 +88,14 @@ def _told(subject: Subject, match: Match) -> tuple[Clue, ...]:
     return tuple(clues)
 
 
+def _as_told(subject: Subject, factor: float) -> bool:
+    """Whether heads that come from outside are scaled by a size that was guessed: its caller says which it is."""
+    if subject.recipe is None or subject.call.face is not Face.HEADS:
+        return False
+    guessed = [value for name, value in subject.recipe.arguments.items() if name not in subject.recipe.declared]
+    return any(type(size) is int and math.isclose(factor, size**-0.5, rel_tol=1e-6) for size in guessed if size)
+
+
 def scale(subject: Subject) -> Outcome:
     """Scores are divided by √(size of a head), or scaled as was declared."""
     _, match = found(subject)
@@ -104,9 +115,15 @@ def scale(subject: Subject) -> Outcome:
     if declared is not None and declared != name:
         words = f"{told}; declared: {SCALES.get(declared, declared)}"
         return Outcome.broken("scale", words, Clue("wrong-scale", Sure.CERTAIN, words))
+    if declared is None and name in FAULTY and _as_told(subject, real):
+        words = f"{told}: by the size that its constructor is told, which was guessed"
+        return Outcome.held("scale", words, 0.0, 0.0, Clue("wrong-scale", Sure.CONVENTION, words))
     if declared is None and name in FAULTY:
         follows = BY_LENGTH if name == "tokens" else ()  # then how long a text is matters everywhere
         return Outcome.broken("scale", told, Clue("wrong-scale", Sure.LIKELY, told, follows))
+    if declared is None and name == "size" and looks is not None and any(one.own_scale for one in looks.first.fused):
+        words = f"{told}: by 1/√(size of a head) by hand, and once more by scaled_dot_product_attention"
+        return Outcome.broken("scale", words, Clue("wrong-scale", Sure.LIKELY, words))
     if declared is None and name != "head" and (name != "other" or match is not None):
         return Outcome.held("scale", told, 0.0, 0.0, Clue("wrong-scale", Sure.CONVENTION, told))
     return Outcome.held("scale", told)

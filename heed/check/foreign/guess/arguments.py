@@ -10,20 +10,21 @@ import sys
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
 
 import torch
 from torch import nn
 
-from ..sizes import SIZES, Sizes, cut, is_dropout, size_word
+from ..sizes import SIZES, Sizes, cut, is_dropout, listed, size_word
 from .configs import GuessedConfig, configurations, usual_value
-from .parts import ACTS, ATTENDS, FEEDS, NORMS, WRAPS, built_of, part_named
+from .parts import ACTS, ATTENDS, FEEDS, NORMS, PROJECTS, WRAPS, built_of, part_named
 
 MISSING: Any = object()  # left to its default
 CONFIGS = {"config", "cfg", "args", "conf", "hparams", "params", "model_args", "options", "opt", "opts", "c_args"}
 MOST = 6  # guesses for one argument
-_MODULES = ATTENDS | FEEDS | NORMS | ACTS | WRAPS
+_OF_TEXT = listed("lower upper startswith endswith split strip casefold")
+_MODULES = ATTENDS | FEEDS | NORMS | ACTS | WRAPS | PROJECTS
 
 
 class Guesser:
@@ -102,8 +103,8 @@ class Guesser:
             yield from (nn.LayerNorm, nn.GELU) if not set(cut(name)) & ACTS else (nn.GELU, nn.ReLU)
         elif origin is tuple or noted is tuple:
             yield from self._pairs(name, inner)
-        elif origin is list or noted is list:
-            yield [self._number(name, size_word(name))] * 2
+        elif list in (origin, noted) or origin in (Sequence, Iterable) or noted in (Sequence, Iterable):
+            yield self._several(name)
         elif noted is torch.Tensor:
             yield torch.zeros(self.sizes.width)
         else:
@@ -116,7 +117,7 @@ class Guesser:
             yield from (bool(usual), not usual)
         elif noted is int:
             number = usual if type(usual) is int else self._number(name, word)
-            yield from (number, 1, 2, self.sizes.width)
+            yield from (number, *((self.sizes.heads,) if word == "kv_heads" else ()), 1, 2, self.sizes.width)
         elif noted is float:
             yield from (0.0 if is_dropout(name) else usual if type(usual) is float else self._scale(name), 1.0)
         elif noted is str:
@@ -132,6 +133,13 @@ class Guesser:
 
     def _by_name(self, name: str) -> Iterator[Any]:
         word, words = size_word(name), frozenset(cut(name))
+        asked = attributes_of(self.make, name)
+        if word is None and any(size_word(one) is not None for one in asked):  # an object that keeps the sizes
+            yield GuessedConfig(self.sizes, self.answers)
+        elif _is_several(self.make, name):
+            yield self._several(name)
+        elif asked & _OF_TEXT:
+            yield from (*options(self.make, name), "none")
         if word is not None:
             size = getattr(self.sizes, word)
             pair = (size, size)
@@ -173,6 +181,10 @@ class Guesser:
         many = len(inner) if inner and Ellipsis not in inner else 2
         yield (self._number(name, size_word(name)),) * many
 
+    def _several(self, name: str) -> list[int]:
+        word = size_word(name)
+        return [self.sizes.window + 1 if word == "longest" else self._number(name, word)] * 2
+
     def _number(self, name: str, word: str | None) -> int:
         return getattr(self.sizes, word) if word is not None else 1
 
@@ -211,11 +223,15 @@ def _handed_on(make: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or all(part.arg is not None for part in node.keywords):
             continue
-        above = ast.unparse(node.func).startswith("super(")
-        other = own[1] if above and len(own) > 1 else home.get(ast.unparse(node.func))
-        if inspect.isclass(other) and other is not make and issubclass(other, nn.Module):
+        told = ast.unparse(node.func)
+        by_name = told.removesuffix(".__init__").rpartition(".")[2] if told.endswith(".__init__") else None
+        above = told.startswith("super(") and len(own) > 1
+        other = own[1] if above else home.get(told)
+        other = next((kind for kind in own[1:] if kind.__name__ == by_name), other)
+        if inspect.isclass(other) and other is not make and (issubclass(other, nn.Module) or other in own):
             settled = {part.arg for part in node.keywords}
-            given = list(parameters_of(other).values())[len(node.args) :]
+            placed = [arg for arg in node.args if not isinstance(arg, ast.Starred)]
+            given = list(parameters_of(other).values())[len(placed) - (other.__name__ == by_name) :]
             return {p.name: p.replace(kind=p.KEYWORD_ONLY) for p in given if p.name not in settled}
     return {}
 
@@ -246,6 +262,24 @@ def _is_called(make: Callable[..., Any], name: str) -> bool:
         return False
     kept = re.findall(rf"self\.(\w+)\s*=\s*{re.escape(name)}\b", source)
     return any(re.search(rf"\b{word}\(", source) for word in (re.escape(name), *(rf"self\.{one}" for one in kept)))
+
+
+def attributes_of(make: Callable[..., Any], name: str) -> frozenset[str]:
+    """What the source asks an argument for, by the names of its attributes."""
+    try:
+        return frozenset(re.findall(rf"(?<![\w.]){re.escape(name)}\.(\w+)", inspect.getsource(make)))
+    except (TypeError, OSError):
+        return frozenset()
+
+
+def _is_several(make: Callable[..., Any], name: str) -> bool:
+    """Whether the source counts what is given by this name, or goes through it."""
+    try:
+        source = inspect.getsource(make)
+    except (TypeError, OSError):
+        return False
+    word = re.escape(name)
+    return re.search(rf"\b(?:len|enumerate|zip|tuple|list)\({word}\b|\bin {word}\b", source) is not None
 
 
 def options(make: Callable[..., Any], name: str) -> list[str]:

@@ -10,6 +10,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from typing import Any
 
 from ..sizes import Sizes, cut, is_dropout, listed, size_word
@@ -125,6 +126,8 @@ _PLAIN: dict[str, object] = {
     **dict.fromkeys(("dev",), "cpu"),
     **dict.fromkeys(("initializer_range", "init_std", "init_method_std", "std"), 0.02),
     **dict.fromkeys(("init_values", "layer_scale_init_value"), 0.1),
+    **dict.fromkeys(("num_buckets", "relative_attention_num_buckets", "rel_pos_bins", "buckets"), 32),
+    **dict.fromkeys(("max_distance", "relative_attention_max_distance", "max_rel_pos", "max_relative_distance"), 128),
     "attention_type": "global",
     "batch_first": True,
     "bias": True,
@@ -157,15 +160,23 @@ def _shared(one: str, other: str) -> int:
 def configurations(annotation: Any, sizes: Sizes, make: Callable[..., Any]) -> Iterator[Any]:
     """Configurations of classes that can be found, best first."""
     for kind in config_classes(annotation, make)[:3]:
-        for narrow in (False, True):
+        for told in Told:
             try:
-                yield _configuration(kind, sizes, narrow)
+                yield _configuration(kind, sizes, told)
                 break
             except Exception:  # the next one may do
                 continue
 
 
-def _configuration(kind: type, sizes: Sizes, narrow: bool) -> Any:
+class Told(Enum):
+    """How much of what it is asked for a configuration is told, the most first."""
+
+    ALL = "whatever is a size"
+    NUMBERS = "sizes that are numbers if nothing is said"
+    NEEDED = "what it must be told"
+
+
+def _configuration(kind: type, sizes: Sizes, told: Told) -> Any:
     """An instance with the sizes that it knows: of a dataclass, of a class with arguments, of transformers."""
     parameters = {n: p for n, p in inspect.signature(kind).parameters.items() if n not in {"self", "kwargs", "args"}}
     names = [name for name, p in parameters.items() if p.kind is not p.VAR_KEYWORD]
@@ -176,20 +187,29 @@ def _configuration(kind: type, sizes: Sizes, narrow: bool) -> Any:
     known: dict[str, Any] = {}
     for name in names:
         word, default = size_word(name), parameters[name].default if name in parameters else None
-        if word is not None and (isinstance(default, int | None) or name in needed) and not isinstance(default, bool):
+        whole = isinstance(default, int) and not isinstance(default, bool)
+        open_ = default is None and told is Told.ALL and not _says_several(parameters.get(name))
+        if word is not None and (whole or open_ or name in needed):
             known[name] = getattr(sizes, word)
         elif is_dropout(name):
             known[name] = 0.0
         elif name in needed:
             known[name] = usual_value(name)
     lists: dict[str, Any] = {name: None for name in ("rope_scaling", "layer_types") if name in names}
-    given = {name: value for name, value in known.items() if name in needed} if narrow else {**known, **lists}
+    given = {name: value for name, value in known.items() if name in needed}
+    given = given if told is Told.NEEDED else {**known, **lists}
     made = kind(**given)
     if not names:
         _set(made, sizes)
     if "_attn_implementation" in dir(made):  # what configurations of transformers lack until a model is made of them
         made._attn_implementation = "eager"
     return made
+
+
+def _says_several(parameter: inspect.Parameter | None) -> bool:
+    """Whether an annotation tells that no number is meant."""
+    noted = "" if parameter is None or parameter.annotation is parameter.empty else str(parameter.annotation)
+    return bool(noted) and "int" not in noted and "Any" not in noted
 
 
 def _takes_more(kind: type) -> bool:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..sizes import Sizes, cut, listed
+from ..sizes import Sizes, cut, listed, size_word
 
 ATTENDS = listed("attn attention attend mha msa mhsa inner mixer")
 FEEDS = frozenset(["ff", "ffn", "mlp", "feedforward", "feed", "forward", "pff", "rff", "dnn"])
 ACTS = frozenset(["act", "activation", "nonlinearity", "gelu", "relu"])
 NORMS = frozenset(["norm", "ln", "layernorm", "normalization"])
 WRAPS = listed("fn func function module layer sublayer block net callable submodule core model encoder")
+PROJECTS = listed("proj projection linear lin fc dense")
 MADE = listed("layer cls class factory builder type ctor constructor")  # of a class rather than of an object
 
 
@@ -92,8 +93,18 @@ def part_named(name: str, sizes: Sizes, make: Callable[..., Any], build: Callabl
     elif words & FEEDS:
         yield from _beside(FEEDS, make, build)
         yield Taken(feeding(sizes))
+    elif words & PROJECTS:
+        yield from _projections(words, sizes, make)
     elif words & WRAPS:
         yield from (AnyAttention(), nn.GELU(), nn.Identity, AnyAttention(pair=True))
+
+
+def _projections(words: Set[str], sizes: Sizes, make: Callable[..., Any]) -> Iterator[nn.Module]:
+    """A linear layer; of keys or values, first as wide as their heads, where there are fewer of them."""
+    grouped = any(size_word(name) == "kv_heads" for name in inspect.signature(make).parameters)
+    if grouped and words & {"k", "v", "kv", "key", "value"}:
+        yield nn.Linear(sizes.width, sizes.kv_heads * sizes.head)
+    yield nn.Linear(sizes.width, sizes.width)
 
 
 def built_of(kind: Any, sizes: Sizes, build: Callable[[Any], Any]) -> Iterator[Any]:

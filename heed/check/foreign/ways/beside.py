@@ -13,11 +13,13 @@ from torch import Tensor
 from ..calls import Face, Laid, Sized
 from ..layouts import grid
 from ..signature import Signature
-from ..sizes import Sizes, cut
+from ..sizes import Sizes, cut, listed
 from ..words import Role
 
 DRAWN = 64  # tokens of which pairs are drawn at once
 MOST = 240  # combinations of what is passed beside
+_OWN = listed("tgt trg target look ahead causal self slf own dec decoder future subsequent")  # masks of what asks
+_LOOKED = listed("src source enc encoder memory mem cross context second e")  # masks of what is looked at
 Made = dict[str, Callable[[int], Any]]
 
 
@@ -52,8 +54,9 @@ def _combined(
         ]
     if tables:
         choices.insert(0, list(range(len(table_forms(sizes, tables[0])))))
-    masks = [signature.roles[name] in (Role.MASK, Role.PADDING) for name in others]
-    for combination in (*_in_step(choices, masks if not tables else [False, *masks]), *islice(product(*choices), MOST)):
+    masks = {name for name in others if signature.roles[name] in (Role.MASK, Role.PADDING)}
+    stepped = _in_step(others, choices, masks, sizes, face) if not tables else ()
+    for combination in (*stepped, *islice(product(*choices), MOST)):
         fixed, made = dict(given), Made()
         pairs = list(zip(others, combination[1:] if tables else combination, strict=True))
         if tables:
@@ -67,15 +70,37 @@ def _looks_at(name: str, signature: Signature, face: Face) -> Face:
     """A mask that is named after what asks is as long as that, not as what is looked at."""
     asks = signature.named(Role.INPUT) or signature.named(Role.QUERY)
     own = face is Face.CROSS and asks is not None and set(cut(name)) & set(cut(asks))
-    return Face.SELF if own else face
+    return Face.SELF if own or (face is Face.CROSS and set(cut(name)) & _OWN) else face
 
 
-def _in_step(choices: list[list[Any]], masks: list[bool]) -> Iterator[tuple[Any, ...]]:
-    """Several masks in one form, and the most likely of all else: most have one form together."""
-    if sum(masks) < 2:
+def _in_step(
+    names: list[str], choices: list[list[Any]], masks: set[str], sizes: Sizes, face: Face
+) -> Iterator[tuple[Any, ...]]:
+    """Several masks in one form, and the most likely of all else: most have one form together.
+
+    Beside a source some are as long as what asks: by their names, else in their order and the other way round.
+    """
+    if len(masks) < 2:
         return
-    for place in range(min(len(found) for found, mask in zip(choices, masks, strict=True) if mask)):
-        yield tuple(found[place if mask else 0] for found, mask in zip(choices, masks, strict=True))
+    faces = list(_mask_faces([name for name in names if name in masks], face))
+    formed = [{name: _masks(sizes, told) for name, told in one.items()} for one in faces]
+    for place in range(len(_masks(sizes, face))):
+        for forms in formed:
+            yield tuple(
+                forms[name][place] if name in masks else found[0] for name, found in zip(names, choices, strict=True)
+            )
+
+
+def _mask_faces(names: list[str], face: Face) -> Iterator[dict[str, Face]]:
+    """What each mask is as long as: what is looked at, or what asks."""
+    if face is not Face.CROSS:
+        yield dict.fromkeys(names, face)
+        return
+    named = [name for name in names if set(cut(name)) & (_OWN | _LOOKED)]
+    open_ = [name for name in names if name not in named]
+    own = {name for name in named if set(cut(name)) & _OWN}
+    for one in (*([""] if named or not open_ else []), *open_):  # all others are as long as what is looked at
+        yield {name: Face.SELF if name in own or name == one else Face.CROSS for name in names}
 
 
 def _filling(sizes: Sizes) -> list[Any]:
@@ -136,7 +161,8 @@ def choices_of(role: Role, sizes: Sizes, face: Face) -> list[Any]:
     if role in (Role.LOOKED, Role.PAIRS):
         return _looked(sizes, face) if role is Role.LOOKED else _pairs(sizes)
     if role is Role.PLACES:
-        return [lambda n: torch.arange(n)[None], torch.arange, None, _sized(sizes, lambda b, t, s: _run(b, t))]
+        ids = [lambda n: torch.arange(n)[None], torch.arange, None, _sized(sizes, lambda b, t, s: _run(b, t))]
+        return [*ids, *(_coordinates(sizes, axes) for axes in (3, 2))]
     plain: dict[Role, list[Any]] = {
         Role.PLACE: [0, torch.arange],
         Role.BIAS: [
@@ -161,6 +187,11 @@ def choices_of(role: Role, sizes: Sizes, face: Face) -> list[Any]:
         Role.OTHER: [None, False],
     }
     return plain.get(role, [None])
+
+
+def _coordinates(sizes: Sizes, axes: int) -> Sized:
+    """Where tokens stand in space or in the plane, the same in every row. [B, T, 3] or [B, T, 2]"""
+    return Laid(lambda b, t, s: _drawn(t, t, sizes.width)[0, :, :axes].expand(b, -1, -1), sizes.rows)
 
 
 def _run(rows: int, tokens: int) -> Tensor:
@@ -191,7 +222,7 @@ def _masks(sizes: Sizes, face: Face) -> list[Any]:
         lambda b, t, s: (b, t, 1),
     )
     found: list[Any] = [None]
-    for dtype, fill in ((torch.bool, 1), (torch.float64, 0), (torch.int64, 1)):
+    for dtype, fill in ((torch.bool, 1), (torch.float64, 0), (torch.int64, 1), (torch.bool, 0)):
         for shape in shapes:
             found.append(_sized(sizes, _filled(shape, dtype, fill), face))
     return found
@@ -222,6 +253,7 @@ def table_forms(sizes: Sizes, name: str) -> list[Any]:
         lambda n: torch.stack((_angles(n, size).cos(), _angles(n, size).sin()), -1),
         lambda n: torch.stack((_angles(n, size).cos(), _angles(n, size).sin())),
         lambda n: torch.cat((_angles(n, size).cos(), _angles(n, size).sin()), -1),
+        lambda n: _distances(n, sizes.width),
     ]
     return [*one, *both, *more, None] if alone else [both[0], more[0], more[1], *both[1:], *more[2:], *one, None]
 
@@ -248,6 +280,13 @@ def _table(size: int, repeats: int, place: Place) -> Callable[[int], tuple[Tenso
 
 def _one_of(make: Callable[[int], tuple[Tensor, Tensor]], which: int) -> Callable[[int], Tensor]:
     return lambda n: make(n)[which]
+
+
+def _distances(tokens: int, width: int) -> Tensor:
+    """Codes of distances, from the farthest before to the farthest behind, as wide as the stream. [1, 2 T - 1, D]"""
+    places = torch.arange(tokens - 1, -tokens, -1, dtype=torch.float64)
+    angles = places[:, None] * 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    return torch.stack((angles.sin(), angles.cos()), -1).flatten(1)[None, :, :width]
 
 
 def _angles(tokens: int, size: int) -> Tensor:

@@ -18,15 +18,18 @@ from ..build import called
 from ..calls import Axes, Call, Face, OtherLength
 from ..layouts import Layout, Query, grid
 from ..returned import WEIGHTED, NoStream, few, gives_weights
+from ..said import rows_first
 from ..signature import Signature, function_of
 from ..sizes import Sizes
 from ..target import CannotCheck
 from ..words import Role
 from .beside import beside
-from .hints import Tries, lengths_of, resized
+from .hints import Tries, lengths_of, raised_by, resized
+from .settle import NoSense, hides_all, sample, sane, settled
 
 SECONDS = 1.5  # of computing, after which no other way is tried
 BRIEF = 0.4  # the same of a brief look
+MOST = 40  # errors whose source is read
 HINTED = 6  # sizes that are tried because an error asked for them
 PICTURE = 16  # tokens of an image, unless it has a size of its own
 LAYOUTS = (Layout.ROWS, Layout.TOKENS, Layout.CHANNELS, Layout.IMAGE, Layout.GRID, Layout.FLAT)
@@ -50,7 +53,7 @@ def discover(
     vectors for each row, is taken for that if nothing gives a stream.
     """
     tries, begun = tries or Tries(), process_time()
-    other = list[Call]()
+    other, late = list[Call](), list[Call]()
     lazy = isinstance(target, nn.Module) and any(is_lazy(weight) for weight in target.parameters())
     for single in (False, True):
         if single and not _asks_single(tries):
@@ -59,10 +62,10 @@ def discover(
         for call in _calls(body, trials, tables, tries, other, brief):
             if process_time() - begun > (BRIEF if brief else SECONDS) or (brief and tries.stuck):
                 break
-            if (found := _tried(call.with_(single=single), tries, other)) is not None:
+            if (found := _tried(call.with_(single=single), tries, other, late)) is not None:
                 return settled(found)
-        if other:
-            return settled(other[0])
+        if other or (late and not brief):
+            return settled([*other, *late][0])
     raise uncalled(target, trials[0], tries)
 
 
@@ -71,6 +74,8 @@ def uncalled(target: Any, sizes: Sizes, tries: Tries) -> CannotCheck:
     signature = Signature.of(target)
     if any(IDS.search(str(error)) for _, error in tries.found):
         return WantsIds(f"{_named(target)} looks its input up in a table: it takes token ids")
+    if (words := tries.undefined()) is not None:
+        return CannotCheck(f"{_named(target)} could not be called: {words}")
     needed = ", ".join(f"{name}=..." for name in signature.roles if name in signature.needed)
     return CannotCheck(
         f"{_named(target)}({', '.join(signature.roles)}) could not be called. Tried:\n  {tries.words()}\n"
@@ -82,7 +87,9 @@ def uncalled(target: Any, sizes: Sizes, tries: Tries) -> CannotCheck:
 
 def _asks_single(tries: Tries) -> bool:
     """Whether something was raised about the type of numbers."""
-    return any(re.search(r"dtype|Float\b|Double\b|Half\b|scalar type", str(error)) for _, error in tries.found)
+    return any(re.search(r"dtype|Float\b|Double\b|Half\b|scalar type", str(error)) for _, error in tries.found) or any(
+        re.search(r"FloatTensor|float32", raised_by(error)) for _, error in tries.found[:MOST]
+    )
 
 
 def _calls(
@@ -96,13 +103,20 @@ def _calls(
     """All ways to call it, layout by layout, at the sizes that it has and those that its errors ask for."""
     signature = Signature.of(target)
     own = dict.fromkeys(signature.all(Role.TABLES)[:1], tables) if tables is not None else {}
+    # Two streams, perhaps with tokens first unless the source says otherwise, before any rarer form of what is beside.
+    for layout in LAYOUTS[: 1 if rows_first(target) else 2]:
+        glance = [call for call in islice(ways(target, signature, trials[0], {}), 1) if call.face is Face.CROSS]
+        yield from (call.with_(layout=layout) for call in glance if not own)
     for layout in LAYOUTS[:1] if brief else LAYOUTS:
         for read in readings(signature):
             yield from _resized(target, read, trials, own, layout, tries, brief)
             if other:
-                return
-        if layout is Layout.ROWS:
-            yield from _one_by_one(target, signature, trials, tries, brief)
+                break
+        if other or layout is Layout.ROWS:
+            faces = (Face.HEADS,) if other else (Face.CROSS,) if brief else (Face.CROSS, Face.THREE, Face.HEADS)
+            yield from _one_by_one(target, signature, trials, tries, faces)
+        if other:
+            return
     if len(signature.needed) == 1:
         yield Call(target, signature, trials[0], Face.SELF, bagged=True)
     if brief:
@@ -117,15 +131,14 @@ def _calls(
 
 
 def _one_by_one(
-    target: Any, signature: Signature, trials: Sequence[Sizes], tries: Tries, brief: bool
+    target: Any, signature: Signature, trials: Sequence[Sizes], tries: Tries, faces: tuple[Face, ...]
 ) -> Iterator[Call]:
-    """One query of each row at a time, beside a source, as recurrent decoders ask; briefly, by names only."""
-    faces = (Face.CROSS,) if brief else (Face.CROSS, Face.THREE)
+    """One query of each row at a time, beside a source, as recurrent decoders ask; of one face, by names only."""
 
     def asked(sizes: Sizes) -> Iterator[Call]:
-        for read in islice(readings(signature), 1 if brief else None):
+        for read in islice(readings(signature), 1 if len(faces) == 1 else None):
             for call in ways(target, read, sizes, {}):
-                if call.face in faces:
+                if call.face in faces and call.axes is Axes.NONE:
                     for query, layout in product(Query, LAYOUTS[:2]):
                         yield call.with_(query=query, layout=layout)
 
@@ -195,15 +208,22 @@ def readings(signature: Signature) -> Iterator[Signature]:
         yield signature.read(**{first[0]: Role.SOURCE, first[1]: Role.INPUT})
 
 
-def _tried(call: Call, tries: Tries, other: list[Call]) -> Call | None:
-    """The call, if it gives a stream; what it gives instead, if that can be read, goes to `other`."""
+def _tried(call: Call, tries: Tries, other: list[Call], late: list[Call]) -> Call | None:
+    """The call, if it gives a stream; what it gives instead, if that can be read, goes to `other`.
+
+    What runs, though it hardly can be meant, goes to `late`: it counts if nothing else runs.
+    """
     try:
         with torch.no_grad():
             y = call(*sample(call))
             if _are_weights(call, y):
                 raise NoStream(WEIGHTED)
-            if call.signature.guessed and not _sane(call):
+            if call.signature.guessed and not sane(call):
                 raise NoSense("read in this way, rows would touch each other, or the source would not matter")
+            doubtful = call.query is not None or (call.crossed and call.layout is not Layout.ROWS)
+            if (hides_all(call) and not bool(torch.isfinite(y).all())) or (doubtful and not sane(call)):
+                late.append(call)
+                raise NoSense("called in this way, rows would touch each other, or a mask would hide everything")
     except OtherLength:
         return None
     except NoStream as error:
@@ -214,20 +234,6 @@ def _tried(call: Call, tries: Tries, other: list[Call]) -> Call | None:
         tries.add(str(call.face), error)
         return None
     return call if y.is_floating_point() else None
-
-
-class NoSense(Exception):
-    """A call that can be made, though what is passed is not what is meant: a guess must not become a finding."""
-
-
-def _sane(call: Call) -> bool:
-    """Whether a row alone gives what it gives among others, and what is looked at matters."""
-    x, source = sample(call)
-    alone = call(x[:1], None if source is None else source[:1])
-    together = call(x, source)
-    if not torch.allclose(alone, together[:1], equal_nan=True):
-        return False
-    return source is None or not torch.allclose(call(x, source + 1), together, equal_nan=True)
 
 
 def _are_weights(call: Call, y: Tensor) -> bool:
@@ -312,84 +318,6 @@ def _faces(target: Any, signature: Signature) -> Iterator[tuple[Face, Axes]]:
     yield Face.SELF, Axes.NONE
     if source is not None:
         yield Face.CROSS, Axes.NONE
-
-
-def sample(call: Call) -> tuple[Tensor, Tensor | None]:
-    """A stream to try a call with, and a source where it looks at one."""
-    draw, sizes = torch.Generator().manual_seed(0), call.sizes
-    rows = 1 if call.axes is Axes.BARE and call.face is Face.HEADS else sizes.rows
-    x = torch.randn(rows, sizes.tokens, sizes.width, generator=draw, dtype=torch.float64)
-    source = torch.randn(rows, sizes.source, sizes.width, generator=draw, dtype=torch.float64)
-    return x, source if call.crossed else None
-
-
-# --- what a call that works still has to be asked ---
-
-
-def settled(call: Call) -> Call:
-    """The same with its axes as an experiment shows them, and bound to the one length that it takes, if there is."""
-    call = _turned(call)
-    if call.layout is Layout.GRID:
-        call = _series(call)
-    return _bound(call)
-
-
-def _reached(call: Call) -> Tensor | None:
-    """Which tokens move when the first token of the first row does. [B, T]"""
-    x, source = sample(call)
-    other = x.clone()
-    other[0, 0] += torch.randn(x.shape[2], generator=torch.Generator().manual_seed(1), dtype=x.dtype)
-    try:
-        with torch.no_grad():
-            gap = (call(other, source) - call(x, source)).abs().nan_to_num(1.0).amax(-1)
-    except Exception:  # foreign code may raise anything
-        return None
-    return gap > 1e-9
-
-
-def _turned(call: Call) -> Call:
-    """[rows, tokens, heads, size] where heads would attend to heads otherwise."""
-    if call.face is not Face.HEADS or call.axes is not Axes.HEADS_FIRST:
-        return call
-    moved, other = _reached(call), call.with_(axes=Axes.TOKENS_FIRST)
-    turned = _reached(other)
-    alone = moved is not None and not bool(moved[0, 1:].any())
-    return other if alone and turned is not None and bool(turned[0, 1:].any()) else call
-
-
-def _series(call: Call) -> Call:
-    """A grid in which only one axis is attended along: texts side by side, not an image."""
-    moved = _reached(call)
-    if moved is None or bool(moved[0].all()):
-        return call
-    for layout in (Layout.SERIES, Layout.STEPS):
-        other = call.with_(layout=layout)
-        reached = _reached(other)
-        if reached is not None and bool(reached[0].all()) and not bool(reached[1:].any()):
-            return other
-    return call
-
-
-def _bound(call: Call) -> Call:
-    """A target of one length only is asked nothing about others."""
-    x, source = sample(call)
-    if source is not None and call.face is Face.POOLED:
-        only = call.with_(only=source.shape[1])
-        return call if _taken(call, x, source[:, : 4 if call.layout in (Layout.IMAGE, Layout.GRID) else -1]) else only
-    shorter = (call.sizes.tokens - 1, 1) if call.layout not in (Layout.IMAGE, Layout.GRID) else (9, 4, 12)
-    for tokens in islice((n for n in shorter if n > 0), 3):
-        if _taken(call, x[:, :tokens] if tokens <= x.shape[1] else x.repeat(1, 2, 1)[:, :tokens], source):
-            return call
-    return call.with_(only=call.sizes.tokens, sizes=replace(call.sizes, longest=call.sizes.tokens))
-
-
-def _taken(call: Call, x: Tensor, source: Tensor | None) -> bool:
-    try:
-        with torch.no_grad():
-            call(x, source)
-    except Exception:  # foreign code may raise anything
-        return False
-    return True
 
 
 def _named(target: Any) -> str:

@@ -26,6 +26,14 @@ def place_of(error: BaseException) -> str:
     return f"{_short(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
 
 
+def raised_by(error: BaseException) -> str:
+    """The line of source that raised it, if it asserts something without a word of what."""
+    if not isinstance(error, AssertionError) or str(error):
+        return ""
+    frames = traceback.extract_tb(error.__traceback__)
+    return (frames[-1].line or "") if frames else ""
+
+
 def _theirs(filename: str) -> bool:
     plain = filename.replace("\\", "/")
     return "heed/check" not in plain and f"{_TORCH}/" not in plain and not plain.startswith("<frozen")
@@ -55,6 +63,13 @@ class Tries:
         """Whether one thing was raised again and again, whatever was passed."""
         last = [(type(error), str(error)) for _, error in self.found[-STUCK:]]
         return len(last) == STUCK and len(set(last)) == 1
+
+    def undefined(self) -> str | None:
+        """What to say where the target's own code reads a name that is nowhere defined: no argument can help."""
+        for _, error in self.found:
+            if type(error) is NameError and error.name and (place := place_of(error)):
+                return f"{error.name!r} is not defined at {place}; define or import it there, and check again"
+        return None
 
     def words(self) -> str:
         """Errors of the user's own code that differ in kind, those that came furthest first."""
@@ -93,6 +108,10 @@ def resized(error: BaseException, sizes: Sizes) -> Iterator[Sizes]:
         yield from _instead(sizes.width, int(match[1]), sizes)
     if match := re.search(r"to have (\d+) channels, but got (\d+)", text):
         yield from _instead(sizes.width, int(match[1]), sizes)
+    if match := re.search(r"per channel: \((\d+) x (\d+)\)\. Kernel size: \((\d+) x (\d+)\)", text):
+        side = max(int(match[3]), int(match[4])) + 3  # of an image that is too small for a kernel
+        if sizes.tokens < side * side <= 256:
+            yield replace(sizes, tokens=side * side)
     if isinstance(error, AssertionError | ValueError) and not re.search(r"unpack|normalized_shape", text):
         for number in [int(n) for n in re.findall(r"\b\d+\b", text)][:4]:
             if number not in (sizes.tokens, sizes.width, sizes.rows):
