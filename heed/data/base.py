@@ -48,6 +48,30 @@ class Source(Config):
         """The splits there are."""
 
 
+NUMBERS = frozenset({"label", "score"})  # columns that may hold numbers, or yes and no, in jsonl and parquet
+LISTS = frozenset({"label", "target"})  # columns that may hold several values, in jsonl
+EMPTY = frozenset({"label", "heard", "transcript"})  # columns that may be empty: a text with no class, silence
+SEVERAL = "\x1e"  # between several values in one cell (ASCII's record separator); no text holds it
+
+
+def several(cell: str) -> list[str]:
+    """The values of a cell."""
+    return cell.split(SEVERAL)
+
+
+def as_text(value: object, role: str) -> object:
+    """A value in the words of a cell where the task's column takes it: a number, yes or no, several; else as it is."""
+    match value:
+        case bool() if role in NUMBERS:
+            return str(value).lower()
+        case int() | float() if role in NUMBERS:
+            return str(value)
+        case list() if role in LISTS:
+            texts = [text for one in value if isinstance(text := as_text(one, role), str) and SEVERAL not in text]
+            return SEVERAL.join(texts) if len(texts) == len(value) else value
+    return value
+
+
 def near(name: str, known: Iterable[str]) -> str:
     """`; did you mean x?` if there is a name like it."""
     close = difflib.get_close_matches(name, sorted(known), 1)

@@ -7,7 +7,7 @@ for, and a file without one must not lose a line: in doubt the line is data.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -15,17 +15,29 @@ from typing import Literal, TypeAlias
 from ..core.errors import InputError, counted
 from .base import near
 
-Format: TypeAlias = Literal["tsv", "csv", "jsonl", "parquet", "text"]
+Format: TypeAlias = Literal["tsv", "csv", "jsonl", "parquet", "text", "conll", "conllu", "squad"]
 
 
-ALIASES = {"source": ("source", "src"), "target": ("target", "tgt", "trg")}
+ALIASES = {  # what else a column of the task's is called in files, the first that is there
+    "source": ("source", "src", "text", "document", "article", "abstract"),
+    "target": ("target", "tgt", "trg", "summary", "summaries", "highlights"),
+    "text": ("text", "sentence", "sentence1", "text1", "review", "content", "premise", "caption", "transcript"),
+    "pair": ("pair", "sentence2", "text2", "hypothesis"),
+    "label": ("label", "labels", "class", "category", "sentiment"),
+    "score": ("score", "similarity", "similarity_score", "label"),
+    "image": ("image", "path", "file", "filename", "file_name", "img", "image_path"),
+    "transcript": ("transcript", "text", "transcription", "sentence"),
+    "heard": ("transcript", "text", "transcription", "sentence", "label", "labels", "class", "category"),
+    "sound": ("sound", "audio", "path", "file", "filename", "file_name", "wav", "clip", "audio_path"),
+}
 NUMBERS = frozenset({"", "id", "idx", "index", "nr", "no", "unnamed: 0"})  # columns that only count the rows
 
 _ROLES = """source src target tgt trg text texts label labels class category sentence sentence1 sentence2 sentence_1
 sentence_2 question answer answers input output inputs outputs prompt completion response instruction context query
 passage document summary title body content description premise hypothesis review rating stars score original
 translation translated word words token tokens tag tags lang language url date author name key value reference
-references references_1 abstract article highlights dialogue message comment tweet line id idx index"""
+references references_1 abstract article highlights dialogue message comment tweet line id idx index path file filename
+file_name image img sound audio wav caption transcript"""
 _LANGUAGES = """english german french spanish italian portuguese dutch swedish danish norwegian finnish polish czech
 russian ukrainian greek turkish arabic hebrew hindi bengali chinese mandarin japanese korean vietnamese thai indonesian
 deutsch francais français espanol español italiano"""
@@ -107,6 +119,11 @@ def places(names: Sequence[str], wanted: Sequence[str]) -> list[int | None]:
         next((folded.index(alias) for alias in ALIASES.get(one, (one,)) if folded.count(alias) == 1), None)
         for one in wanted
     ]
+
+
+def called(names: Collection[str], wanted: str) -> str:
+    """What an object calls a column of the task's; by its own name, if it has none of them."""
+    return next((alias for alias in ALIASES.get(wanted, (wanted,)) if alias in names), wanted)
 
 
 def in_order(names: Sequence[str], count: int) -> list[int]:

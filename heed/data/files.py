@@ -7,6 +7,8 @@ csv     RFC 4180: cells between commas, quoted by "..." where they hold commas, 
 jsonl   an object on every line; values are text in quotes (a number is an error, not a text)
 parquet columns of text; a problem is named by the number of its row, from 1
 text    one column; the whole file is one example, or every line
+conll   sentences of words with labels, a word per line; so are tsv and text, where labels of words are asked for
+squad   questions about texts, as json; also as jsonl
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -25,10 +28,20 @@ from ..core.config import Count, Flag, Share, Size, Text
 from ..core.errors import InputError, counted
 from .base import Example, Examples, Name, Source
 from .bounds import Bounds, Budget
-from .columns import Layout
+from .columns import Format, Layout
+from .conll import SENTENCE, conll, lists
+from .parquet import parquet_rows
 from .paths import expanded, format_of, names
-from .rows import Notes, Table, read
+from .questions import QUESTION, paragraphs_first, questions, squad
+from .rows import LINED, Notes, Reader, Table
 
+READERS: dict[Format, Reader] = {**LINED, "parquet": parquet_rows}
+# Examples that are no rows of texts, and how files hold them.
+OF_COLUMNS: dict[tuple[str, ...], dict[Format, Reader]] = {
+    SENTENCE: {"conll": conll, "conllu": conll, "tsv": conll, "text": conll, "jsonl": lists},
+    QUESTION: {"squad": squad, "jsonl": questions},
+}
+GOLDEN = (5**0.5 - 1) / 2  # the golden section
 MANY = 20  # texts of which some are held out, rather than the end of each
 
 
@@ -57,7 +70,7 @@ class Files(Source):
     train: Paths | None = None  # the file or files to learn from
     valid: Paths | None = None  # for evaluation during training
     test: Paths | None = None  # for `heed eval` alone
-    format: Literal["auto", "tsv", "csv", "jsonl", "parquet", "text"] = "auto"  # auto = by the suffix
+    format: Literal["auto", Format] = "auto"  # auto = by the suffix
     # The column for each that the task asks for, in its order. None: those with the task's names if the file has
     # names, else the first ones.
     columns: tuple[Column, ...] | None = None  # which columns are read, by name or number; None: the task's, the first
@@ -115,20 +128,24 @@ class Files(Source):
     def _read_anew(self, files: Sequence[str], columns: tuple[str, ...]) -> _Read:
         meant = [expanded(text, self.format) for text in files]
         paths = [path for found in meant for path in found.paths]
+        if columns == QUESTION:
+            paths = paragraphs_first(paths, Budget(self._bounds))
         layouts = [self._layout(path, columns) for path in paths]
-        whole = {layout.format == "text" and not self.lines for layout in layouts}
+        readers = OF_COLUMNS.get(columns, READERS)
+        whole = {layout.format == "text" and readers is READERS and not self.lines for layout in layouts}
         if len(whole) > 1:
             raise InputError(f"{names(paths)}: whole texts and rows cannot be mixed; set data.lines=true to take lines")
         table, notes = Table(len(columns)), Notes(Budget(self._bounds))
         if passed := sum(found.passed for found in meant):
             notes.said[f"{counted(passed, 'file')} of another format passed over"] = None
         for path, layout in zip(paths, layouts, strict=True):
-            read(path, layout, table, notes)
+            for row in readers[layout.format](path, layout, notes):
+                table.add(row)
         if notes.bad and self.bad_rows == "stop":
             raise InputError(_bad_rows(names(paths), notes, some=len(table) > 0))
         if not len(table):
             raise InputError(f"{names(paths)}: there are no examples{_left_out(notes)}")
-        return (_Texts if whole.pop() else _Rows)(names(paths), table, notes)
+        return (_Texts if whole.pop() else Rows)(names(paths), table, notes)
 
     def _layout(self, path: Path, columns: tuple[str, ...]) -> Layout:
         kind = format_of(path) if self.format == "auto" else self.format
@@ -137,7 +154,13 @@ class Files(Source):
                 f"data.columns names {counted(len(self.columns), 'column')}; "
                 f"needed is one for each of {', '.join(columns)}"
             )
-        if kind == "text" and (len(columns) > 1 or self.columns is not None):
+        readers = OF_COLUMNS.get(columns, READERS)
+        if kind not in readers and (columns in OF_COLUMNS or kind not in READERS):
+            raise InputError(
+                f"{path} is {kind}; needed is {', '.join(columns)}, which {', '.join(readers)} files hold. "
+                "If it is one of them under another name, set data.format"
+            )
+        if kind == "text" and readers is READERS and (len(columns) > 1 or self.columns is not None):
             raise InputError(
                 f"{path} is plain text, which is one column; needed is {', '.join(columns)}. "
                 + ("Give a tsv, csv, jsonl or parquet file" if len(columns) > 1 else "Remove data.columns")
@@ -177,7 +200,7 @@ class _Read(ABC):
         )
 
 
-class _Rows(_Read):
+class Rows(_Read):
     """Rows; every so many of them is held out."""
 
     def all(self) -> Examples:
@@ -257,8 +280,16 @@ class _Split(Examples):
 
 
 def spread(total: int, count: int) -> array[int]:
-    """`count` of the numbers 0 .. total-1, as even as can be: the middle of each of `count` equal stretches."""
-    return array("Q", ((2 * number + 1) * total // (2 * count) for number in range(count)))
+    """`count` of the numbers 0 .. total-1: one of each of `count` equal stretches, at a place that no rhythm hits.
+
+    Rows often come in turns (yes, no, yes, no ...), and every tenth of them would be of one kind alone. So the place in
+    its stretch goes round by the golden section, which fits no period.
+    """
+    ends = [number * total // count for number in range(count + 1)] if count else [0]
+    turns = (number * GOLDEN % 1.0 for number in range(1, count + 1))
+    return array(
+        "Q", (first + int(turn * (end - first)) for turn, (first, end) in zip(turns, pairwise(ends), strict=True))
+    )
 
 
 def _cut(text: str, share: float) -> int:
@@ -279,6 +310,9 @@ def _tail(text: str, share: float) -> int:
 
 def _needed(columns: tuple[str, ...]) -> str:
     """What to give where there is nothing to learn from."""
+    if columns in OF_COLUMNS:
+        kinds = ", ".join(OF_COLUMNS[columns])
+        return f"there is no data to learn from; give your files: --data PATH. Taken are {kinds}, all also as .gz"
     rows = f"tsv or csv ({', '.join(columns)} in this order, or under these names), jsonl or parquet (by these names)"
     text = f"plain text (.txt), or the column {columns[0]} of tsv, csv, jsonl or parquet"
     return (

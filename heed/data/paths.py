@@ -21,7 +21,12 @@ SUFFIXES: dict[str, Format] = {
     ".parquet": "parquet",
     ".txt": "text",
     ".text": "text",
+    ".conll": "conll",
+    ".iob": "conll",
+    ".bio": "conll",
+    ".conllu": "conllu",
 }
+ONE_BY_ONE: dict[str, Format] = {".json": "squad"}  # named themselves, since in a folder they may be anything
 SPLIT_WORDS: dict[str, Name] = {  # how people call the files of a split
     "train": "train",
     "training": "train",
@@ -48,10 +53,10 @@ class Found:
 
 def format_of(path: Path) -> Format:
     """By the suffix."""
-    found = _known(path)
+    found = _known(path, SUFFIXES | ONE_BY_ONE)
     if found is None:
         raise InputError(
-            f"{path}: its suffix does not tell its format; known: {', '.join(SUFFIXES)}, "
+            f"{path}: its suffix does not tell its format; known: {', '.join(SUFFIXES | ONE_BY_ONE)}, "
             "and .gz after all but .parquet. Rename it, or set data.format"
         )
     return found
@@ -66,7 +71,7 @@ def expanded(text: str, format: str = "auto") -> Found:
     if path.is_dir():
         return _folder(path, format)
     if path.exists() or not any(mark in text for mark in "*?["):
-        _must_be_there(path)
+        there(path)
         return Found([path])
     matched = sorted(one for one in map(Path, glob(str(path), recursive=True)) if one.is_file())
     if not matched:
@@ -77,13 +82,14 @@ def expanded(text: str, format: str = "auto") -> Found:
 def by_split(given: Given, alone: Name) -> dict[Name, tuple[str, ...]]:
     """Files by split: of a mapping as it says, else of the split `alone`. Paths become absolute.
 
-    A folder whose files are all named after splits (train.tsv, valid.tsv ...) gives those splits.
+    A folder whose files are all named after splits (train.tsv, valid.tsv ...) gives those splits, and so does one of
+    images or sounds whose folders are.
     """
     if isinstance(given, Mapping):
         return {_split(str(name)): _absolute(places) for name, places in given.items()}
     paths = _absolute(given)
     if len(paths) == 1 and (folder := _path(paths[0])).is_dir():
-        found = _splits_in(folder)
+        found = _splits_in(folder) or _folders_of_splits(folder)
         if found and alone == "train" and "train" not in found:
             raise InputError(
                 f"the files of {folder} are named after splits ({', '.join(found)}), and none after train; "
@@ -100,9 +106,9 @@ def names(paths: Sequence[Path]) -> str:
     return f"{len(paths):,} files, {paths[0].name} to {paths[-1].name}"
 
 
-def _known(path: Path) -> Format | None:
+def _known(path: Path, suffixes: Mapping[str, Format] = SUFFIXES) -> Format | None:
     *_, before, last = ["", "", *(suffix.lower() for suffix in path.suffixes)]
-    return SUFFIXES.get(before if last == ".gz" else last)
+    return suffixes.get(before if last == ".gz" else last)
 
 
 def _path(text: str) -> Path:
@@ -112,7 +118,8 @@ def _path(text: str) -> Path:
         raise InputError(f"there is no file {text}: there is no user of that name") from None
 
 
-def _must_be_there(path: Path) -> None:
+def there(path: Path) -> None:
+    """Raise unless there is such a file or folder."""
     if path.exists():
         return
     folder = path.absolute().parent
@@ -163,6 +170,15 @@ def _splits_in(folder: Path) -> dict[Name, tuple[str, ...]]:
             f"{len(files) - named:,} others; say which is which: train=PATH, valid=PATH, test=PATH"
         )
     return {name: tuple(found[name]) for name in NAMES if name in found}
+
+
+def _folders_of_splits(folder: Path) -> dict[Name, tuple[str, ...]]:
+    """Of images and sounds; texts are told apart by the names of their files."""
+    if any(_known(path) for path in folder.rglob("*") if path.is_file()):
+        return {}
+    from .media.folders import splits  # it reads paths as this file does
+
+    return splits(folder)
 
 
 def _split(name: str) -> Name:

@@ -1,7 +1,7 @@
 """Rows of text out of files, strictly: whatever is wrong is named by file and line.
 
 Libraries that read csv and json by the table do not say which line is wrong, so files are parsed here, line by line;
-parquet, whose rows have no lines, is read by pyarrow.
+parquet, whose rows have no lines, is read by pyarrow (`parquet.py`).
 """
 
 from __future__ import annotations
@@ -13,19 +13,16 @@ import json
 import sys
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias, TypeVar
 
-from ..core.errors import InputError, MissingExtra, counted
-from .base import Example, near
+from ..core.errors import InputError, counted
+from .base import EMPTY, Example, as_text, near
 from .bounds import Budget
-from .columns import SAMPLE, Columns, Format, Layout, chosen_of, columns_of
+from .columns import SAMPLE, Columns, Format, Layout, called, columns_of
 
-AT_ONCE = 1 << 26  # bytes of parquet that are unpacked together
-MOST_AT_ONCE = 4096  # rows of it
-UNCODED = {"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"}  # encodings of which arrow makes no dictionaries
 SHOWN = 5  # problems that are listed; all are counted
 BOM = b"\xef\xbb\xbf"  # some editors begin UTF-8 with it
 OTHER = (  # how files begin that are something else
@@ -35,6 +32,9 @@ OTHER = (  # how files begin that are something else
     (b"\xff\xfe", "UTF-16; save it as UTF-8"),
     (b"\xfe\xff", "UTF-16; save it as UTF-8"),
 )
+
+
+V = TypeVar("V")
 
 
 class Notes:
@@ -47,6 +47,7 @@ class Notes:
         self.first: list[str] = []
         self.said: dict[str, None] = {}  # what people should know of the files, each once
         self.columns: Columns | None = None  # of the tsv and csv files so far
+        self.paragraphs: dict[str, str] = {}  # by their names: what questions may be about
 
     def problem(self, path: Path, line: int, what: str) -> None:
         self.bad += 1
@@ -83,14 +84,8 @@ class Table:
         return (self[index] for index in range(len(self)))
 
 
-class BadRow(Exception):  # it is about a row, and never leaves this module
+class BadRow(Exception):  # it is about a row, and never leaves this package
     """A row that cannot be used."""
-
-
-def read(path: Path, layout: Layout, table: Table, notes: Notes) -> None:
-    """Add the rows of a file to the table."""
-    for row in READERS[layout.format](path, layout, notes):
-        table.add(row)
 
 
 # --- lines ---
@@ -116,7 +111,7 @@ def _raw_lines(path: Path, budget: Budget) -> Iterator[bytes]:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
-def _lines(path: Path, notes: Notes) -> Iterator[tuple[int, str | None]]:
+def lines(path: Path, notes: Notes) -> Iterator[tuple[int, str | None]]:
     """Every line with its number, ended by "\\n" if it was ended; None in the place of a line that is no text."""
     for number, raw in enumerate(_raw_lines(path, notes.budget), 1):
         line = _beginning(path, raw) if number == 1 else raw
@@ -143,7 +138,7 @@ def _beginning(path: Path, line: bytes) -> bytes:
 
 def _text(path: Path, layout: Layout, notes: Notes) -> Iterator[Example]:
     """The whole text, or each of its lines."""
-    good = (line for _, line in _lines(path, notes) if line is not None)
+    good = (line for _, line in lines(path, notes) if line is not None)
     if not layout.lines:
         text = bytearray()  # short lines are ten times as large as objects
         for line in good:
@@ -162,7 +157,7 @@ def _text(path: Path, layout: Layout, notes: Notes) -> Iterator[Example]:
 
 
 def _tsv(path: Path, layout: Layout, notes: Notes) -> Iterator[Example]:
-    rows = ((number, line.removesuffix("\n").split("\t")) for number, line in _lines(path, notes) if line is not None)
+    rows = ((number, line.removesuffix("\n").split("\t")) for number, line in lines(path, notes) if line is not None)
     return _cells(rows, path, layout, notes)
 
 
@@ -200,22 +195,22 @@ class _Followed:
 
 
 def _records(path: Path, notes: Notes) -> Iterator[tuple[int, list[str]]]:
-    lines = _Followed(_lines(path, notes), notes.budget)
-    reader = csv.reader(lines, strict=True)
+    followed = _Followed(lines(path, notes), notes.budget)
+    reader = csv.reader(followed, strict=True)
     while True:
-        lines.record()
+        followed.record()
         try:
             record = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            last = f", up to line {lines.number}" if lines.number > lines.first else ""
+            last = f", up to line {followed.number}" if followed.number > followed.first else ""
             notes.problem(
-                path, lines.first, f'is not valid csv{last}: {error}; a field with " is quoted, and " doubled'
+                path, followed.first, f'is not valid csv{last}: {error}; a field with " is quoted, and " doubled'
             )
             continue
-        if not lines.broken:
-            yield lines.first, record
+        if not followed.broken:
+            yield followed.first, record
 
 
 def _cells(rows: Iterable[tuple[int, list[str]]], path: Path, layout: Layout, notes: Notes) -> Iterator[Example]:
@@ -236,10 +231,11 @@ def _cells(rows: Iterable[tuple[int, list[str]]], path: Path, layout: Layout, no
             notes.problem(path, number, f"{counted(len(row), 'field')} where line {columns.line} has {columns.width}")
             continue
         cells = tuple(row[index] for index in columns.chosen)
-        if all(map(str.strip, cells)):
+        cell_of = zip(columns.chosen, layout.wanted, cells, strict=True)
+        empty = next((at for at, name, cell in cell_of if not cell.strip() and name not in EMPTY), None)
+        if empty is None:
             yield cells
         else:
-            empty = next(index for index, cell in zip(columns.chosen, cells, strict=True) if not cell.strip())
             notes.problem(path, number, f"column {empty} is empty")
 
 
@@ -252,24 +248,32 @@ def _filled(rows: Iterable[tuple[int, list[str]]], notes: Notes) -> Iterator[tup
             yield number, row
 
 
-# --- jsonl and parquet ---
+# --- jsonl ---
 
 
 def _jsonl(path: Path, layout: Layout, notes: Notes) -> Iterator[Example]:
-    names = layout.columns or layout.wanted
-    for number, line in _lines(path, notes):
+    def texts(row: dict[str, Any]) -> Example:
+        names = layout.columns or [called(row, one) for one in layout.wanted]
+        return tuple(text_in(row, name, role) for name, role in zip(names, layout.wanted, strict=True))
+
+    return objects(path, notes, texts)
+
+
+def objects(path: Path, notes: Notes, made: Callable[[dict[str, Any]], V]) -> Iterator[V]:
+    """What is made of the object on each line; one of which nothing can be made is a problem of that line."""
+    for number, line in lines(path, notes):
         if line is None:
             continue
         if not line.strip():
             notes.blank += 1
             continue
         try:
-            yield _values(_object(line), names)
+            yield made(parsed(line))
         except BadRow as bad:
             notes.problem(path, number, str(bad))
 
 
-def _object(line: str) -> dict[str, Any]:
+def parsed(line: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except json.JSONDecodeError as error:
@@ -281,111 +285,30 @@ def _object(line: str) -> dict[str, Any]:
     return value
 
 
-def _values(row: dict[str, Any], names: Iterable[str | int]) -> Example:
-    found = []
-    for name in names:
-        if name not in row:
-            raise BadRow(f'has no "{name}"; it has {", ".join(row) or "nothing"}{near(str(name), row)}')
-        value = row[name]
-        if not isinstance(value, str):
-            given = "null" if value is None else json.dumps(value)
-            given = given if len(given) <= 30 else given[:27] + "..."
-            raise BadRow(f'"{name}" is {given}; needed is text in quotes')
-        if not value.strip():
-            raise BadRow(f'"{name}" is empty')
-        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-            raise BadRow(f'"{name}" holds half of a surrogate pair, which is no character')
-        found.append(value)
-    return tuple(found)
+def text_in(row: Mapping[str, Any], name: str | int, role: str = "") -> str:
+    """A value of an object, which must be a text, or stand for one where a column may hold numbers and lists.
+
+    `role`: what the task calls it.
+    """
+    if name not in row:
+        raise BadRow(f'has no "{name}"; it has {", ".join(row) or "nothing"}{near(str(name), row)}')
+    value = as_text(row[str(name)], role)
+    return "" if value == "" and role in EMPTY else must_be_text(value, f'"{name}"')
 
 
-def _parquet(path: Path, layout: Layout, notes: Notes) -> Iterator[Example]:
-    try:
-        import pyarrow  # type: ignore[import-untyped]
-        from pyarrow import parquet
-    except ImportError:
-        raise MissingExtra.of("pyarrow", "train") from None
-    try:
-        with parquet.ParquetFile(path) as file:
-            schema, metadata = file.schema_arrow, file.metadata
-        names = [schema.names[index] for index in chosen_of(path, layout, schema.names, len(schema.names))]
-        for name in names:
-            if not _is_text(pyarrow.types, schema.field(name).type):
-                raise InputError(f"{path}: column {name!r} holds {schema.field(name).type}; needed is text")
-        columns = list(dict.fromkeys(names))
-        notes.budget.opened(path, packed=True)
-        plan = _plan(metadata, columns, notes.budget)
-        number = 0
-        with parquet.ParquetFile(path, read_dictionary=plan.coded) as file:
-            for batch in file.iter_batches(plan.rows, columns=columns):
-                for row in _written_out(batch, notes.budget):
-                    number += 1
-                    try:
-                        yield _values(_texts(row), names)
-                    except BadRow as bad:
-                        notes.problem(path, number, str(bad))
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: names of columns
-        why = str(error).partition("\n")[0]
-        raise InputError(f"{path} is not parquet, or damaged: {why}") from None
+def must_be_text(value: Any, name: str) -> str:
+    """A text that holds something, or a bad row."""
+    if not isinstance(value, str):
+        given = "null" if value is None else json.dumps(value)
+        given = given if len(given) <= 30 else given[:27] + "..."
+        raise BadRow(f"{name} is {given}; needed is text in quotes")
+    if not value.strip():
+        raise BadRow(f"{name} is empty")
+    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        raise BadRow(f"{name} holds half of a surrogate pair, which is no character")
+    return value
 
 
-class _Plan(NamedTuple):
-    """How a parquet file is unpacked."""
+Reader: TypeAlias = "Callable[[Path, Layout, Notes], Iterator[Example]]"
 
-    rows: int  # so many together
-    coded: list[str]  # columns whose dictionaries stay such: a text of 1 MB that 4,000 rows name is 4 GB written out
-
-
-def _plan(metadata: Any, columns: Sequence[str], budget: Budget) -> _Plan:
-    """By what a file claims to hold, if that is not too much."""
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    every = [group.column(number) for group in groups for number in range(group.num_columns)]
-    chunks = [chunk for chunk in every if chunk.path_in_schema in columns]
-    claimed = sum(max(0, chunk.total_uncompressed_size) for chunk in chunks)
-    budget.expect(claimed, metadata.num_rows)
-    usual = AT_ONCE * max(1, metadata.num_rows) // max(1, claimed)
-    # Written out, each text may be as long as its chunk: one repeats the text before it, or names it (a chunk may tell
-    # of one encoding and use another).
-    uncoded = {chunk.path_in_schema for chunk in chunks if UNCODED.intersection(chunk.encodings)}
-    longest = max((chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in uncoded), default=0)
-    rows = min(usual, AT_ONCE // max(1, longest), MOST_AT_ONCE)
-    return _Plan(max(1, rows), [name for name in columns if name not in uncoded])
-
-
-def _written_out(batch: Any, budget: Budget) -> Iterator[dict[str, bytes | None]]:
-    """The rows of a batch, once it is known how long they are."""
-    from pyarrow import compute, large_binary, types
-
-    size, columns = 0, []
-    for column in batch.columns:
-        coded = types.is_dictionary(column.type)
-        values = (column.dictionary if coded else column).cast(large_binary())
-        lengths = compute.binary_length(values)
-        size += compute.sum(lengths.take(column.indices) if coded else lengths).as_py() or 0
-        columns.append((values, column.indices if coded else None))
-    budget.take(size, batch.num_rows)
-    written = [(values if indices is None else values.take(indices)).to_pylist() for values, indices in columns]
-    return (dict(zip(batch.schema.names, row, strict=True)) for row in zip(*written, strict=True))
-
-
-def _texts(row: dict[str, bytes | None]) -> dict[str, str | None]:
-    """As text, which parquet says that it is, and arrow believes."""
-    try:
-        return {name: None if value is None else value.decode() for name, value in row.items()}
-    except UnicodeDecodeError as error:
-        raise BadRow(f"byte {error.start + 1}, 0x{error.object[error.start]:02x}, is not UTF-8") from None
-
-
-def _is_text(types: Any, kind: Any) -> bool:
-    if types.is_dictionary(kind):
-        return _is_text(types, kind.value_type)
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
-
-
-READERS: dict[Format, Callable[[Path, Layout, Notes], Iterator[Example]]] = {
-    "tsv": _tsv,
-    "csv": _csv,
-    "jsonl": _jsonl,
-    "parquet": _parquet,
-    "text": _text,
-}
+LINED: dict[Format, Reader] = {"tsv": _tsv, "csv": _csv, "jsonl": _jsonl, "text": _text}

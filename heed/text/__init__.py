@@ -9,20 +9,20 @@ from ..core.tables import later
 
 if TYPE_CHECKING:
     from . import pretrained
-    from .batch import BatchEncoding, Framed
+    from .batch import BatchEncoding, Framed, FrameTokens
     from .chat import Chat
-    from .kinds import TOKENIZERS, AnyTokenizer, Bpe, Byte, Char, File, TokenizerConfig, Word
+    from .kinds import TOKENIZERS, AnyTokenizer, Bpe, Byte, Char, File, NoTokenizer, TokenizerConfig, Word
     from .stream import Stream
     from .tokenizer import NAMES, SPECIAL, Declared, Role, Tokenizer
 else:
     __getattr__, __dir__ = later(
         __name__,
         {
-            **dict.fromkeys(("BatchEncoding", "Framed"), "batch"),
+            **dict.fromkeys(("BatchEncoding", "FrameTokens", "Framed"), "batch"),
             "Chat": "chat",
             "Stream": "stream",
             **dict.fromkeys(("TOKENIZERS", "AnyTokenizer", "Bpe", "Byte", "Char", "File"), "kinds"),
-            **dict.fromkeys(("TokenizerConfig", "Word"), "kinds"),
+            **dict.fromkeys(("NoTokenizer", "TokenizerConfig", "Word"), "kinds"),
             **dict.fromkeys(("NAMES", "SPECIAL", "Declared", "Role", "Tokenizer"), "tokenizer"),
         },
     )
@@ -39,7 +39,9 @@ __all__ = [
     "Chat",
     "Declared",
     "File",
+    "FrameTokens",
     "Framed",
+    "NoTokenizer",
     "Role",
     "Stream",
     "Tokenizer",

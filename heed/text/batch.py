@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, TypedDict, Unpack, runtime_checkable
 
 import numpy as np
+import tokenizers
 
 from ..core.errors import InputError
 from ..core.foreign_names import refuse_unknown
+
+BATCH = 1 << 20  # characters encoded at once: until its ids are taken, each takes some 250 bytes
 
 Side: TypeAlias = Literal["left", "right"]
 
@@ -35,6 +39,75 @@ class Framed(NamedTuple):
 
     ids: list[int]
     segments: list[int]
+
+
+class Aligned(NamedTuple):
+    """A text, or a pair of texts, token by token, with the characters that each token stands for.
+
+    `texts`: which of the texts a token is of, -1 for what frames them. `spans`: where its characters begin and end
+    there, white space around them left out; where nothing is left, both are equal.
+    """
+
+    ids: list[int]
+    segments: list[int]
+    texts: list[int]
+    spans: list[tuple[int, int]]
+
+    def add(self, index: int, segment: int, text: int, span: tuple[int, int]) -> None:
+        """One token more."""
+        self.ids.append(index)
+        self.segments.append(segment)
+        self.texts.append(text)
+        self.spans.append(span)
+
+
+def trimmed(text: str, begin: int, end: int) -> tuple[int, int]:
+    """A part of a text without the white space around it."""
+    part = text[begin:end]
+    begin += len(part) - len(part.lstrip())
+    return begin, max(begin, end - (len(part) - len(part.rstrip())))
+
+
+class FrameTokens(NamedTuple):
+    """The special tokens that stand before a text, between two and after the last; and the segments of the two."""
+
+    before: Framed
+    between: Framed
+    after: Framed
+    segments: tuple[int, int]
+
+    @classmethod
+    def of(cls, tokenizer: tokenizers.Tokenizer, *, pair: bool) -> FrameTokens:
+        """Those that a tokenizer puts around a text of one token at least, or around two."""
+        known = (tokenizer.decode([index]) for index in range(tokenizer.get_vocab_size()))
+        text = next(text for text in chain("a0", known) if tokenizer.encode(text, add_special_tokens=False).ids)
+        encoded = tokenizer.encode(text, text if pair else None)
+        each = list(zip(encoded.ids, encoded.type_ids, encoded.special_tokens_mask, encoded.sequence_ids, strict=True))
+        own = [place for place, (*_, put, _) in enumerate(each) if not put]
+        second = [place for place in own if each[place][3] == 1]
+        first = [place for place in own if each[place][3] != 1]
+        cuts = (0, first[0], first[-1] + 1, *((second[0], second[-1] + 1) if second else (first[-1] + 1,) * 2))
+
+        def framed(begin: int, end: int) -> Framed:
+            return Framed([one[0] for one in each[begin:end]], [one[1] for one in each[begin:end]])
+
+        parts = framed(*cuts[:2]), framed(*cuts[2:4]), framed(cuts[4], len(each))
+        return cls(*parts, (each[first[0]][1], each[second[0]][1] if second else 1))
+
+    @property
+    def size(self) -> int:
+        """How many they are."""
+        return len(self.before.ids) + len(self.between.ids) + len(self.after.ids)
+
+    def around(self, *texts: Numbers) -> Framed:
+        """The ids of one text, or of two, framed."""
+        parts = [self.before]
+        for number, text in enumerate(texts):
+            ids = listed(text)
+            parts += [self.between] if number else []
+            parts.append(Framed(ids, [self.segments[number]] * len(ids)))
+        parts.append(self.after)
+        return Framed([index for part in parts for index in part.ids], [one for part in parts for one in part.segments])
 
 
 class EncodingOptions(TypedDict, total=False):
@@ -276,3 +349,17 @@ def _tensor(rows: list[list[int]], kind: str) -> Any:
     import torch
 
     return torch.tensor(rows, dtype=torch.long)
+
+
+def batched(texts: Iterable[str | tuple[str, str]]) -> Iterator[list[str | tuple[str, str]]]:
+    """Texts, or pairs of them, as many at once as memory allows."""
+    batch: list[str | tuple[str, str]] = []
+    held = 0
+    for text in texts:
+        batch.append(text)
+        held += len(text) if isinstance(text, str) else sum(map(len, text))
+        if held >= BATCH:
+            yield batch
+            batch, held = [], 0
+    if batch:
+        yield batch

@@ -1,4 +1,4 @@
-"""Untrusted files: read within bounds, and what the `tokenizers` library makes of them told as errors of heed."""
+"""Files of tokenizers: read within bounds, written whole; what the `tokenizers` library raises, as errors of heed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import tokenizers
 
+from ..core.atomic import replacing
 from ..core.errors import HeedError, InputError
 
 Data: TypeAlias = dict[str, Any]
@@ -135,3 +136,25 @@ def many(texts: Iterable[str]) -> Iterator[str]:
             place = f"character {error.start} of {text[:20]!r}..."
             raise InputError(f"{place} is half of a surrogate pair, which no UTF-8 can hold; leave it out") from None
         yield text
+
+
+def whole(path: Path) -> tokenizers.Tokenizer:
+    """What a tokenizer.json holds."""
+    if not path.exists():
+        raise InputError(f"there is no file {path}; give the path of a tokenizer.json")
+    try:
+        text = read_bytes(path, VOCABULARY).decode()
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not text, so it is no tokenizer.json (of sentencepiece?)") from None
+    with understood(f"{path} is cut off or not a tokenizer.json"):
+        inner = tokenizers.Tokenizer.from_str(text)
+        check_growth(inner, str(path))
+    if not inner.get_vocab_size(with_added_tokens=True):
+        raise InputError(f"{path} holds no tokens; a tokenizer needs at least one token")
+    return inner
+
+
+def write_json(path: Path, data: object) -> None:
+    """All of it or nothing: a crash leaves the old file."""
+    with replacing(path) as fresh:
+        fresh.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

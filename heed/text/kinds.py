@@ -1,5 +1,6 @@
 """The kinds of tokenizers, each a configuration that trains one from texts: bytes, characters, words, pairs, a file.
 
+A task may need more of one than its vocabulary: a frame around texts (`framing`), special tokens (`knowing`).
 All that heed trains have the ids 0 <pad>, 1 <s>, 2 </s>, 3 <unk>. The same texts give the same file, byte by byte.
 """
 
@@ -12,6 +13,7 @@ from typing import Annotated, Literal, Self
 import tokenizers
 from pydantic import model_validator
 from tokenizers import decoders, models, trainers
+from tokenizers.processors import TemplateProcessing
 
 from ..core.config import Config, Flag, OneOf, Size, Text
 from ..core.errors import InputError
@@ -20,6 +22,7 @@ from .pretokenizers import (
     byte_alphabet,
     byte_lines,
     byte_words,
+    carries_space,
     cut,
     join_words,
     lines,
@@ -135,7 +138,16 @@ class File(TokenizerConfig):
         return Tokenizer.read(self.path)
 
 
-TOKENIZERS: tuple[type[TokenizerConfig], ...] = (Byte, Char, Word, Bpe, File)
+class NoTokenizer(TokenizerConfig):
+    """None: of a model that reads no text. What stands in its place knows the special tokens and nothing else."""
+
+    kind: Literal["none"] = "none"
+
+    def train(self, texts: Iterable[str] = ()) -> Tokenizer:
+        return _finished(tokenizers.Tokenizer(models.WordLevel(_numbered(()), unk_token=NAMES["unknown"][0])))
+
+
+TOKENIZERS: tuple[type[TokenizerConfig], ...] = (Byte, Char, Word, Bpe, File, NoTokenizer)
 AnyTokenizer = Annotated[TokenizerConfig, OneOf(lambda: TOKENIZERS)]
 
 
@@ -156,3 +168,31 @@ def _parts(texts: Iterable[str]) -> Iterator[str]:
         yield from cut(text)
     if empty:
         raise InputError("there is nothing to train a tokenizer on: there are no texts, or all are empty")
+
+
+def framing(tokenizer: Tokenizer) -> Tokenizer:
+    """With texts between begin and end: <s> text </s>, <s> text </s> pair </s>; as it is, if it frames them already."""
+    if tokenizer.framed("").ids:
+        return tokenizer
+    ids = {tokenizer.name(index): index for index in (tokenizer.need("begin"), tokenizer.need("end"))}
+    begin, end = (tokenizer.name(index) for index in (tokenizer.need("begin"), tokenizer.need("end")))
+    frame = TemplateProcessing(
+        single=f"{begin} $A {end}", pair=f"{begin} $A {end} $B:1 {end}:1", special_tokens=list(ids.items())
+    )
+
+    def framed(inner: tokenizers.Tokenizer) -> None:
+        inner.post_processor = frame
+
+    return tokenizer.copy(framed)
+
+
+def knowing(tokenizer: Tokenizer, *special: str) -> Tokenizer:
+    """With these special tokens after all others; as it is, if it has them."""
+    if all(len(tokenizer.encode_marked(token)) == 1 for token in special):
+        return tokenizer
+
+    def known(inner: tokenizers.Tokenizer) -> None:
+        spaced = carries_space(inner)  # then one that stands for a word stands for the space before it, too
+        inner.add_special_tokens([tokenizers.AddedToken(name, special=True, lstrip=spaced) for name in special])
+
+    return tokenizer.copy(known)

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
-from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+import numpy as np
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+from ..core.errors import InputError
 
 # --- long texts ---
 
@@ -103,6 +107,9 @@ def byte_lines() -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Sequence([lines(), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
+LINES = (lines(), byte_lines())
+
+
 def byte_words() -> pre_tokenizers.PreTokenizer:
     """Words with the space before them, numbers, marks and white space, spelt in the alphabet of bytes (GPT-2)."""
     return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
@@ -141,3 +148,56 @@ def join_words() -> decoders.Decoder:
 
 
 PIECES = (lines(), byte_lines(), byte_words(), words())
+
+
+# --- where words begin ---
+
+
+def carries_space(tokenizer: Tokenizer) -> bool:
+    """Whether tokens hold the space before them, for certain: words are spelt in the alphabet of bytes."""
+    return bool(bytes_in(tokenizer)) and not _is_in(tokenizer.pre_tokenizer, (None, *LINES))
+
+
+def words_begin(
+    tokenizer: Tokenizer,
+    ids: Sequence[int],
+    piece: Callable[[int], bytes] | None,
+    tried: Callable[[list[str]], None],
+) -> list[bool]:
+    """Of each token of a whole text, whether a word begins with it.
+
+    Where tokens are bytes or characters in a row (`piece` gives them), words are what the tokenizer itself takes a text
+    apart into or, if those are lines, what GPT-2's does; a space belongs to the word after it. Elsewhere the tokens say
+    it: a word goes on with ## (WordPiece), begins with ▁ (SentencePiece), ends with a suffix, or is a token (words).
+    """
+    if piece is not None:
+        return _begin_in_bytes(tokenizer, ids, piece, tried)
+    model, names = tokenizer.model, [tokenizer.id_to_token(index) or "" for index in ids]
+    if isinstance(model, models.WordLevel):
+        return [True] * len(names)
+    if isinstance(model, models.WordPiece):
+        return [not name.startswith(model.continuing_subword_prefix) for name in names]
+    if isinstance(model, models.BPE) and model.end_of_word_suffix:
+        return [True, *(name.endswith(model.end_of_word_suffix) for name, _ in pairwise(names))][: len(names)]
+    if any(token.startswith("▁") for token in tokenizer.get_vocab()):
+        return [name.startswith("▁") or not place for place, name in enumerate(names)]
+    raise InputError(f"this tokenizer ({type(model).__name__}) does not tell where words begin; mask single tokens")
+
+
+def _begin_in_bytes(
+    tokenizer: Tokenizer, ids: Sequence[int], piece: Callable[[int], bytes], tried: Callable[[list[str]], None]
+) -> list[bool]:
+    spelt = {index: piece(index) or b"x" for index in set(ids)}  # what is unknown is a letter of its word
+    text = b"".join(spelt[index] for index in ids).decode(errors="replace")
+    begins, at = [0], 0  # in bytes
+    for part in cut(text):
+        tried([part])
+        split = byte_words() if _is_in(tokenizer.pre_tokenizer, (None, *LINES)) else tokenizer.pre_tokenizer
+        code = np.frombuffer(part.encode("utf-32-le"), np.uint32)
+        width = 1 + (code > 0x7F) + (code > 0x7FF) + (code > 0xFFFF)  # of each character, in bytes
+        edge = at + np.concatenate([[0], np.cumsum(width)])
+        begins += [int(edge[begin]) for _, (begin, _) in split.pre_tokenize_str(part)]
+        at = int(edge[-1])
+    first = np.concatenate([[0], np.cumsum([len(spelt[index]) for index in ids])])[: len(ids)]
+    found: list[bool] = np.isin(first, begins).tolist()
+    return found

@@ -6,6 +6,7 @@ SentencePiece. What the files leave open, the family decides: it is named by tok
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -17,10 +18,10 @@ from ..core.errors import InputError
 from . import FILES, found, holds
 from .families import BERT, DOUBLE, FAIRSEQ, PIECES, SENTENCE
 from .gguf import BYTE_LEVEL, from_gguf, split_by
-from .guard import VOCABULARY, numbered, read_json, read_text, understood
-from .llama2c import from_llama2c
-from .sentencepiece import read_pieces, relabelled
-from .tokenizer import Tokenizer, whole
+from .guard import VOCABULARY, numbered, read_bytes, read_json, read_text, understood, whole
+from .segmented import SegmentedTokenizer
+from .sentencepiece import BYTE, CONTROL, NORMAL, SPACE, UNKNOWN, Piece, Pieces, read_pieces, relabelled
+from .tokenizer import MOST, Tokenizer
 from .tokenizer_config import Frame, TokenizerSettings
 
 __all__ = ["from_gguf", "from_llama2c", "holds", "read"]
@@ -30,9 +31,11 @@ Built: TypeAlias = tuple[tokenizers.Tokenizer, TokenizerSettings, Frame | None]
 # Families whose files look like others but are read in a way of their own.
 STRANGE = {
     *("bertjapanese", "bertweet", "biogpt", "blenderbotsmall", "canine", "cpm", "cpmant", "ctrl", "esm"),
-    *("flaubert", "fsmt", "herbert", "phobert", "prophetnet", "rocbert", "roformer", "speech2text"),
+    *("flaubert", "fsmt", "herbert", "phobert", "prophetnet", "rocbert", "speech2text"),
     *("tapas", "wav2vec2", "xlm"),
 }
+
+SEGMENTED = {"roformer"}  # families whose words are those of a dictionary
 
 
 def read(folder: Path | str) -> Tokenizer:
@@ -50,7 +53,7 @@ def read(folder: Path | str) -> Tokenizer:
     what = str(place / files[0])
     with understood(f"{what} cannot be read"):
         inner, settings, frame = STRATEGIES.get(files, _sentence(files[0]))(place, settings)
-    return settings.finish(inner, frame, what)
+    return settings.finish(inner, frame, what, SegmentedTokenizer if settings.kind in SEGMENTED else Tokenizer)
 
 
 # --- tokenizer.json ---
@@ -150,7 +153,7 @@ def _words(place: Path, settings: TokenizerSettings) -> Built:
     inner = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
     lower = settings.flag("do_lower_case", not _cased(lines, settings))
     inner.normalizer = normalizers.BertNormalizer(
-        handle_chinese_chars=settings.flag("tokenize_chinese_chars", True),
+        handle_chinese_chars=settings.kind not in SEGMENTED and settings.flag("tokenize_chinese_chars", True),
         strip_accents=settings.flag("strip_accents", lower),
         lowercase=lower,
     )
@@ -194,3 +197,49 @@ STRATEGIES: dict[tuple[str, ...], Build] = {  # the others are models of Sentenc
     ("vocab.json", "merges.txt"): _pairs,
     ("vocab.txt",): _words,
 }
+
+
+# --- llama2.c (Karpathy 2023): pieces of SentencePiece with their scores, and nothing else ---
+
+LLAMA2C = {0: ("<unk>", UNKNOWN), 1: ("<s>", CONTROL), 2: ("</s>", CONTROL)}
+FIRST_BYTE = 3  # the id of the first of the 256 bytes
+
+
+def from_llama2c(path: Path | str, size: int) -> Tokenizer:
+    """The tokenizer of a .bin file with `size` tokens: the longest length, then score, length and bytes of each."""
+    place = Path(path)
+    if not FIRST_BYTE + 256 <= size <= MOST:
+        raise InputError(f"a tokenizer of llama2.c has the 256 bytes and 3 special tokens at least, not {size}")
+    data = read_bytes(place, VOCABULARY)
+    pieces: list[Piece] = []
+    at = 4  # after the longest length, which is not needed
+    for index in range(size):
+        score, length = _scored(data, at, place, index, size)
+        text = data[at + 8 : at + 8 + length]
+        at += 8 + length
+        pieces.append(_piece(index, text, score, place))
+    if at != len(data):
+        raise InputError(f"{place} goes on after {size} tokens; give the number of tokens that it was made for")
+    inner = Pieces(tuple(pieces), pairs=True, tidy=False).build()
+    settings = TokenizerSettings(tokens={"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"})
+    return settings.finish(inner, Frame("bos_token $A", "bos_token $A bos_token:1 $B:1"), str(place))
+
+
+def _scored(data: bytes, at: int, place: Path, index: int, size: int) -> tuple[float, int]:
+    if at + 8 <= len(data):
+        score, length = struct.unpack_from("<fi", data, at)
+        if 0 <= length <= len(data) - at - 8:
+            return score, length
+    raise InputError(f"{place} ends at token {index} of {size}, or is no tokenizer of llama2.c")
+
+
+def _piece(index: int, text: bytes, score: float, place: Path) -> Piece:
+    if index in LLAMA2C:  # the file has line breaks around their names
+        name, kind = LLAMA2C[index]
+        return Piece(name, 0.0, kind)
+    if index < FIRST_BYTE + 256:
+        return Piece(f"<0x{index - FIRST_BYTE:02X}>", 0.0, BYTE)
+    try:
+        return Piece(text.decode().replace(" ", SPACE), score, NORMAL)
+    except UnicodeDecodeError:
+        raise InputError(f"token {index} of {place} is {text!r}, which is not UTF-8") from None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import codecs
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # how SentencePiece spells a byte
 UNFINISHED = "\ufffd"  # how a decoder shows bytes that are not a character (yet)
 
 
@@ -21,6 +23,10 @@ class Stream(ABC):
     def rest(self) -> str:
         """What was held back, at the end; after that a new text may begin."""
 
+    @abstractmethod
+    def alone(self, index: int) -> bytes:
+        """What this id alone adds to a text; nothing, if it is a special token."""
+
 
 class Bytes(Stream):
     """For tokenizers whose texts are their tokens' bytes in a row: each id takes the same short time."""
@@ -34,6 +40,9 @@ class Bytes(Stream):
 
     def rest(self) -> str:
         return self._decoder.decode(b"", final=True)
+
+    def alone(self, index: int) -> bytes:
+        return self._piece(index)
 
 
 class Fallback(Stream):
@@ -57,6 +66,10 @@ class Fallback(Stream):
         text = self._stripped(self._bytes())
         self._left = self._strip
         return text
+
+    def alone(self, index: int) -> bytes:
+        piece = self._piece(index)
+        return bytes((piece,)) if isinstance(piece, int) else piece.encode()
 
     def _bytes(self) -> str:
         held, self._held = bytes(self._held), bytearray()
@@ -100,6 +113,11 @@ class Whole(Stream):
         text = self._more(self._tokenizer.decode(self._ids)) if self._ids else ""
         self._ids, self._given = [], ""
         return text
+
+    def alone(self, index: int) -> bytes:
+        (token,) = self._tokenizer.tokens([index])
+        byte = BYTE.fullmatch(token)
+        return bytes((int(byte[1], 16),)) if byte else self._tokenizer.decode([index]).encode()
 
     def _more(self, text: str) -> str:
         if not text.startswith(self._given):  # an end that is still open

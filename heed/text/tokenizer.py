@@ -5,9 +5,7 @@ Ids of the four special tokens never come out of a text: a text that spells "</s
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,13 +15,13 @@ import tokenizers
 
 from ..core.atomic import replacing
 from ..core.errors import InputError
-from .batch import FamiliarNames, Framed, Numbers, listed
+from .batch import BATCH, Aligned, FamiliarNames, Framed, FrameTokens, Numbers, batched, listed, trimmed
 from .chat import Chat, Message, checked
 from .confined.trial import trial_of
-from .guard import VOCABULARY, check_growth, many, must_frame_within, read_bytes, understood
-from .pretokenizers import bytes_in, cut, may_be_cut, spaces_stripped
+from .guard import many, must_frame_within, understood, whole
+from .pretokenizers import bytes_in, cut, may_be_cut, spaces_stripped, words_begin
 from .prompt import Prompter
-from .stream import Bytes, Fallback, Stream, Whole
+from .stream import BYTE, Bytes, Fallback, Stream, Whole
 
 Role: TypeAlias = Literal["pad", "begin", "end", "unknown", "mask"]
 
@@ -38,9 +36,7 @@ SPECIAL = tuple(names[0] for names in NAMES.values())  # ids 0, 1, 2, 3 of a tok
 MASKS = ("<mask>", "[MASK]", "<MASK>", "<|mask|>")  # taken only if they are special tokens already
 
 MOST = 1 << 24  # ids; the largest vocabularies have some 260,000
-BATCH = 1 << 20  # characters encoded at once: until its ids are taken, each takes some 250 bytes
 _SHOWN = str.maketrans({" ": "␣", "▁": "␣", "\n": "⏎", "\t": "⇥"})
-_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 @dataclass(frozen=True)
@@ -94,6 +90,7 @@ class Tokenizer(FamiliarNames):
         self._never = self._special - {self.unknown}  # what no text may give
         self._cuttable = may_be_cut(inner)
         self._bytes = bytes_in(inner)
+        self.keeps_bytes = self._bytes is not None  # a text is its tokens' bytes in a row
         self._trial = trial_of(inner)
 
     @property
@@ -148,10 +145,8 @@ class Tokenizer(FamiliarNames):
             return list(self._marked.encode(next(many([text])), add_special_tokens=False).ids)
 
     def framed(self, text: str, pair: str | None = None, *, marked: bool = False) -> Framed:
-        """A text, or a pair of texts, with the special tokens that this tokenizer puts around it.
-
-        `marked`: those that the text itself spells are special, too, such as a [MASK] to be filled.
-        """
+        """A text, or a pair of texts, with the special tokens that this tokenizer puts around it; `marked`: those that
+        the text itself spells are special, too, such as a [MASK] to be filled."""
         return self.framed_all([text], None if pair is None else [pair], marked=marked)[0]
 
     def framed_all(
@@ -160,13 +155,26 @@ class Tokenizer(FamiliarNames):
         """The same for many texts; the pair of each is at the same place."""
         if pairs is not None and len(pairs) != len(texts):
             raise InputError(f"each text needs its pair; there are {len(texts)} texts and {len(pairs)} pairs")
-        found: list[Framed] = []
-        for batch in _batches(many(texts) if pairs is None else zip(many(texts), many(pairs), strict=True)):
-            self._try([text for one in batch for text in ([one] if isinstance(one, str) else one)])
+        encoded = self._encodings(texts, pairs, marked=marked)
+        return [Framed(one.ids, one.type_ids) if marked else self._framed(one) for one, _ in encoded]
+
+    def aligned_all(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, framed: bool = True
+    ) -> list[Aligned]:
+        """Texts, or pairs of them, with the characters that each token stands for."""
+        return [self._aligned(one, given) for one, given in self._encodings(texts, pairs, framed=framed)]
+
+    def _encodings(
+        self, texts: Sequence[str], pairs: Sequence[str] | None, *, marked: bool = False, framed: bool = True
+    ) -> Iterator[tuple[tokenizers.Encoding, tuple[str, ...]]]:
+        """Each as the library encodes it, and the texts that it is of."""
+        inner = self._marked if marked else self._inner
+        for batch in batched(many(texts) if pairs is None else zip(many(texts), many(pairs), strict=True)):
+            given = [(one,) if isinstance(one, str) else one for one in batch]
+            self._try([text for one in given for text in one])
             with understood("this tokenizer cannot read the text"):
-                encoded = (self._marked if marked else self._inner).encode_batch(batch, add_special_tokens=True)
-            found += [Framed(one.ids, one.type_ids) if marked else self._framed(one) for one in encoded]
-        return found
+                encoded = inner.encode_batch(batch, add_special_tokens=framed)
+            yield from zip(encoded, given, strict=True)
 
     def prompt(
         self,
@@ -200,7 +208,7 @@ class Tokenizer(FamiliarNames):
 
     def stream(self) -> Stream:
         """A decoder for ids that come one by one."""
-        if self._bytes is not None:
+        if self.keeps_bytes:
             return Bytes(self._piece)
         stripped = spaces_stripped(self._inner)
         return Whole(self) if stripped is None else Fallback(self._spaced, stripped)
@@ -212,12 +220,30 @@ class Tokenizer(FamiliarNames):
 
     def tokens(self, ids: Numbers) -> list[str]:
         """Each id for people to read: a space is ␣, a line break ⏎, a byte that is no character \\xe4."""
-        numbers = listed(ids)
-        self._check(numbers)
+        self._check(numbers := listed(ids))
         return [self._shown(index) for index in numbers]
 
+    def copy(self, change: Callable[[tokenizers.Tokenizer], object]) -> Tokenizer:
+        """The same, changed; this one stays as it is."""
+        change(inner := tokenizers.Tokenizer.from_str(self.to_json()))
+        return type(self)(inner, self._declared)
+
+    def usual(self) -> list[int]:
+        """All ids that are no special token."""
+        return sorted(set(self._inner.get_vocab().values()) - self._special)
+
+    def frame(self, *, pair: bool = False) -> FrameTokens:
+        """What it puts around a text, or around two."""
+        with understood("this tokenizer cannot frame a text"):
+            return FrameTokens.of(self._inner, pair=pair)
+
+    def words(self, ids: Numbers) -> list[bool]:
+        """Of each token of a whole text, whether a word begins with it."""
+        self._check(numbers := listed(ids))
+        return words_begin(self._inner, numbers, None if self._bytes is None else self._piece, self._try)
+
     def save(self, path: Path | str) -> None:
-        """Write a tokenizer.json, all of it or nothing: a crash leaves the old file."""
+        """Write a tokenizer.json, all of it or nothing."""
         with replacing(Path(path)) as fresh:
             fresh.write_text(self.to_json() + "\n", encoding="utf-8")
 
@@ -227,23 +253,9 @@ class Tokenizer(FamiliarNames):
 
     def save_all(self, folder: Path | str) -> None:
         """The same, and beside it what is known of its special tokens and its chats: a folder that others read, too."""
-        place = Path(folder)
-        keys: dict[Role, str] = {"begin": "bos_token", "end": "eos_token", "pad": "pad_token", "unknown": "unk_token"}
-        found = {key: getattr(self, role) for role, key in keys.items()}
-        named = {key: self._inner.id_to_token(index) for key, index in found.items() if index is not None}
-        settings: dict[str, object] = {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "clean_up_tokenization_spaces": False,  # older versions of transformers take spaces out, unless told
-            **(self._declared.tokens or named),
-        }
-        if self.chat is not None:
-            others = [] if self.chat.tooled is None else [{"name": "tool_use", "template": self.chat.tooled}]
-            default = {"name": "default", "template": self.chat.template}
-            settings["chat_template"] = [default, *others] if others else self.chat.template
-        self.save(place / "tokenizer.json")
-        _write(place / "tokenizer_config.json", settings)
-        if self.ends[1:] and not (place / "generation_config.json").exists():
-            _write(place / "generation_config.json", {"eos_token_id": list(self.ends)})
+        from .tokenizer_config import write
+
+        write(self, Path(folder))
 
     @classmethod
     def read(cls, path: Path | str) -> Tokenizer:
@@ -293,6 +305,21 @@ class Tokenizer(FamiliarNames):
         ids = [(index, segment) for index, segment in kept if index is not None]
         return Framed([index for index, _ in ids], [segment for _, segment in ids])
 
+    def _aligned(self, encoded: tokenizers.Encoding, texts: Sequence[str]) -> Aligned:
+        found = Aligned([], [], [], [])
+        each = zip(encoded.ids, encoded.type_ids, encoded.sequence_ids, encoded.offsets, strict=True)
+        for index, segment, text, (begin, end) in each:
+            kept = index if text is None else self._as_text(index)
+            if kept is not None:
+                span = (0, 0) if text is None or self._is_blank(index) else trimmed(texts[text], begin, end)
+                found.add(kept, segment, -1 if text is None else text, span)
+        return found
+
+    def _is_blank(self, index: int) -> bool:
+        """Whether a token is the space before a word alone, which some tokenizers put where there is none."""
+        token = self._inner.id_to_token(index) or ""
+        return not token.strip("▁") or (bool(self._bytes) and not token.strip("Ġ"))
+
     @cached_property
     def _marked(self) -> tokenizers.Tokenizer:
         """The same tokenizer, which looks for special tokens."""
@@ -337,7 +364,7 @@ class Tokenizer(FamiliarNames):
         token = None if index in self._special else self._inner.id_to_token(index)
         if token is None:
             return ""
-        byte = _BYTE.fullmatch(token)
+        byte = BYTE.fullmatch(token)
         return int(byte[1], 16) if byte else token.replace("▁", " ")
 
     def _shown(self, index: int) -> str:
@@ -347,27 +374,6 @@ class Tokenizer(FamiliarNames):
         if self._bytes:
             token = self._piece(index).decode(errors="backslashreplace")
         return token.translate(_SHOWN)
-
-
-def whole(path: Path) -> tokenizers.Tokenizer:
-    """What a tokenizer.json holds."""
-    if not path.exists():
-        raise InputError(f"there is no file {path}; give the path of a tokenizer.json")
-    try:
-        text = read_bytes(path, VOCABULARY).decode()
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not text, so it is no tokenizer.json (of sentencepiece?)") from None
-    with understood(f"{path} is cut off or not a tokenizer.json"):
-        inner = tokenizers.Tokenizer.from_str(text)
-        check_growth(inner, str(path))
-    if not inner.get_vocab_size(with_added_tokens=True):
-        raise InputError(f"{path} holds no tokens; a tokenizer needs at least one token")
-    return inner
-
-
-def _write(path: Path, data: object) -> None:
-    with replacing(path) as fresh:
-        fresh.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _special(inner: tokenizers.Tokenizer) -> dict[int, str]:
@@ -380,17 +386,3 @@ def _by_name(vocabulary: Collection[str], special: Collection[str]) -> dict[Role
         role: next((name for name in names if name in vocabulary), None) for role, names in NAMES.items()
     }
     return found | {"mask": next((name for name in MASKS if name in special), None)}
-
-
-def _batches(texts: Iterable[str | tuple[str, str]]) -> Iterator[list[str | tuple[str, str]]]:
-    """Texts, or pairs of them, as many at once as memory allows."""
-    batch: list[str | tuple[str, str]] = []
-    held = 0
-    for text in texts:
-        batch.append(text)
-        held += len(text) if isinstance(text, str) else sum(map(len, text))
-        if held >= BATCH:
-            yield batch
-            batch, held = [], 0
-    if batch:
-        yield batch

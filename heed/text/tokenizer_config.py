@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 import tokenizers
 from tokenizers import AddedToken, processors
 
+from ..core.atomic import replacing
 from ..core.errors import InputError
 from .chat import TEMPLATE, Chat
 from .guard import Data, check_growth, numbered, read_json, read_text, understood
@@ -108,13 +110,15 @@ class TokenizerSettings:
         """These special tokens where the files say nothing."""
         return replace(self, tokens={**tokens, **self.tokens})
 
-    def finish(self, inner: tokenizers.Tokenizer, frame: Frame | None, what: str) -> Tokenizer:
+    def finish(
+        self, inner: tokenizers.Tokenizer, frame: Frame | None, what: str, kind: type[Tokenizer] = Tokenizer
+    ) -> Tokenizer:
         """The tokenizer, with all that is said about it. `what`: how errors call the file it is from."""
         with understood(f"{what} and the files beside it do not fit"):
             check_growth(inner, what)
             self._add(inner)
             self._surround(inner, frame)
-        return Tokenizer(inner, self._declared(inner))
+        return kind(inner, self._declared(inner))
 
     def _add(self, inner: tokenizers.Tokenizer) -> None:
         """Tokens with ids of their own, and which of all are special."""
@@ -186,7 +190,7 @@ def declared(tokenizer: Tokenizer, tokens: Mapping[str, str | None], frame: Fram
         role: next((tokens[key] for key in keys if tokens.get(key)), None) for role, keys in ROLES.items()
     }
     told = tokenizer.told
-    return Tokenizer(inner, Declared(roles, told.ends, told.chat, tokens))
+    return type(tokenizer)(inner, Declared(roles, told.ends, told.chat, tokens))
 
 
 # --- values of files ---
@@ -244,3 +248,28 @@ def _templates(value: object, path: Path) -> dict[str, str]:
             if all(isinstance(text, str) for pair in found.items() for text in pair):
                 return {str(name): str(text) for name, text in found.items()}
     raise InputError(f"{path}: chat_template must be a text, or a list of tables with name and template")
+
+
+def write(tokenizer: Tokenizer, folder: Path) -> None:
+    """A tokenizer.json, and beside it what is known of its special tokens and its chats."""
+    keys: dict[Role, str] = {"begin": "bos_token", "end": "eos_token", "pad": "pad_token", "unknown": "unk_token"}
+    found = {key: getattr(tokenizer, role) for role, key in keys.items()}
+    named = {key: tokenizer.name(index) for key, index in found.items() if index is not None}
+    settings: dict[str, object] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,  # older versions of transformers take spaces out, unless told
+        **(tokenizer.told.tokens or named),
+    }
+    if tokenizer.chat is not None:
+        others = [] if tokenizer.chat.tooled is None else [{"name": "tool_use", "template": tokenizer.chat.tooled}]
+        default = {"name": "default", "template": tokenizer.chat.template}
+        settings["chat_template"] = [default, *others] if others else tokenizer.chat.template
+    tokenizer.save(folder / "tokenizer.json")
+    _written(folder / "tokenizer_config.json", settings)
+    if tokenizer.ends[1:] and not (folder / "generation_config.json").exists():
+        _written(folder / "generation_config.json", {"eos_token_id": list(tokenizer.ends)})
+
+
+def _written(path: Path, data: object) -> None:
+    with replacing(path) as fresh:
+        fresh.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

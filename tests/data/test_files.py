@@ -16,6 +16,7 @@ import pytest
 from heed.core.config import read_data
 from heed.core.errors import ConfigError, InputError, MissingExtra
 from heed.data import rows as rows_module
+from heed.data.base import SEVERAL
 from heed.data.bounds import Budget
 from heed.data.files import Files, spread
 from tests.children import environment
@@ -92,12 +93,29 @@ def test_parquet_is_read(tmp_path: Path) -> None:
         Files(test=str(path), columns=("sorce", "target"))
     )
 
+    parquet.write_table(pyarrow.table({"sentence": ["a", "b"], "label": [1, 0], "kept": [True, False]}), path)
+    assert rows_of(Files(test=str(path)), ("text", "label")) == [("a", "1"), ("b", "0")]
+    assert rows_of(Files(test=str(path), columns=(0, "kept")), ("text", "label")) == [("a", "true"), ("b", "false")]
+
     parquet.write_table(pyarrow.table({"source": ["a", None, " "], "target": ["b", "c", "d"]}), path)
     assert f'{path}:2: "source" is null' in refused(Files(test=str(path)))
     assert rows_of(Files(test=str(path), bad_rows="skip")) == [("a", "b")]
 
     path.write_bytes(path.read_bytes()[:-20])
     assert "a.parquet is not parquet, or damaged: " in refused(Files(test=str(path)))
+
+
+def test_a_column_has_its_usual_names(write: Write) -> None:
+    lines = '{"document": "long", "summaries": ["one", "two"]}\n'
+    assert rows_of(Files(test=write("a.jsonl", lines))) == [("long", SEVERAL.join(("one", "two")))]
+    named = lines.replace("document", "x").replace("summaries", "y")
+    assert rows_of(Files(test=write("b.jsonl", named), columns=("x", "y"))) == [("long", SEVERAL.join(("one", "two")))]
+    assert 'has no "source"; it has x, y' in refused(Files(test=write("c.jsonl", named)))
+    glue = "sentence1\tsentence2\tscore\na b\tc d\t1\ne f\tg h\t0\n"
+    assert rows_of(Files(test=write("d.tsv", glue)), ("text", "pair", "score")) == [
+        ("a b", "c d", "1"),
+        ("e f", "g h", "0"),
+    ]
 
 
 def test_parquet_needs_an_extra(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,11 +175,22 @@ def test_the_splits_there_are(write: Write) -> None:
         Files(train=path, held_out=0.0).split("valid", PAIR)
 
 
-def test_spread_takes_the_middle_of_equal_stretches() -> None:
-    assert list(spread(10, 2)) == [2, 7]
-    assert list(spread(100, 4)) == [12, 37, 62, 87]
+def test_spread_takes_one_of_each_equal_stretch() -> None:
+    assert list(spread(10, 2)) == [3, 6]
+    assert list(spread(100, 4)) == [15, 30, 71, 86]
     assert list(spread(3, 3)) == [0, 1, 2]
     assert list(spread(7, 0)) == []
+    for total, count in ((1000, 50), (997, 31), (40, 40)):
+        places = list(spread(total, count))
+        assert all(n * total // count <= at < (n + 1) * total // count for n, at in enumerate(places))
+
+
+@pytest.mark.parametrize("kinds", [2, 3, 5, 10])
+def test_rows_that_come_in_turns_are_held_out_of_every_kind(kinds: int) -> None:
+    """The middle of every tenth would be of one kind alone."""
+    held = [place % kinds for place in spread(600, 60)]
+    assert max(held.count(kind) for kind in range(kinds)) <= 1.5 * 60 / kinds
+    assert min(held.count(kind) for kind in range(kinds)) >= 0.5 * 60 / kinds
 
 
 @pytest.mark.parametrize(("total", "share", "count"), [(100, 0.05, 5), (10, 0.01, 1), (2, 0.9, 1), (997, 0.1, 100)])
@@ -174,7 +203,7 @@ def test_rows_are_held_out_evenly_and_always_the_same(write: Write, total: int, 
     assert sorted(kept + held) == list(range(total))
     assert kept == sorted(kept)
     gaps = [after - before for before, after in pairwise(held)]
-    assert not gaps or max(gaps) - min(gaps) <= 1
+    assert not gaps or max(gaps) < 2 * (total / count + 1)
     assert held == list(spread(total, count))
     assert source.split("valid", PAIR).report().startswith(f"a.tsv: {count} example")
     assert f"(held out of {total} of train)" in source.split("valid", PAIR).report()
@@ -294,3 +323,23 @@ def test_reading_is_quiet_and_leaves_nothing_behind(write: Write, tmp_path: Path
     )
     assert (done.stdout, done.stderr) == ("2\n[]\n", "")
     assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [([1, 0], ["1", "0"]), ([True, False], ["true", "false"]), ([0.5, 3.25], ["0.5", "3.25"])],
+)
+def test_labels_of_parquet_may_be_numbers(tmp_path: Path, values: list[float], texts: list[str]) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    path = tmp_path / "a.parquet"
+    table = pyarrow.table({"sentence": ["good", "bad"], "category": values})
+    pytest.importorskip("pyarrow.parquet").write_table(table, path)
+    files = Files(test=str(path), columns=("sentence", "category"))
+    assert rows_of(files, ("text", "label")) == list(zip(["good", "bad"], texts, strict=True))
+    assert "; needed is text" in refused(files, ("source", "target"))
+
+
+def test_labels_of_jsonl_may_be_numbers_under_any_name(write: Write) -> None:
+    path = write("a.jsonl", '{"sentence": "good", "category": 1}\n{"sentence": "bad", "category": [2, "b"]}\n')
+    files = Files(test=path, columns=("sentence", "category"))
+    assert rows_of(files, ("text", "label")) == [("good", "1"), ("bad", "2\x1eb")]

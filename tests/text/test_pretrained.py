@@ -329,7 +329,7 @@ def test_what_is_wrong_is_told(tmp_path: Path, files: dict[str, object], words: 
 
 
 def test_files_that_are_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heed.text.tokenizer.VOCABULARY", 100)
+    monkeypatch.setattr("heed.text.guard.VOCABULARY", 100)
     with pytest.raises(InputError, match="has more than 100 bytes, which no file of this kind needs"):
         Tokenizer.of_folder(folder(tmp_path, whole()))
     huge = tokenizers.Tokenizer(models.WordLevel({"a": 1 << 31}, "a"))

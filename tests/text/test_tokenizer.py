@@ -283,7 +283,7 @@ def test_a_file_that_makes_the_library_panic_is_explained(tmp_path: Path, capfd:
 
 def test_kinds_are_unique() -> None:
     kinds = [config.model_fields["kind"].default for config in TOKENIZERS]
-    assert kinds == ["byte", "char", "word", "bpe", "file"]
+    assert kinds == ["byte", "char", "word", "bpe", "file", "none"]
 
 
 def test_special_tokens_around_a_text_are_of_the_vocabulary() -> None:
