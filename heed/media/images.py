@@ -49,11 +49,11 @@ class Preparation(Config):
     size: tuple[Size, Size] | None = None  # height and width, whatever becomes of the proportions
     shortest: Size | None = None  # or the shorter side, and the longer one in proportion
     longest: Size | None = None  # but that one at most
-    resample: Resample = "bilinear"
+    resample: Resample = "bilinear"  # how pixels are computed when the size changes
     crop: tuple[Size, Size] | None = None  # height and width, from the middle; what is too small gets a black border
-    scale: Positive | None = 1 / 255
+    scale: Positive | None = 1 / 255  # what pixels from 0 to 255 are multiplied by; None: nothing
     mean: tuple[Number, ...] | None = None  # of each channel
-    std: tuple[Positive, ...] | None = None
+    std: tuple[Positive, ...] | None = None  # of each channel: what is left after the mean is divided by
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -108,10 +108,17 @@ class Preparation(Config):
 
     def one(self, source: Source) -> Tensor:
         """One image. [C, H, W]"""
-        image = upright(source, self.channels)
+        return self.numbers(self.resized(upright(source, self.channels)))
+
+    def resized(self, image: Image.Image) -> Image.Image:
+        """A picture in the size that is asked for, before anything is cropped."""
         height, width = self._target(image.height, image.width)
-        if (self.size or self.shortest) is not None:
-            image = image.resize((width, height), RESAMPLES.index(self.resample))
+        if (self.size or self.shortest) is None:
+            return image
+        return image.resize((width, height), RESAMPLES.index(self.resample))
+
+    def numbers(self, image: Image.Image) -> Tensor:
+        """A picture of that size as what a model takes. [C, H, W]"""
         pixels: NDArray[np.uint8] = np.asarray(image).reshape(image.height, image.width, self.channels)
         pixels = pixels if self.crop is None else _middle(pixels, self.crop)
         numbers: NDArray[Any] = pixels.astype(np.float32)
@@ -154,8 +161,17 @@ def upright(source: Source, channels: int = 3) -> Image.Image:
     return image.convert("RGB" if channels == 3 else "L")
 
 
-def _decoded(source: Path | str | bytes) -> Image.Image:
-    """The first picture of a file."""
+def must_open(path: Path) -> None:
+    """Raise unless a file begins as an image that can be opened; what follows is not decoded."""
+    try:
+        import PIL  # noqa: F401
+    except ImportError:
+        raise MissingExtra.of("Pillow", "images") from None
+    _decoded(path, whole=False)
+
+
+def _decoded(source: Path | str | bytes, *, whole: bool = True) -> Image.Image:
+    """The first picture of a file; if it is not wanted whole, what its header tells of it."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     name = "these bytes" if isinstance(source, bytes) else str(source)
@@ -170,6 +186,8 @@ def _decoded(source: Path | str | bytes) -> Image.Image:
             with Image.open(BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
                 _must_fit(image.width, image.height, name)  # known from the header, before anything is decoded
                 _must_hold(image.width * image.height, length, name)
+                if not whole:
+                    return image
                 image.load()
                 turned = ImageOps.exif_transpose(image)
     except InputError:

@@ -5,16 +5,17 @@ Nothing in a file is trusted: it is read piece by piece, and no further than a s
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import numpy as np
 import torch
 from pydantic import model_validator
 from torch import Tensor
 
-from ..core.config import Config, Size
+from ..core.config import Config, Flag, OneOf, Positive, Size
 from ..core.errors import InputError, MissingExtra
 
 Sound: TypeAlias = "Path | str | Tensor | np.ndarray[Any, Any]"  # a file, or mono samples
@@ -50,16 +51,27 @@ def read(sound: Sound, rate: int = RATE, longest: float = LONGEST) -> Tensor:
     return _finite(samples.float(), "these samples")
 
 
-class LogMel(Config):
+class SoundFeatures(Config):
+    """What a model is fed of the samples of a sound."""
+
+    rate: Size = RATE  # samples per second
+
+    @abstractmethod
+    def __call__(self, samples: Tensor) -> Tensor:
+        """Samples at this rate [N] as the model takes them: [N], or [frames, bins]."""
+
+
+class LogMel(SoundFeatures):
     """log10 of the power in each mel band, from frame to frame, as Whisper takes it (Radford et al. 2022, sec. 2.2).
 
     Power below 10^-8 of the loudest is lifted to that; then (x + 4) / 4.
     """
 
-    bins: Size = 80
+    kind: Literal["logmel"] = "logmel"
+    bins: Size = 80  # bands
     window: Size = 400  # samples of a frame
     step: Size = 160  # samples from frame to frame
-    rate: Size = RATE
+    top: Positive = TOP  # hertz: the upper edge of the highest band
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
@@ -77,15 +89,26 @@ class LogMel(Config):
         waves = torch.stft(
             samples, self.window, self.step, window=torch.hann_window(self.window).to(samples), return_complex=True
         )
-        power = mel_filters(self.bins, self.window, self.rate).to(samples) @ waves[..., :-1].abs().square()
+        power = mel_filters(self.bins, self.window, self.rate, self.top).to(samples) @ waves[..., :-1].abs().square()
         logs = power.clamp(min=QUIET).log10()
         return ((logs.clamp(min=float(logs.max()) - 8.0) + 4.0) / 4.0).mT
 
 
+class Samples(SoundFeatures):
+    """The samples themselves, as Wav2Vec2 takes them (Baevski et al. 2020)."""
+
+    kind: Literal["samples"] = "samples"
+    standard: Flag = True  # brought to mean 0 and variance 1
+
+    def __call__(self, samples: Tensor) -> Tensor:
+        """[N] -> [N]"""
+        return standardised(samples) if self.standard else samples
+
+
 @lru_cache
-def mel_filters(bins: int, window: int, rate: int) -> Tensor:
+def mel_filters(bins: int, window: int, rate: int, top: float = TOP) -> Tensor:
     """Triangles over the frequencies of a spectrum, each of area one, evenly spaced in mels. [bins, window/2 + 1]"""
-    edges = _hertz(torch.linspace(0.0, float(_mels(torch.tensor(TOP).double())), bins + 2, dtype=torch.float64))
+    edges = _hertz(torch.linspace(0.0, float(_mels(torch.tensor(top).double())), bins + 2, dtype=torch.float64))
     frequency = torch.linspace(0.0, rate // 2, window // 2 + 1, dtype=torch.float64)
     low, middle, high = edges[:-2, None], edges[1:-1, None], edges[2:, None]
     rising, falling = (frequency - low) / (middle - low), (high - frequency) / (high - middle)
@@ -96,6 +119,10 @@ def standardised(samples: Tensor) -> Tensor:
     """(x - mean) / sqrt(var + 10^-7): what Wav2Vec2 is fed."""
     wide = samples.double()
     return ((wide - wide.mean()) / (wide.var(correction=0) + 1e-7).sqrt()).to(samples.dtype)
+
+
+FEATURES: tuple[type[SoundFeatures], ...] = (LogMel, Samples)
+AnySoundFeatures = Annotated[SoundFeatures, OneOf(lambda: FEATURES)]
 
 
 def _mels(hertz: Tensor) -> Tensor:

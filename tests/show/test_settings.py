@@ -140,6 +140,7 @@ def test_a_place_is_found_as_it_is_set() -> None:
         "training",
         "training.optimizer",
         "training.schedule",
+        "training.parallel",
     ]
     hybrid = Recipe.read(find("characters"), ['model.mixer=[{kind="attention"}, {kind="mamba"}]'])
     assert next(section.place for section in find_setting(hybrid, "model.mixer").sections()) == "model.mixer.0"
