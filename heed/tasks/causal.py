@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import log
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -13,11 +13,10 @@ from ..core.errors import ConfigError, InputError, counted
 from ..core.interfaces import Encodes, LanguageModel
 from ..data.base import Examples
 from ..parts.outputs.loss import Loss
-from ..pipelines.base import AnyModel, Ids
-from ..pipelines.generation import GenerationPipeline
+from ..pipelines.base import AnyModel, Ids, Pipeline
 from ..pipelines.settings import GenerationConfig
 from ..pipelines.text import TextGeneration
-from .base import Batch, Corpus, Item, Notify, Task, next_token_loss, some
+from .base import Batch, Corpus, GeneratingTask, Item, Notify, TextTask, next_token_loss, proposed, some
 from .metrics import Metrics, corpus_cross_entropy, perplexity
 
 if TYPE_CHECKING:
@@ -26,15 +25,14 @@ if TYPE_CHECKING:
 AT_ONCE = 1000  # texts that are encoded together
 
 
-class Causal(Task):
+class Causal(TextTask, GeneratingTask):
     """Every token is predicted from those before it: -Σ_t log p(x_t | x_<t)."""
 
     kind: Literal["causal"] = "causal"
-    columns: ClassVar[tuple[str, ...]] = ("text",)
     context: Size = 256  # tokens that are predicted together
 
     def corpus(self, examples: Examples, tokenizer: Tokenizer) -> Windows:
-        return Windows(examples, tokenizer, self.context)
+        return Windows(self.every(examples), tokenizer, self.context)
 
     def batch(self, items: Sequence[Item]) -> Batch:
         return Batch.shifted([tokens for (tokens,) in items])
@@ -46,7 +44,7 @@ class Causal(Task):
         if isinstance(model, Encodes) or not (isinstance(model, LanguageModel) and model.streams):
             raise ConfigError(
                 f"a language model must predict the next token from those before it, {type(model).__name__} does not; "
-                "use model.kind=decoder with a mask that looks back only"
+                f"use model.kind=decoder with a mask that looks back only{proposed(model)}"
             )
 
     def cost(self, item: Item) -> int:
@@ -57,7 +55,7 @@ class Causal(Task):
 
     def evaluate(
         self,
-        pipeline: GenerationPipeline,
+        pipeline: Pipeline,
         examples: Examples,
         config: GenerationConfig | None = None,
         notify: Notify | None = None,
@@ -66,7 +64,7 @@ class Causal(Task):
             raise InputError(
                 "a language model is evaluated without generating text: leave --beam, --temperature ... out"
             )
-        corpus = Windows(examples, pipeline.tokenizer, self.context)
+        corpus = self.corpus(examples, pipeline.tokenizer)
         nats, tokens = corpus_cross_entropy(self, pipeline.model, corpus)
         return {
             "loss": nats / tokens,
@@ -80,10 +78,10 @@ class Causal(Task):
 class Windows(Corpus):
     """All texts in one row, each after an end token, cut into windows; another cut in every round."""
 
-    def __init__(self, examples: Examples, tokenizer: Tokenizer, context: int) -> None:
+    def __init__(self, given: Iterable[str], tokenizer: Tokenizer, context: int) -> None:
         self.context, self.bytes, self._texts = context, 0, 0
         between, pieces = tokenizer.need("end"), list[Ids]()
-        texts = [text for (text,) in examples]
+        texts = list(given)
         for begin in range(0, len(texts), AT_ONCE):
             some_texts = texts[begin : begin + AT_ONCE]
             self.bytes += sum(len(text.encode()) for text in some_texts)

@@ -56,7 +56,7 @@ class Feed:
 
 def bucketed(items: Sequence[Item], cost: Callable[[Item], int], budget: int) -> list[list[Item]]:
     """Items of similar lengths together, as many as fit the budget when padded to the longest of them."""
-    lengths = {id(item): (cost(item), *map(len, item)) for item in items}
+    lengths = {id(item): (cost(item), *_sizes(item)) for item in items}
     batches, batch = list[list[Item]](), list[Item]()
     for item in sorted(items, key=lambda item: lengths[id(item)]):  # ascending, so the last one is the longest
         if batch and (len(batch) + 1) * lengths[id(item)][0] > budget:
@@ -64,3 +64,8 @@ def bucketed(items: Sequence[Item], cost: Callable[[Item], int], budget: int) ->
             batch = []
         batch.append(item)
     return [*batches, batch] if batch else batches
+
+
+def _sizes(item: Item) -> Iterator[int]:
+    """The lengths of its sequences; what else it holds has none."""
+    return (len(part) for part in item if isinstance(part, np.ndarray))

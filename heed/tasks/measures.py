@@ -4,6 +4,7 @@ a language model          loss, perplexity and bits per byte of texts, in window
 an encoder-decoder        sacreBLEU, chrF and exact matches of pairs, and the loss of the targets (`Answering`)
 an encoder with a mask    pseudo-perplexity and accuracy of texts, every token masked in turn (`Masking`)
 an encoder with classes   accuracy of texts with labels (`Choosing`)
+what hears                error rates of transcripts, accuracy of classes (`sounds/measures.py`)
 """
 
 from __future__ import annotations
@@ -59,10 +60,32 @@ def measure_of(pipeline: Pipeline, context: int | None = None, stride: int | Non
         case EncoderPipeline() if pipeline.classifies:
             _no_windows(context, stride, "a classifier is measured text by text")
             return Choosing(pipeline)
+    if pipeline.reads == "sound":
+        _no_windows(context, stride, "a sound is measured whole")
+        return _hearing(pipeline)
+    if pipeline.reads == "image" and "classify" in pipeline.can:
+        from .media.sorting import Sorting  # texts need nothing of vision
+
+        _no_windows(context, stride, "a classifier is measured image by image")
+        return Sorting(pipeline)
     raise InputError(
         f"this cannot be evaluated: it is {pipeline.what}. Language models, masked language models, encoder-decoders "
-        "and classifiers of texts can"
+        "and classifiers of texts and images can"
     )
+
+
+def _hearing(pipeline: Pipeline) -> Measure:
+    """The measure of a model that hears."""
+    from ..pipelines.media.hearing import SoundClassification
+    from ..pipelines.media.speech import SpeechPipeline
+    from .sounds.measures import Hearing, Recognising
+
+    match pipeline:
+        case SpeechPipeline():
+            return Hearing(pipeline)
+        case SoundClassification():
+            return Recognising(pipeline)
+    raise InputError(f"this cannot be evaluated: it is {pipeline.what}")
 
 
 def _no_windows(context: int | None, stride: int | None, why: str) -> None:
@@ -250,7 +273,7 @@ class Masking(Measure):
     def evaluate(
         self, examples: Examples, config: GenerationConfig | None = None, notify: Notify | None = None
     ) -> Metrics:
-        _no_generation(config, "an encoder")
+        no_generation(config, "an encoder")
         texts = [text for (text,) in examples]
         rows = [row for text in texts for row in self._rows(text)]
         if not rows:
@@ -301,7 +324,7 @@ class Choosing(Measure):
     def evaluate(
         self, examples: Examples, config: GenerationConfig | None = None, notify: Notify | None = None
     ) -> Metrics:
-        _no_generation(config, "a classifier")
+        no_generation(config, "a classifier")
         every, right = list(examples), 0
         for begin in range(0, len(every), TOGETHER):
             texts, labels = zip(*every[begin : begin + TOGETHER], strict=True)
@@ -325,6 +348,7 @@ class Choosing(Measure):
         )
 
 
-def _no_generation(config: GenerationConfig | None, what: str) -> None:
+def no_generation(config: GenerationConfig | None, what: str) -> None:
+    """Nothing is generated, so nothing can be said about how."""
     if config not in (None, GenerationConfig()):
         raise InputError(f"{what} generates no text: leave --beam, --temperature ... out")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import exp
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 from unicodedata import normalize
 
 import torch
@@ -27,16 +27,37 @@ def perplexity(nats: float, tokens: int) -> float:
     return exp(min(nats / tokens, 700.0))
 
 
-def cross_entropy_of(task: Task, model: AnyModel, batches: Iterable[Sequence[Item]]) -> tuple[float, int]:
-    """Without smoothing and without dropout, summed; and the number of labels."""
-    device, nats, tokens = model.device or torch.device("cpu"), 0.0, 0
+class Sums(NamedTuple):
+    """What a mean loss is made of, over whatever was evaluated; of several processes each is added up."""
+
+    nats: float
+    tokens: float  # labels that they are of
+    beside: float = 0.0  # of the second question, if the task asks one
+    asides: float = 0.0  # labels of that
+
+    @property
+    def mean(self) -> float:
+        return self.nats / self.tokens + (self.beside / self.asides if self.asides else 0.0)
+
+
+def sums_of(task: Task, model: AnyModel, batches: Iterable[Sequence[Item]]) -> Sums:
+    """Without smoothing and without dropout."""
+    device, nats, tokens, beside, asides = model.device or torch.device("cpu"), 0.0, 0, 0.0, 0
     model = engine.compile(model)
     with torch.no_grad():
         for items in batches:
-            batch = task.batch(items).to(device)
-            nats += float(task.loss(model, batch).nats)
-            tokens += batch.tokens
-    return nats, tokens
+            batch = task.batch([task.fetch(item) for item in items]).to(device)
+            loss = task.loss(model, batch)
+            nats, tokens = nats + float(loss.nats), tokens + batch.tokens
+            if loss.beside is not None:
+                beside, asides = beside + float(loss.beside), asides + batch.asides
+    return Sums(nats, tokens, beside, asides)
+
+
+def cross_entropy_of(task: Task, model: AnyModel, batches: Iterable[Sequence[Item]]) -> tuple[float, int]:
+    """The loss times the number of labels, and that number."""
+    found = sums_of(task, model, batches)
+    return found.nats if not found.asides else found.mean * found.tokens, int(found.tokens)
 
 
 def corpus_cross_entropy(task: Task, model: AnyModel, corpus: Corpus) -> tuple[float, int]:

@@ -15,11 +15,10 @@ from ..core.errors import ConfigError
 from ..core.interfaces import LanguageModel, Permutes
 from ..data.base import Examples
 from ..parts.outputs.loss import NO_LABEL, Loss, headed_cross_entropy
-from ..pipelines.base import AnyModel, Ids, Padded
-from ..pipelines.generation import GenerationPipeline
+from ..pipelines.base import AnyModel, Ids, Padded, Pipeline
 from ..pipelines.settings import GenerationConfig
 from ..text import Tokenizer
-from .base import Batch, Item, Notify
+from .base import Batch, Item, Notify, proposed
 from .causal import Causal, Windows
 from .metrics import Metrics, corpus_cross_entropy, perplexity
 
@@ -37,7 +36,7 @@ class Permute(Causal):
     mutual: Flag = False  # tokens that are not predicted all see one another, as in the authors' code
 
     def corpus(self, examples: Examples, tokenizer: Tokenizer) -> Orders:
-        return Orders(examples, tokenizer, self.context)
+        return Orders(self.every(examples), tokenizer, self.context)
 
     def batch(self, items: Sequence[Item]) -> Batch:
         """Tokens with the order of their revelation; a token that is predicted is its own label."""
@@ -68,14 +67,14 @@ class Permute(Causal):
 
     def evaluate(
         self,
-        pipeline: GenerationPipeline,
+        pipeline: Pipeline,
         examples: Examples,
         config: GenerationConfig | None = None,
         notify: Notify | None = None,
     ) -> Metrics:
         """`loss` and `perplexity` of what is predicted in random orders; `bits_per_byte` of reading, token by token."""
         nats, tokens = corpus_cross_entropy(self, pipeline.model, self.corpus(examples, pipeline.tokenizer))
-        reading = Causal(context=self.context, decode=self.decode)
+        reading = Causal(of=self.of, context=self.context, decode=self.decode)
         read = reading.evaluate(pipeline, examples, config, notify)
         mean = {"loss": nats / tokens, "perplexity": perplexity(nats, tokens), "tokens": tokens}
         return {**mean, **{name: read[name] for name in ("bits_per_byte", "bytes")}, "reading_loss": read["loss"]}
@@ -92,6 +91,7 @@ class Permute(Causal):
     def _misfit(self, model: AnyModel) -> ConfigError:
         return ConfigError(
             f"tokens are to be predicted in any order, which {type(model).__name__} cannot; use model.kind=xlnet"
+            + proposed(model)
         )
 
 

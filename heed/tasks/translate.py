@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from ..core.config import Share, Size
-from ..core.errors import ConfigError, counted
+from ..core.errors import ConfigError, InputError, counted
 from ..core.interfaces import Encodes, LanguageModel
 from ..data.base import Example, Examples
 from ..parts.outputs.loss import Loss
-from ..pipelines.base import AnyModel, Padded
+from ..pipelines.base import AnyModel, Padded, Pipeline
 from ..pipelines.generation import GenerationPipeline
 from ..pipelines.settings import GenerationConfig
 from ..pipelines.text import Text2TextGeneration, encoded
-from .base import Batch, Corpus, Item, Notify, Task, next_token_loss, some
+from .base import Batch, Corpus, GeneratingTask, Item, Notify, next_token_loss, proposed, some
 from .metrics import Metrics, agreement, corpus_cross_entropy, must_have_sacrebleu, perplexity
 
 if TYPE_CHECKING:
@@ -25,14 +25,17 @@ if TYPE_CHECKING:
 ROUND = 8192  # examples of an endless source that are encoded and sorted together
 
 
-class Translate(Task):
+class Translate(GeneratingTask):
     """A target is predicted from a source: -Σ_t log p(y_t | y_<t, x), labels smoothed (Vaswani et al. 2017)."""
 
     kind: Literal["translate"] = "translate"
-    columns: ClassVar[tuple[str, ...]] = ("source", "target")
     smoothing: Share = 0.1  # share of probability that all other labels get (label smoothing)
     case: Literal["kept", "ignored"] = "kept"  # whether metrics distinguish upper and lower case
     longest: Size = 256  # tokens of a source or target, end token included; longer pairs are left out and counted
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return ("source", "target")
 
     def corpus(self, examples: Examples, tokenizer: Tokenizer) -> Pairs:
         return Pairs(examples, tokenizer, self.longest)
@@ -48,7 +51,7 @@ class Translate(Task):
         if not (isinstance(model, Encodes) and isinstance(model, LanguageModel) and model.streams):
             raise ConfigError(
                 f"to translate, a model must encode a source, then decode looking back only; {type(model).__name__} "
-                "does not: use model.kind=seq2seq or model.kind=transformer"
+                f"does not: use model.kind=seq2seq or model.kind=transformer{proposed(model)}"
             )
 
     def cost(self, item: Item) -> int:
@@ -60,12 +63,14 @@ class Translate(Task):
 
     def evaluate(
         self,
-        pipeline: GenerationPipeline,
+        pipeline: Pipeline,
         examples: Examples,
         config: GenerationConfig | None = None,
         notify: Notify | None = None,
     ) -> Metrics:
         must_have_sacrebleu()  # before anything is decoded
+        if not isinstance(pipeline, GenerationPipeline):
+            raise InputError(f"translations are generated, and this cannot: it is {pipeline.what}")
         corpus = self.corpus(examples, pipeline.tokenizer)
         nats, tokens = corpus_cross_entropy(self, pipeline.model, corpus)
         pairs = [pair for pair, fits in zip(examples, corpus.fits, strict=True) if fits]

@@ -23,7 +23,7 @@ class Proof:
     """What was shown about a subject: over how many samples, how far off the worst one was, and which one that was.
 
     A statement that could not be tried, for want of what it is about, says what is missing: it does not hold, and it
-    has not failed either.
+    has not failed either. One that is not about this subject is left out, which is said, and counts for nothing.
     """
 
     subject: str
@@ -33,11 +33,17 @@ class Proof:
     bound: float
     worst: str
     missing: str = ""
+    left_out: str = ""
 
     @classmethod
     def without(cls, subject: str, statement: str, missing: str) -> Self:
         """What could not be tried."""
         return cls(subject, statement, 0, inf, 0.0, "", missing)
+
+    @classmethod
+    def beside(cls, subject: str, statement: str, why: str) -> Self:
+        """What is not about this subject."""
+        return cls(subject, statement, 0, inf, 0.0, "", left_out=why)
 
     @classmethod
     def of(cls, subject: str, statement: str, found: Sequence[Finding]) -> Self:
@@ -53,7 +59,7 @@ class Proof:
 
     @property
     def fails(self) -> bool:
-        return not self.holds and not self.missing
+        return not self.holds and not self.missing and not self.left_out
 
     def plain(self) -> dict[str, Any]:
         """For machines. JSON has no infinity: an error or a bound that is no number is null."""
@@ -107,11 +113,16 @@ def show(shown: Sequence[Proof], console: Console) -> None:
         table.add_column(heading, justify="right" if number else "left", no_wrap=number)
     for proof in shown:
         mark = "[green]✓[/]" if proof.holds else "[bold red]✗[/]" if proof.fails else "[yellow]?[/]"
+        mark = "–" if proof.left_out else mark
         numbers = (str(proof.samples), f"{proof.error:.1e}", f"{proof.bound:.0e}")
-        table.add_row(mark, escape(proof.subject), proof.statement, *(("", "", "") if proof.missing else numbers))
+        table.add_row(
+            mark, escape(proof.subject), proof.statement, *(numbers if proof.samples or proof.fails else ("", "", ""))
+        )
     console.print(table)
     for proof in shown:
-        if not proof.holds:
+        if proof.left_out:
+            console.print(f"{escape(proof.subject)}, {proof.statement}: left out, {proof.left_out}", soft_wrap=True)
+        elif not proof.holds:
             colour, words = ("bold red", proof.worst) if proof.fails else ("yellow", f"not proven: {proof.missing}")
             console.print(f"[{colour}]{escape(proof.subject)}, {proof.statement}:[/] ", end="")
             console.print(words, markup=False, highlight=False, soft_wrap=True)
@@ -121,7 +132,10 @@ def show(shown: Sequence[Proof], console: Console) -> None:
 
 
 def _verdict(shown: Sequence[Proof]) -> str:
-    failed, missing = (sum(map(bool, each)) for each in zip(*((p.fails, p.missing) for p in shown), strict=True))
-    words = f"{sum(proof.holds for proof in shown)} of {len(shown)} statements hold"
+    failed, missing, beside = (
+        sum(map(bool, each)) for each in zip(*((p.fails, p.missing, p.left_out) for p in shown), strict=True)
+    )
+    words = f"{sum(proof.holds for proof in shown)} of {len(shown) - beside} statements hold"
     words += f", {missing} could not be tried" if missing else ""
+    words += f", {beside} left out" if beside else ""
     return f"[{'bold red' if failed else 'yellow' if missing else 'bold green'}]{words}[/]"

@@ -11,28 +11,32 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..core.cases import distance
 from ..core.contract import NOTHING, Given, Mixer, Where
-from ..core.errors import HeedError, InputError, RunError
+from ..core.errors import HeedError, RunError
 from ..core.laws import BOUND, LAWS, Finding, Law
 from ..decode import stream
 from ..models import AnyModel, Embedded, Seq2seq, familiar
 from ..pipelines import GenerationConfig, GenerationPipeline
+from ..pipelines.base import Ids
 from ..runs import Run
 from ..runs.digests import SUMS
 from ..runs.folder import WEIGHTS
 from ..text import Bpe, Byte, Char
 from ..train.checkpoint import damage, found
 from ..weights.formats import native as own
-from .base import Check, compared
+from . import reading
+from .base import Check, Proof, compared
 from .statements import looking, over_ids
 
 TEXTS = 12  # that are answered
 TOKENS = 24  # of a prompt, and of an answer
 WHOLE = "every file is as it was written"
+DECODING, BATCH = "decoding with state = recomputing everything", "batch = one by one"
 
 
 @dataclass(frozen=True)
@@ -45,11 +49,29 @@ class Trained:
     @classmethod
     def open(cls, path: str) -> Self:
         run = Run.open(path)
+        if run.recipe.task.loads:
+            raise RunError(
+                f"{path} learnt from files that are no texts, and this verifies runs that read texts; "
+                "heed eval measures it, heed verify alone tries the laws on what it is made of"
+            )
         return cls(run, run.model().double().eval())
 
     @cached_property
     def pipeline(self) -> GenerationPipeline:
-        return self.run.recipe.task.pipeline(self.model, self.run.tokenizer)
+        found = self.run.recipe.task.pipeline(self.model, self.run.tokenizer)
+        if not isinstance(found, GenerationPipeline):
+            raise RunError(f"{self.run.path} generates nothing: it is {found.what}")
+        return found
+
+    @cached_property
+    def generates(self) -> bool:
+        return isinstance(self.run.recipe.task.pipeline(self.model, self.run.tokenizer), GenerationPipeline)
+
+    @cached_property
+    def rows(self) -> list[Ids]:
+        """The texts as they are read: ids with their segments, each of another length. [T, 2]"""
+        framed = self.run.tokenizer.framed_all(self.texts)
+        return [np.array([one.ids, one.segments], np.int32).T[: TOKENS - place] for place, one in enumerate(framed)]
 
     @cached_property
     def texts(self) -> list[str]:
@@ -82,9 +104,11 @@ class Trained:
         recipe = self.run.recipe
         names = sorted(recipe.data.splits(), key=("valid", "test", "train").index)
         examples = recipe.data.split(names[0], recipe.task.columns)
-        return [example[0] for example in islice(examples, TEXTS)]
+        return [recipe.task.texts(example)[0] for example in islice(examples, TEXTS)]
 
     def _short(self, text: str) -> str:
+        if not self.generates:
+            return text
         most = max(1, min(TOKENS, self.pipeline.default_length([self.pipeline.prompt(text)]) // 2))
         while len(self.run.tokenizer.encode(text)) > most:
             text = text[: len(text) // 2]
@@ -104,18 +128,26 @@ def checks(path: str) -> Iterator[Check]:
         for statement in [*STATEMENTS][1:]:
             yield compared(path, statement, lambda: [unread])
         return
-    for statement, measure in STATEMENTS.items():
-        yield compared(path, statement, partial(measure, trained))
+    for statement, measure in (STATEMENTS if trained.generates else READING).items():
+        why = _left_out(trained, statement)
+        yield (
+            compared(path, statement, partial(measure, trained))
+            if why is None
+            else partial(Proof.beside, path, statement, why)
+        )
+
+
+def _left_out(trained: Trained, statement: str) -> str | None:
+    """Why a statement is not about this run."""
+    if statement == DECODING and not trained.generates:
+        return "since this run generates nothing"
+    if statement in LAW_NAMES and not isinstance(trained.model, AnyModel):
+        return f"since the laws know encoder, decoder and encoder-decoder, not {type(trained.model).__name__}"
+    return None
 
 
 def _obeys(law: Law) -> Callable[[Trained], list[Finding]]:
-    return lambda trained: [law(Embedded(model := _shape(trained.model)), familiar(model))]
-
-
-def _shape(model: Mixer[Any]) -> AnyModel:
-    if isinstance(model, AnyModel):
-        return model
-    raise InputError(f"the laws know encoder, decoder and encoder-decoder, not {type(model).__name__}")
+    return lambda trained: [law(Embedded(trained.model), familiar(trained.model))]  # type: ignore[arg-type]
 
 
 def _looking(trained: Trained) -> list[Finding]:
@@ -238,8 +270,16 @@ STATEMENTS: dict[str, Callable[[Trained], list[Finding]]] = {
     **{law.__name__: _obeys(law) for law in LAWS},
     "looking changes nothing": _looking,
     "whole = cut = padded, over token ids": _over_ids,
-    "decoding with state = recomputing everything": _decoding,
-    "batch = one by one": _batched,
+    DECODING: _decoding,
+    BATCH: _batched,
     "saved = loaded": _saved,
     "tokenizer round trip": _round_trip,
+}
+LAW_NAMES = frozenset(law.__name__ for law in LAWS)
+# Of a run that generates nothing.
+READING: dict[str, Callable[[Trained], list[Finding]]] = {
+    **STATEMENTS,
+    BATCH: lambda trained: reading.batched(trained.model, trained.rows),
+    "padding does not matter": lambda trained: reading.padded(trained.model, trained.rows),
+    "compiled = plain": lambda trained: reading.compiled(trained.run.model().eval(), trained.rows),
 }

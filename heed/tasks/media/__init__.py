@@ -1,0 +1,1 @@
+"""Tasks that learn from files: images and sounds."""
