@@ -23,6 +23,8 @@ else:
         __name__, {"Run": "folder", "Recipe": "recipe", "find": "recipe", "Training": "training"}
     )
 
+ADAPTER = "adapter_config.json"  # of a folder that holds an adapter, not a model
+
 
 @gc_paused()
 def load(
@@ -31,6 +33,7 @@ def load(
     *,
     dtype: torch.dtype | str | None = None,
     quantise: Bits | Literal["keep", 8, 4] | None = None,
+    adapter: Path | str | None = None,
     revision: str | None = None,
     offline: bool | None = None,
     **unknown: Never,
@@ -42,17 +45,21 @@ def load(
     kept in the usual cache: at a `revision`, or with `offline` not at all. `dtype` is what to compute in: "auto" = as
     the weights are stored, None = at least float32. `quantise` makes int8 or int4 codes and scales of its weights:
     smaller, quicker on a CPU, a little less exact; "keep" leaves those of a GGUF file as they are stored (q8_0, q4_0).
-    A quantised folder (`heed convert --quantise`) stays quantised.
+    A quantised folder (`heed convert --quantise`) stays quantised. `adapter` is a folder of peft's (LoRA) that was
+    learnt for the checkpoint at `path`; such a folder may also be the `path` itself, if it names its checkpoint.
     """
     if unknown:
         from ..core.foreign_names import refuse_unknown
 
-        refuse_unknown("heed.load", unknown, ("device", "dtype", "quantise", "revision", "offline"))
+        refuse_unknown("heed.load", unknown, ("device", "dtype", "quantise", "adapter", "revision", "offline"))
     target = None if device is None else _device(device)  # before anything is fetched
     if not isinstance(path, str | Path):
         raise RunError(f"heed.load takes a path or the id of a model as text, not {type(path).__name__}")
     place = resolve(path, revision=revision, offline=offline)
-    pipeline = _kept(place) if quantise == "keep" else _loaded(place)
+    if adapter is not None or (place / ADAPTER).is_file():
+        pipeline = _adapted(place, adapter, offline=offline)
+    else:
+        pipeline = _kept(place) if quantise == "keep" else _loaded(place)
     if dtype is not None:
         _cast(pipeline, dtype)
     if quantise is not None and quantise != "keep":
@@ -134,6 +141,14 @@ def _loaded(place: Path) -> Pipeline:
     from .folder import Run
 
     return Run.open(place).pipeline()
+
+
+def _adapted(place: Path, adapter: Path | str | None, *, offline: bool | None) -> Pipeline:
+    from .adapters import load_adapted
+
+    if adapter is None:
+        return load_adapted(place, offline=offline)
+    return load_adapted(Path(adapter).expanduser(), place, offline=offline)
 
 
 def _is_checkpoint(folder: Path) -> bool:

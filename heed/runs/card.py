@@ -15,9 +15,10 @@ from ..core.config import read_data
 from ..core.contract import Mixer
 from ..core.errors import HeedError, RunError
 from ..core.laws import LAWS, Finding
-from ..data import Files, Source
+from ..data import Files, MediaFiles, Source
 from ..data.paths import expanded
 from ..models import AnyModel, Embedded, familiar
+from ..text import NoTokenizer
 from ..weights.formats.folder import Folder
 from . import digests
 from .folder import CARD, CONFIG, SCORES, Run, writing
@@ -54,8 +55,9 @@ def write_home_card(run: Run, folder: Path) -> None:
     if not run.card:
         write_card(run)
     kind = AUTO.get(str(read_data(folder / CONFIG)["architectures"][0]).rpartition("For")[2], "AutoModelForSeq2SeqLM")
+    name, beside = BESIDE.get(kind, ("tokenizer", "AutoTokenizer"))
     use = (
-        f"```python\nfrom transformers import {kind}, AutoTokenizer\n\ntokenizer = AutoTokenizer.from_pretrained"
+        f"```python\nfrom transformers import {kind}, {beside}\n\n{name} = {beside}.from_pretrained"
         f'(FOLDER)\nmodel = {kind}.from_pretrained(FOLDER)\n```\n\nOr with heed: `heed run FOLDER "..."`.'
     )
     head, _, rest = run.card.partition("## Use\n\n")
@@ -64,7 +66,16 @@ def write_home_card(run: Run, folder: Path) -> None:
     (folder / CARD).write_text(whole, encoding="utf-8")
 
 
-AUTO = {"CausalLM": "AutoModelForCausalLM", "GPT2LMHeadModel": "AutoModelForCausalLM"}
+AUTO = {
+    "CausalLM": "AutoModelForCausalLM",
+    "GPT2LMHeadModel": "AutoModelForCausalLM",
+    "ImageClassification": "AutoModelForImageClassification",
+    "CLIPModel": "AutoModel",
+}
+BESIDE = {  # what makes their inputs, where it is no tokenizer
+    "AutoModelForImageClassification": ("processor", "AutoImageProcessor"),
+    "AutoModel": ("processor", "AutoProcessor"),
+}
 PATHS = re.compile(r'"((?:/|~|[A-Za-z]:[\\/])[^"\n]*)"')
 CONTRACT, DATA = "## Contract", "## Data"
 LISTED = 20  # files of the data that are named
@@ -77,6 +88,8 @@ def _kept(card: str, heading: str) -> str:
 
 def _learnt_from(source: Source) -> str:
     """The data in words that may be published: files by name, size and digest, not by where they lay."""
+    if isinstance(source, MediaFiles):
+        return _files_of(source)
     if not isinstance(source, Files):
         return f"```toml\n{tomli_w.dumps(source.dump())}```"
     rows = [
@@ -88,6 +101,20 @@ def _learnt_from(source: Source) -> str:
         rows = [*rows[:LISTED], f"| | and {len(rows) - LISTED:,} more | | |"]
     settings = {key: value for key, value in source.dump().items() if key not in {"train", "valid", "test"}}
     table = "\n".join(["| split | file | bytes | sha256 |", "|---|---|---|---|", *rows])
+    return f"{table}\n\n```toml\n{tomli_w.dumps(settings)}```"
+
+
+def _files_of(source: MediaFiles) -> str:
+    """Folders and tables of images or sounds by their names; there are too many files to list."""
+    given = (("train", source.train), ("valid", source.valid), ("test", source.test))
+    rows = [
+        f"| {name} | `{Path(one).name}` |"
+        for name, some in given
+        if some is not None
+        for one in ([some] if isinstance(some, str) else some)
+    ]
+    settings = {key: value for key, value in source.dump().items() if key not in {"train", "valid", "test", "root"}}
+    table = "\n".join(["| split | folder or file |", "|---|---|", *rows])
     return f"{table}\n\n```toml\n{tomli_w.dumps(settings)}```"
 
 
@@ -119,8 +146,10 @@ def _card(run: Run, contract: str, data: str) -> str:
     use = 'heed run . "..."\nheed eval .'
     edits = {"edits": [change.dump() for change in recipe.edits]} if recipe.edits else {}
     settings = tomli_w.dumps({"task": recipe.task.dump(), **edits, "training": recipe.training.dump()})
+    wordless = isinstance(recipe.tokenizer, NoTokenizer)
+    words = "" if wordless else f", a vocabulary of {run.tokenizer.size:,} tokens"
     parts = [
-        f"{title}\n\nTrained with heed. {weights:,} weights, a vocabulary of {run.tokenizer.size:,} tokens.",
+        f"{title}\n\nTrained with heed. {weights:,} weights{words}.",
         f"## Use\n\nFrom inside this folder, wherever it is:\n\n```sh\n{use}\n```",
         f"## Metrics\n\n{_metrics(run)}",
         f"{DATA}\n\n{data}",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from ..core.config import Config, nearest, override, read_data
+from ..core.config import Config, Text, nearest, override, read_data
 from ..core.contract import Mixer
 from ..core.errors import ConfigError, InputError, WeightsError
 from ..models import Decoder
@@ -16,6 +16,8 @@ from ..pipelines.save import at_rest, save, told
 from ..text import pretrained
 from ..text.gguf import to_gguf
 from ..weights import AUTHORS, Folder, Opened, open_, write
+from ..weights.adapters.config import WEIGHTS as ADAPTER_WEIGHTS
+from ..weights.adapters.read import PeftAdapter
 from ..weights.edits import Edit, LoRA, Quantised, SomeEdits, edit, merge
 from ..weights.edits.quantised import BITS, Bits, bits_of
 from ..weights.formats import gguf, gguf_write, llama2c
@@ -30,6 +32,7 @@ from ..weights.formats.pickles import is_pickled, read_to
 from ..weights.formats.safetensors import INDEX, WEIGHTS, Stored
 from ..weights.formats.sidecars import bring
 from . import load
+from .adapters import load_adapted, write_run
 from .card import laws, write_card, write_home_card
 from .folder import Run
 from .quantisation import Cost, cost, language_model, read_text
@@ -38,7 +41,7 @@ KEEP: Literal["keep"] = "keep"
 GGUF = ".gguf"
 
 
-Layout: TypeAlias = Literal["huggingface", "heed"]
+Layout: TypeAlias = Literal["huggingface", "heed", "peft"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
 
@@ -49,13 +52,14 @@ class Converted:
     family: str
     tensors: int
     bytes: int
-    layout: Literal["huggingface", "heed", "gguf"] = "huggingface"
+    layout: Literal["huggingface", "heed", "gguf", "peft"] = "huggingface"
 
 
 class Changes(Config):
     """What is to become of a run."""
 
     edits: SomeEdits = ()
+    base: Text | None = None  # the checkpoint below an adapter; None: the one that it names
 
 
 def convert(
@@ -77,7 +81,8 @@ def convert(
     GGUF file as they are. A target that ends in .gguf is such a file, with weights of that `kind` (f16).
     """
     bits = None if quantise is None else _precision(quantise)
-    kept = _layout(layout) == "heed"
+    wanted = _layout(layout)
+    kept = wanted == "heed"
     _must_be_new(target)
     if not source.exists():
         raise WeightsError(f"there is nothing at {source}")
@@ -88,7 +93,14 @@ def convert(
     if kind is not None:
         raise WeightsError(f"--type {kind} is for GGUF; let {target} end in .gguf")
     if _is_run(source):
-        _run(source, target, Changes.load(override({}, settings)).edits, bits, shard, kept=kept)
+        changes = Changes.load(override({}, settings))
+        if wanted == "peft":
+            return _adapter(source, target, changes, bits)
+        _run(source, target, changes.edits, bits, shard, kept=kept)
+    elif wanted == "peft":
+        raise WeightsError(f"{source} is not a run of heed's; only those have adapters to write (--layout peft)")
+    elif PeftAdapter.is_there(source):
+        _merged_adapter(source, target, Changes.load(override({}, settings)), shard)
     elif settings:
         raise WeightsError(f"{source} is not a run of heed's; only those are edited (--set)")
     elif _is_pickled(source):
@@ -97,6 +109,23 @@ def convert(
         opened, beside = _opened(source, tokenizer, bits)
         write(_quantised(opened, bits), target, shard, beside)
     return _told(target)
+
+
+def _adapter(source: Path, target: Path, changes: Changes, bits: Bits | Literal["keep"] | None) -> Converted:
+    """The adapters of a run alone."""
+    if changes.edits or bits is not None:
+        raise WeightsError("an adapter is written as it learnt: leave --quantise and edits out, or convert the model")
+    write_run(source, target, changes.base)
+    stored = Stored([target / ADAPTER_WEIGHTS])
+    total = sum(stored.like(name).nbytes for name in stored)
+    return Converted(str(Folder(target).config["model_type"]), len(stored), total, "peft")
+
+
+def _merged_adapter(source: Path, target: Path, changes: Changes, shard: int) -> None:
+    """A checkpoint with the adapters of a folder worked in."""
+    if changes.edits:
+        raise WeightsError(f"{source} is an adapter, not a run of heed's; only runs are edited (--set edits)")
+    save(load_adapted(source, changes.base), target, shard)
 
 
 def _told(target: Path) -> Converted:

@@ -12,18 +12,20 @@ from warnings import warn
 from ..core.config import Data, nearest, override, read_data
 from ..core.errors import InputError, RunError
 from ..core.foreign_names import refuse_unknown
-from ..data import Example, Examples, Files, Name, Source
+from ..data import Example, Examples, Files, MediaFiles, Name, Source
 from ..data.paths import Given
 from ..pipelines import GenerationConfig, Pipeline, TextGeneration
 from ..pipelines.generation import room
 from ..show.progress import Reporter, Silent
-from ..tasks import Metrics, Permute
+from ..tasks import Metrics, Permute, Task
 from ..tasks.measures import CONTEXT, measure_of
+from ..tasks.media.judged import Shown
 from . import load, resolve
 from .card import add_metrics
+from .floors import Floors, below, floors_of
 from .folder import CONFIG, Run
 from .info import CONTEXTS
-from .recipe import Recipe, Settings, data_settings, given_settings
+from .recipe import MEDIA, Recipe, Settings, data_kind, data_settings, given_settings
 
 if TYPE_CHECKING:
     import torch
@@ -57,8 +59,13 @@ LOADING = ("device", "dtype", "quantise", "revision", "offline")
 class Evaluation(Mapping[str, Any]):
     """Metrics by split; they print as a table. Of one split alone, a metric can be asked for by its name, too."""
 
-    def __init__(self, found: Mapping[str, Metrics]) -> None:
-        self._found = dict(found)
+    def __init__(self, found: Mapping[str, Metrics], floors: Mapping[str, Floors] | None = None) -> None:
+        self._found, self.floors = dict(found), dict(floors or {})  # of each split
+
+    def data(self) -> dict[str, Any]:
+        """For machines: metrics by split, with the floors of each."""
+        told = {name: {"floors": dict(floors)} for name, floors in self.floors.items() if floors}
+        return {name: {**metrics, **told.get(name, {})} for name, metrics in self._found.items()}
 
     def __getitem__(self, name: str) -> Any:
         if name in self._found:
@@ -77,15 +84,20 @@ class Evaluation(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         """A column for each split, and below them what is said in words, such as the signature of a BLEU."""
-        every = self._found.values()
+        columns = dict[str, Metrics]()
+        for split, metrics in self._found.items():
+            columns |= {split: metrics, **self.floors.get(split, {})}
+        every = columns.values()
         rows = dict.fromkeys(key for one in every for key, value in one.items() if not isinstance(value, str))
-        table = [["", *self._found], *([row, *(_cell(one.get(row, "")) for one in every)] for row in rows)]
+        table = [["", *columns], *([row, *(_cell(one.get(row, "")) for one in every)] for row in rows)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = [
             "  ".join([cells[0].ljust(widths[0]), *map(str.rjust, cells[1:], widths[1:])]).rstrip() for cells in table
         ]
         words = dict.fromkeys((key, value) for one in every for key, value in one.items() if isinstance(value, str))
-        return "\n".join([*lines, *(f"{key}: {value}" for key, value in words)])
+        shown = ((split, one.table()) for split, one in self._found.items() if isinstance(one, Shown))
+        tables = [f"\n{split}: {table}" for split, table in shown if table]
+        return "\n".join([*lines, *(f"{key}: {value}" for key, value in words), *tables])
 
 
 def _cell(value: float | str) -> str:
@@ -103,6 +115,8 @@ class _Plan:
     columns: tuple[str, ...]
     measure: Measured
     keep: Callable[[str, Metrics, Reporter], None] | None = None  # write them down
+    run: Run | None = None  # whose task has floors
+    task: Task | None = None
 
 
 def evaluate(
@@ -126,9 +140,10 @@ def evaluate(
     progress = options.get("reporter") or (Silent() if options.get("quiet") else Reporter())
     loading = {name: value for name, value in options.items() if name in LOADING and value is not None}
     given = opened(model, **loading)
-    settings = {**data_settings(data, "test"), **given_settings(options.get("settings"))}
+    kind = data_kind(given.data) if isinstance(given, Run) else _read_as(given)
+    settings = {**data_settings(data, "test", kind), **given_settings(options.get("settings"))}
     plan = _run_plan(given, settings, options, loading) if isinstance(given, Run) else _plan(given, settings, options)
-    found: dict[str, Metrics] = {}
+    found, floors = dict[str, Metrics](), dict[str, Floors]()
     first = options.get("first")
     for name in _chosen(plan.data, _asked(options.get("split"), data)):
         examples = plan.data.split(name, plan.columns)
@@ -137,7 +152,24 @@ def evaluate(
         found[name] = _counted(plan.measure, some, f"evaluating {name}", progress)
         if plan.keep is not None and first is None:
             plan.keep(name, found[name], progress)
-    return Evaluation(found)
+        floors[name] = _floors(plan, some, found[name], progress)
+    return Evaluation(found, floors)
+
+
+def _floors(plan: _Plan, examples: Examples, metrics: Metrics, reporter: Reporter) -> Floors:
+    """What is reached without attention on the same examples, and a word if the model is no better."""
+    if plan.run is None or plan.task is None or "train" not in plan.data.splits():
+        return {}
+    train = plan.data.split("train", plan.columns)
+    found = {} if train.endless else floors_of(plan.run, plan.task, train, examples, reporter)
+    if (warning := below(plan.task, metrics, found)) is not None:
+        reporter.say(warning)
+    return found
+
+
+def _read_as(pipeline: Pipeline) -> str:
+    """What the files are that a checkpoint is evaluated on."""
+    return MEDIA if pipeline.reads else "files"
 
 
 def opened(model: Run | Pipeline | Path | str, **loading: Any) -> Run | Pipeline:
@@ -182,22 +214,25 @@ def _run_plan(run: Run, settings: Data, options: EvalOptions, loading: Mapping[s
     def measured(some: Examples, notify: Notify) -> Metrics:
         return task.evaluate(pipeline, some, config, notify)
 
-    own = not settings and loading.keys() <= {"device"} and config in (None, GenerationConfig(strategy=task.decode))
-    return _Plan(recipe.data, task.columns, measured, (lambda *found: _remember(run, *found)) if own else None)
+    usual = None if task.strategy is None else GenerationConfig(strategy=task.strategy)
+    own = not settings and loading.keys() <= {"device"} and config in (None, usual)
+    keep = (lambda *found: _remember(run, *found)) if own else None
+    return _Plan(recipe.data, task.columns, measured, keep, run, task)
 
 
 def _plan(pipeline: Pipeline, settings: Data, options: EvalOptions) -> _Plan:
     """Anything else by what it is."""
     measure = measure_of(pipeline, options.get("context") or usual_context(pipeline), options.get("stride"))
     config = options.get("config")
-    tree = override({"data": {"kind": "files"}}, settings)["data"]
+    tree = override({"data": {"kind": _read_as(pipeline)}}, settings)["data"]
     if not tree.keys() & {"train", "valid", "test"}:
         raise InputError(
             f"say what to evaluate on: --data PATH, in Python data=PATH. This is {pipeline.what}; it needs "
             f"{' and '.join(measure.columns)}: {'plain text, or ' * (measure.columns == ('text',))}tsv, csv, jsonl or "
             "parquet, as a file, a folder or a pattern"
         )
-    return _Plan(Files.load(tree), measure.columns, lambda some, notify: measure.evaluate(some, config, notify))
+    source = MediaFiles if tree["kind"] == MEDIA else Files
+    return _Plan(source.load(tree), measure.columns, lambda some, notify: measure.evaluate(some, config, notify))
 
 
 def _counted(measure: Measured, examples: Examples, title: str, progress: Reporter) -> Metrics:

@@ -5,7 +5,9 @@ tokenizer.json      the tokenizer, as the `tokenizers` library writes it
 model.safetensors   the weights to use
 metrics.jsonl       one line per report of the training
 scores.json         metrics of `heed eval`, by the name of the data
+floors.json         what is reached on the same data without attention
 README.md           a model card
+pretrain/           of a run that was pre-trained on its own text: the run it began from; recipe.json is its own recipe
 base/               of a fine-tuned run: config and tokenizer of the checkpoint that it began as, names of its tensors
 state/STEP/         what is needed to go on, of the newest checkpoint and of the one before
 SHA256SUMS          digests of all of them (of metrics.jsonl as it was at the newest checkpoint); state/STEP has its own
@@ -14,7 +16,7 @@ SHA256SUMS          digests of all of them (of metrics.jsonl as it was at the ne
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from safetensors import SafetensorError
-from torch import nn
+from torch import Tensor, nn
 
 from ..core.config import Data, read_data
 from ..core.contract import Mixer
@@ -43,10 +45,10 @@ from .recipe import Recipe
 from .records import scores_of
 
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
-METRICS, SCORES, CARD, STATE = "metrics.jsonl", "scores.json", "README.md", "state"
+METRICS, SCORES, FLOORS, CARD, STATE = "metrics.jsonl", "scores.json", "floors.json", "README.md", "state"
 BASE, TENSORS = "base", "tensors.json"
 USED = (CONFIG, TOKENIZER, WEIGHTS)
-TOLD = (METRICS, SCORES, CARD)  # what a run tells of itself; nothing is computed from them
+TOLD = (METRICS, SCORES, FLOORS, CARD)  # what a run tells of itself; nothing is computed from them
 AFFORDABLE = 1 << 25  # bytes of weights that are compared with their digest whenever they are loaded: some 20 ms
 LARGEST = 1 << 53  # sizes of a tensor
 
@@ -60,19 +62,20 @@ class Run:
     path: Path
 
     @classmethod
-    def must_be_new(cls, path: Path) -> None:
-        """What is already there is never overwritten."""
-        if path.exists() and (not path.is_dir() or any(held.name != LOCK for held in path.iterdir())):
+    def must_be_new(cls, path: Path, beside: Collection[str] = ()) -> None:
+        """What is already there is never overwritten; `beside`: what may be there."""
+        known = {LOCK, *beside}
+        if path.exists() and (not path.is_dir() or any(held.name not in known for held in path.iterdir())):
             raise RunError(
                 f"{path} already exists and is not empty; name another folder with --out, "
                 f"or go on with what is there: heed train --resume {path}"
             )
 
     @classmethod
-    def create(cls, path: Path | str, recipe: Recipe, tokenizer: Tokenizer) -> Run:
+    def create(cls, path: Path | str, recipe: Recipe, tokenizer: Tokenizer, beside: Collection[str] = ()) -> Run:
         """A new one."""
         run = cls(Path(path))
-        cls.must_be_new(run.path)
+        cls.must_be_new(run.path, beside)
         with writing(run.path):
             run.path.mkdir(parents=True, exist_ok=True)
             with digests.recorded(run.path, TOKENIZER) as fresh:
@@ -142,7 +145,7 @@ class Run:
     def pipeline(self) -> Pipeline:
         """The model in use."""
         pipeline = self.recipe.task.pipeline(self.model(), self.tokenizer)
-        pipeline.trained = Trained(self.shape, self.recipe.edits, self.base)
+        pipeline.trained = Trained(self.shape, self.recipe.edits, self.base, self.recipe.task.classes)
         pipeline.beside = self.path / BASE
         return pipeline
 
@@ -182,10 +185,13 @@ class Run:
         """README.md, or nothing. It must be whole: what is kept of it would count as such from then on."""
         return self._read(_text, CARD) if (self.path / CARD).is_file() else ""  # not a pipe, which would be waited for
 
-    def keep(self, model: nn.Module) -> None:
-        """Write the weights to use, all of them or none."""
+    def keep(self, model: nn.Module, gather: Callable[[Tensor], Tensor] | None = None) -> None:
+        """Write the weights to use, all of them or none. `gather` brings each together, if they are spread."""
         with writing(self.path / WEIGHTS), digests.recorded(self.path, WEIGHTS) as fresh:
-            own.write(model, fresh)
+            if gather is None:
+                own.write(model, fresh)
+            else:
+                own.write_gathered(own.tensors(model), gather, fresh)
         with writing(self.path / SCORES):  # they were of other weights
             digests.forget(self.path, SCORES)
             (self.path / SCORES).unlink(missing_ok=True)

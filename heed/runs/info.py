@@ -23,7 +23,7 @@ from ..pipelines import Pipeline
 from ..pipelines.checkpoint import pipeline_for
 from ..show.settings import sections
 from ..tasks import Causal
-from ..text import Tokenizer, holds, pretrained
+from ..text import NoTokenizer, Tokenizer, holds, pretrained
 from ..text.tokenizer_config import TokenizerSettings
 from ..weights import AUTHORS, Folder, Opened
 from ..weights.edits import Edit, edit
@@ -202,7 +202,7 @@ class _Run(Source):
 
     @cached_property
     def tokenizer(self) -> Tokenizer | None:
-        return self.run.tokenizer
+        return None if isinstance(self.run.recipe.tokenizer, NoTokenizer) else self.run.tokenizer
 
     def algorithm(self, tokenizer: Tokenizer) -> str:
         return kind_of(type(self.run.recipe.tokenizer))

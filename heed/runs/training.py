@@ -6,7 +6,10 @@ from abc import abstractmethod
 from math import cos, pi
 from typing import Annotated, Literal, TypeAlias
 
+from pydantic import BeforeValidator
+
 from ..core.config import Config, Count, Flag, Fraction, OneOf, Positive, Seed, Share, Size, Text
+from ..weights.edits.base import Patterns
 
 
 class AdamW(Config):
@@ -17,6 +20,14 @@ class AdamW(Config):
     beta2: Share = 0.98  # of the moving average of their squares
     eps: Positive = 1e-8
     decay: Share = 0.01  # weight decay
+
+
+class Weights(Config):
+    """Weights that learn at a rate of their own, named by patterns; the first group that names a weight has it."""
+
+    on: Patterns  # which weights, by name: "heads.*", "*.mixer.*"
+    rate: Positive = 1.0  # what the learning rate is multiplied by
+    decay: Share | None = None  # weight decay of all of them, vectors too; None: as the optimizer has it
 
 
 class Schedule(Config):
@@ -89,10 +100,34 @@ class Tail(Config):
     every: Size = 50  # steps from one that counts to the next
 
 
+class Replicate(Config):
+    """Every process holds the whole model and computes its rows; gradients are averaged (DDP, Li et al. 2020)."""
+
+    kind: Literal["replicate"] = "replicate"
+
+
+class Shard(Config):
+    """Weights, gradients and moments are spread over the processes; a block is gathered while it is computed.
+
+    FSDP2, `torch.distributed.fsdp.fully_shard` (Zhao et al. 2023; Rajbhandari et al. 2020, ZeRO stage 3).
+    """
+
+    kind: Literal["shard"] = "shard"
+
+
 SCHEDULES: tuple[type[Schedule], ...] = (Cosine, Linear, InverseSqrt, Constant)
 AVERAGES: tuple[type[Config], ...] = (Ema, Tail)
+PARALLELS: tuple[type[Config], ...] = (Replicate, Shard)
 AnySchedule: TypeAlias = Annotated[Schedule, OneOf(lambda: SCHEDULES)]
 AnyAverage: TypeAlias = Annotated[Ema | Tail, OneOf(lambda: AVERAGES)]
+AnyParallel: TypeAlias = Annotated[Replicate | Shard, OneOf(lambda: PARALLELS)]
+
+
+def _several(value: object) -> object:
+    return (value,) if isinstance(value, Weights | dict) else value
+
+
+SomeWeights: TypeAlias = Annotated[tuple[Weights, ...], BeforeValidator(_several)]  # one group or several
 
 
 class Training(Config):
@@ -102,6 +137,9 @@ class Training(Config):
     batch: Size = 4096  # tokens per step, padding included; of a pair the longer side counts
     accumulate: Size = 1  # pieces that a step's batch is computed in: less memory, the same result
     optimizer: AdamW = AdamW()
+    freeze: Patterns = ()  # weights that stay as they are, by name: "embeddings.*", "stack.blocks.0.*"
+    groups: SomeWeights = ()  # weights with a learning rate of their own, by name
+    layer_decay: Fraction = 1.0  # rate of a block as a share of the one above; embeddings come below the first block
     schedule: AnySchedule = Cosine()
     clip: Positive = 1.0  # largest norm of the gradient
     average: AnyAverage | None = None  # of the weights over time; None: the last ones as they are
@@ -112,7 +150,9 @@ class Training(Config):
     keep: Literal["best", "last"] = "best"  # which weights model.safetensors holds in the end
     seed: Seed = 0  # of weights, data and dropout
     threads: Size | None = None  # that torch computes with; None: OMP_NUM_THREADS, else the cores available. Recorded
+    workers: Count = 0  # processes that load files ahead of time; they change no bit of the result
     device: Text | None = None  # cpu, cuda, mps ...; None: an accelerator if there is one
+    parallel: AnyParallel = Replicate()  # what each of several processes (torchrun) holds: all of the model, or a part
     precision: Literal["float32", "bfloat16"] = "float32"  # of what is multiplied, not of the weights
     recompute: Flag = False  # gradient checkpointing: blocks are computed again backwards, the same bits in less memory
     max_memory: Size | None = None  # bytes that weights and optimizer may take; None: what the machine has

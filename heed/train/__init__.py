@@ -12,9 +12,9 @@ from typing import Unpack
 from ..data import Source
 from ..data.paths import Given
 from .call import AnyRecipe, TrainOptions, call
+from .phases import resume as resume
+from .phases import train as train
 from .start import Outcome as Outcome
-from .start import resume as resume
-from .start import train as train
 
 
 class Train(ModuleType):

@@ -45,23 +45,25 @@ class Average:
         if not self.taken:
             yield
             return
-        own = [weight.data for weight in self._weights]
-        self._put(self._mean)
+        self._exchange()
         try:
             yield
         finally:
-            self._put(own)
+            self._exchange()
 
     def tensors(self) -> dict[str, Tensor]:
         """What is to be saved."""
         return dict(zip(self._names, self._mean, strict=True)) if self._mean else {}
 
-    def restore(self, tensors: Mapping[str, Tensor], taken: int) -> None:
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """What was saved."""
-        self.taken = taken
         for name, mean in zip(self._names, self._mean, strict=False):
             mean.copy_(tensors[name])
 
-    def _put(self, tensors: list[Tensor]) -> None:
-        for weight, tensor in zip(self._weights, tensors, strict=True):
-            weight.data = tensor
+    @torch.no_grad()
+    def _exchange(self) -> None:
+        """The contents alone: weights that are spread over processes must stay the tensors that they are."""
+        for weight, mean in zip(self._weights, self._mean, strict=True):
+            own = weight.detach().clone()
+            weight.copy_(mean)
+            mean.copy_(own)

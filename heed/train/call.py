@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict, Unpack
 
-from ..core.config import Data, override
+from ..core.config import Data, override, read_data
 from ..core.errors import ConfigError
 from ..core.foreign_names import refuse_unknown
 from ..data import Source
 from ..data.paths import Given
-from ..runs.recipe import Recipe, Settings, data_settings, given_settings, listed, tree_of
+from ..runs.folder import CONFIG
+from ..runs.recipe import Recipe, Settings, data_kind, data_settings, given_settings, listed, tree_of
 from ..show.progress import Reporter, Silent
-from .start import Outcome, resume, train
+from .phases import resume, train
+from .start import Outcome
 
 AnyRecipe: TypeAlias = "str | Path | Mapping[str, Any] | Recipe"
 
@@ -29,6 +31,7 @@ class TrainOptions(TypedDict, total=False):
     seed: int | None
     device: str | None
     base: str | Path | None  # a run or a checkpoint to begin from (fine-tuning)
+    pretrain: str | None  # "self": pre-train on the task's own text first, then begin from that
     out: str | Path | None  # the run folder to make; None: runs/NAME, or the first of NAME-2 ... that is not there
     resume: str | Path | None  # a run folder to go on with, instead of a recipe
     settings: Settings | None  # anything else: {"model.width": 128} or ["model.width=128"]
@@ -42,6 +45,7 @@ SETTINGS = {  # keywords that are settings of a recipe
     "batch": "training.batch",
     "seed": "training.seed",
     "device": "training.device",
+    "pretrain": "pretrain.on",
 }
 
 
@@ -52,14 +56,14 @@ def call(
 
     `recipe`: the name of one of heed's, the path of a .toml file, a mapping or a `Recipe`. `data`: a path, a folder,
     a pattern or a list of them, or a mapping of splits {"train": ..., "valid": ..., "test": ...}. Keywords: steps, lr,
-    batch (tokens per step), seed, device, base (a run or a checkpoint to begin from), out (the run folder), settings
-    (anything else of the recipe), resume (a run to go on with, instead of a recipe), quiet.
+    batch (tokens per step), seed, device, base (a run or a checkpoint to begin from), pretrain ("self": on the task's
+    own text first), out (the run folder), settings (anything else of the recipe), resume (a run to go on with, instead
+    of a recipe), quiet.
 
     The result prints what came of it; `.load()` gives the model in use, `.metrics` and `.history` the numbers.
     """
     refuse_unknown("train", options, TrainOptions.__annotations__)
     reporter = Silent() if options.get("quiet") else Reporter()
-    settings = {**data_settings(data, "train"), **_settings(options)}
     out, going_on = options.get("out"), options.get("resume")
     if (recipe is None) == (going_on is None):
         raise ConfigError(
@@ -67,10 +71,13 @@ def call(
             + listed()
         )
     if going_on is not None:
+        tree = read_data(Path(going_on) / CONFIG) if (Path(going_on) / CONFIG).is_file() else {}
+        settings = {**data_settings(data, "train", data_kind(tree)), **_settings(options)}
         if out is not None:
             raise ConfigError("--out (out=) is for new runs; --resume goes on in the folder it names")
         return resume(going_on, settings, reporter)
     name, tree = tree_of(recipe if recipe is not None else "")
+    settings = {**data_settings(data, "train", data_kind(tree)), **_settings(options)}
     return train(Recipe.load(override(tree, settings)), out or RUNS / name, reporter, numbered=out is None)
 
 

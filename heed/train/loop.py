@@ -6,15 +6,14 @@ import math
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import replace
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from time import perf_counter
 from types import FrameType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor, distributed, nn
 
 from .. import engine
 from ..core.contract import Mixer
@@ -22,15 +21,19 @@ from ..core.errors import RunError, counted
 from ..parts.feedforward.experts import Experts, balance, routed
 from ..runs.folder import WEIGHTS, Run
 from ..show.progress import Reporter
-from ..tasks import Batch, Corpus, Feed, Item, Place, Task, bucketed, cross_entropy_of
+from ..tasks import Batch, Corpus, Feed, Item, Place, Sums, Task, bucketed
+from ..tasks.base import must_learn
+from ..tasks.loader import Loader
 from ..threads.teams import adapting, given, standard
 from ..weights.formats import native as own
 from .average import Average
 from .checkpoint import Checkpoint, Progress
 from .memory import recompute
 from .metrics import MetricsLog
-from .optim import adamw, load_optimizer_state, optimizer_state
+from .optim import adamw, freeze, optimizer_state, set_rate
 from .parallel import Group, draw_again, drawn
+from .restore import restore
+from .spread import spread
 
 
 class Objective(nn.Module):
@@ -40,20 +43,20 @@ class Objective(nn.Module):
     over tokens (Fedus et al. 2022, eq. 4), taken over the tokens of this very call. What is reported is without.
     """
 
-    def __init__(self, task: Task, model: Mixer[Any]) -> None:
+    def __init__(self, task: Task, model: Mixer[Any], *, compiled: bool = True) -> None:
         super().__init__()
-        self.task, self.model = task, model
+        self.task, self.model, self.compiled = task, model, compiled  # compiled: padded rows as varlen rows
         self.experts = [part for part in model.modules() if isinstance(part, Experts) and part.config.balance]
 
-    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
         with ExitStack() as watching:
             seen = [(part.config.balance, watching.enter_context(routed(part))) for part in self.experts]
-            loss = self.task.loss(engine.compile(self.model), batch)  # padded rows as varlen rows
+            loss = self.task.loss(engine.compile(self.model) if self.compiled else self.model, batch)
         total = loss.total
         for weight, said in seen:
             if any(routing.logits.numel() for routing in said):
                 total = total + batch.tokens * weight * balance(said)
-        return total, loss.nats
+        return total, loss.nats, loss.beside
 
 
 class Watch:
@@ -80,10 +83,14 @@ class Watch:
 
 
 class Stopper:
-    """Ctrl-C or a polite kill asks for a stop after the step; a second Ctrl-C stops at once."""
+    """Ctrl-C or a polite kill asks for a stop after the step; a second Ctrl-C stops at once.
+
+    Under torchrun both come: the terminal's Ctrl-C, and then torchrun's. It kills by itself who takes 30 seconds.
+    """
 
     def __init__(self, reporter: Reporter) -> None:
         self.asked, self._reporter = False, reporter
+        self._launched = distributed.is_torchelastic_launched()
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -98,10 +105,12 @@ class Stopper:
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        if self.asked and not self._launched:
             raise KeyboardInterrupt
+        if not self.asked:
+            more = "" if self._launched else "; Ctrl-C again stops at once"
+            self._reporter.say(f"stopping after this step, to save it{more}")
         self.asked = True
-        self._reporter.say("stopping after this step, to save it; Ctrl-C again stops at once")
 
 
 class Tally:
@@ -122,6 +131,15 @@ class Tally:
         self.timed, self.begun = self.tokens, perf_counter()
 
 
+@dataclass(frozen=True)
+class Turn:
+    """A step to come: where the data stands after it, how it is cut, and whether this process has rows of it."""
+
+    place: Place
+    pieces: int  # that gradients are accumulated over, as many as in every other process
+    speaks: bool
+
+
 class Trainer:
     """A model on its way."""
 
@@ -139,15 +157,19 @@ class Trainer:
         self._train, self._valid = train, valid
         torch.manual_seed(self.settings.seed)
         self.model = (build or run.build)().to(group.device)
-        self.task.must_fit(self.model)
+        must_learn(self.task, self.model)
         if self.settings.recompute:
             recompute(self.model)
         torch.manual_seed(self.settings.seed + group.rank)  # equal weights, but every process drops other channels
-        self.optimizer = adamw(self.model, self.settings.optimizer)
+        freeze(self.model, self.settings.freeze)
+        self._spread = spread(self.settings, group)
+        self._objective = self._wrapped()  # first: weights that are spread are other tensors
+        self.optimizer = adamw(self.model, self.settings)
         self.average = Average(self.model, self.settings.average, self.settings.steps)
         self.progress, self.stopped = Progress(processes=group.size), False
         self.watch, self._stopper, self._tally = Watch(), Stopper(reporter), Tally(group.device)
-        self._feed, self._objective = self._fed(Place()), self._wrapped()
+        self._loader, self._feed = Loader(self.task, self.settings.workers), self._fed(Place())
+        self._ready = self._loader.over(self._turns())
         self._metrics: MetricsLog | None = None
         self._news = ""
 
@@ -155,15 +177,16 @@ class Trainer:
         """Take up a training where a checkpoint left it."""
         progress, tensors = checkpoint.progress, checkpoint.tensors
         if progress.processes != self.group.size:
-            raise RunError(
-                f"the checkpoint was written by {progress.processes} processes, now there are {self.group.size}; "
-                "go on with as many as before"
+            self.reporter.say(
+                f"the checkpoint was written by {progress.processes} process{'es' * (progress.processes > 1)}, now "
+                f"there {'is' if self.group.size == 1 else 'are'} {self.group.size}: the last bits of sums "
+                "differ, and dropout drops other channels"
             )
-        self.progress, self._feed = progress, self._fed(Place(progress.round, progress.batch))
-        own.fill(self.model, tensors["model"])
-        load_optimizer_state(self.optimizer, self.model, tensors["optimizer"])
-        self.average.restore(tensors["average"], progress.averaged)
-        draw_again(self.group, tensors["rng"])
+        self.progress = replace(progress, processes=self.group.size)
+        self._feed = self._fed(Place(progress.round, progress.batch))
+        self._ready = self._loader.over(self._turns())
+        restore(checkpoint, self.model, self.optimizer, self.average)
+        draw_again(self.group, tensors["rng"], self.settings.seed + self.group.rank + progress.step)
         self._tally = Tally(self.group.device, progress.tokens, progress.nats if self.group.leads else 0.0)
 
     @property
@@ -185,7 +208,12 @@ class Trainer:
             self._metrics = MetricsLog(self.run, before.step, tensorboard=settings.tensorboard)
         self._tally.restart()
         counting = self.reporter.counting("training", settings.steps, before.step)
-        with self._stopper.listening(), counting, adapting(self._threads()) as waiting:
+        with (
+            closing(self._loader),
+            self._stopper.listening(),
+            counting,
+            adapting(self._threads()) as waiting,
+        ):
             while not self.done:
                 self.step()
                 waiting.look()
@@ -218,20 +246,20 @@ class Trainer:
         return self.progress.step % every == 0 or self.progress.step == self.settings.steps
 
     def step(self) -> float:
-        """The gradient of the mean over all tokens of a batch, however it is cut; clipped; then the optimizer.
+        """The gradient of the mean over all labels of a batch, however it is cut; clipped; then the optimizer.
 
-        Gives the number of tokens.
+        A second question has a mean of its own, which is added. Gives the number of tokens.
         """
         with self.watch.on("data"):
-            batches = self._batches(next(self._feed))
-        place, step = self._feed.place, self.progress.step + 1
+            turn, items = next(self._ready)
+            batches = self._batches(turn, items)
+        place, step = turn.place, self.progress.step + 1
         with self.watch.on("compute"):
-            mine = sum(batch.tokens for batch in batches)
-            tokens, asked = self.group.sum(mine, self._stopper.asked)
-            self._tally.nats += self._gradients(batches, tokens)
-            self._tally.norm += nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip)
-            for weights in self.optimizer.param_groups:
-                weights["lr"] = self._rate(step)
+            mine, more = sum(batch.tokens for batch in batches), sum(batch.asides for batch in batches)
+            tokens, asides, asked = self.group.sum(mine, more, self._stopper.asked)
+            self._tally.nats += self._gradients(batches, tokens, asides)
+            self._tally.norm += self._spread.clip(self.model, self.settings.clip)
+            set_rate(self.optimizer, self._rate(step))
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
             self.average.update(step)
@@ -241,27 +269,42 @@ class Trainer:
         self.progress = replace(self.progress, step=step, round=place.round, batch=place.batch, averaged=taken)
         return tokens
 
-    def _batches(self, items: Sequence[Item]) -> list[Batch]:
+    def _turns(self) -> Iterator[tuple[Turn, Sequence[Item]]]:
+        """This process's rows of every step to come. Without any it still takes part, with nothing to say."""
+        for items in self._feed:
+            rows, pieces = self.group.rows(items), min(self.settings.accumulate, -(-len(items) // self.group.size))
+            yield Turn(self._feed.place, pieces, bool(rows)), rows or items[:1]
+
+    def _batches(self, turn: Turn, rows: Sequence[Item]) -> list[Batch]:
         """This process's rows, in as many pieces as gradients are accumulated over."""
-        rows = self.group.rows(items)
-        if not rows:  # it still takes part, with nothing to say
-            return [self._told(self.task.batch(items[:1]).silent())]
-        count = min(self.settings.accumulate, len(rows))
-        return [self._told(self.task.batch(rows[piece::count])) for piece in range(count)]
+        count, task = turn.pieces, self.task.at(self._done)
+        pieces = [rows[piece::count] if turn.speaks else () for piece in range(count)]
+        # One without rows still takes part, with nothing to say.
+        return [self._told(task.batch(piece) if piece else task.batch(rows[:1]).silent()) for piece in pieces]
+
+    @property
+    def _done(self) -> float:
+        """How much of the training is done, from 0 to 1."""
+        return self.progress.step / self.settings.steps
 
     def _told(self, batch: Batch) -> Batch:
         """The batch on its device, and how much of the training is done."""
-        return replace(batch, progress=self.progress.step / self.settings.steps).to(self.group.device)
+        return replace(batch, progress=self._done).to(self.group.device)
 
-    def _gradients(self, batches: Sequence[Batch], tokens: float) -> Tensor:
+    def _gradients(self, batches: Sequence[Batch], tokens: float, asides: float) -> Tensor:
         """Backwards through every piece. Gives the cross-entropy of all of them."""
         self._objective.train()
         lost = torch.zeros_like(self._tally.nats)
         for number, batch in enumerate(batches):
-            with self._unsynced(number < len(batches) - 1):
+            waits = number < len(batches) - 1  # gradients need to travel between processes only once per step
+            with self._spread.unsynced(self._objective) if waits else nullcontext():
                 with self._cast():
-                    total, nats = self._objective(batch)
-                (total * (self.group.size / tokens)).backward()  # DDP takes the mean over processes, this is a sum
+                    total, nats, beside = self._objective(batch)
+                loss = total * (self.group.size / tokens)  # DDP takes the mean over processes, this is a sum
+                if beside is not None:
+                    loss = loss + beside * (self.group.size / asides)
+                    nats = nats + beside.detach() * (tokens / asides)
+                loss.backward()
             lost += nats
         return lost
 
@@ -273,7 +316,7 @@ class Trainer:
         data = self.watch.seconds["data"] / self.watch.total
         numbers = {"loss": loss, "lr": self._rate(step), "tokens_per_second": speed, "data_share": data}
         self._write({**numbers, "seconds": self.progress.seconds})
-        self._news = f"loss {loss:.3f} · {speed:,.0f} tokens/s"
+        self._news = f"loss {loss:.3f} · {speed:,.0f} {self.task.unit}s/s"
         self._tally = Tally(self.group.device)
 
     def _nats(self) -> float:
@@ -297,8 +340,8 @@ class Trainer:
             loss = None if self._valid is None else self._loss_of(self._valid)
             self._must_be_a_number(loss or self._nats())
             better = loss is None or before.best is None or loss < before.best
-            if self.group.leads and (better or self.settings.keep == "last"):
-                self.run.keep(self.model)
+            if better or self.settings.keep == "last":
+                self._spread.keep(self.run, self.model)
         if loss is not None:
             found = {"best": loss, "best_step": before.step, "waited": 0} if better else {"waited": before.waited + 1}
             self.progress = replace(before, **found)
@@ -311,27 +354,25 @@ class Trainer:
         self.model.eval()
         batches = bucketed(corpus.once(), self.task.cost, self.settings.batch)
         with self._cast():
-            nats, tokens = self.group.sum(*cross_entropy_of(self.task, self.model, self.group.rows(batches)))
-        return nats / tokens
+            found = self.group.sum(*self._spread.sums(self.task, self._objective, batches))
+        return Sums(*found).mean
 
     def _save(self) -> None:
         """A checkpoint of this step."""
         with self.watch.on("saving"):
             self.progress = replace(self.progress, nats=self._nats(), tokens=self._tally.tokens)
-            rng = drawn(self.group)
-            if self.group.leads:
-                parts = {
-                    "model": own.tensors(self.model),
-                    "optimizer": optimizer_state(self.optimizer, self.model),
-                    "average": self.average.tensors(),
-                    "rng": rng,
-                }
-                Checkpoint(self.progress, parts).save(self.run)
-                if self._metrics is not None:
-                    self._metrics.seal()
-                if not (self.run.path / WEIGHTS).exists():  # stopped before the first evaluation
-                    with self.average.applied():
-                        self.run.keep(self.model)
+            parts = {
+                "model": own.tensors(self.model),
+                "optimizer": optimizer_state(self.optimizer, self.model),
+                "average": self.average.tensors(),
+                "rng": drawn(self.group),
+            }
+            self._spread.save(self.run, Checkpoint(self.progress, parts))
+            if self._metrics is not None:
+                self._metrics.seal()
+            if self.group.agree(str((self.run.path / WEIGHTS).exists())) == str(False):  # before the first evaluation
+                with self.average.applied():
+                    self._spread.keep(self.run, self.model)
         self._tally.restart()
 
     def _write(self, numbers: dict[str, float]) -> None:
@@ -342,15 +383,10 @@ class Trainer:
         return Feed(self._train, self.task.cost, self.settings.batch, self.settings.seed, place)
 
     def _wrapped(self) -> nn.Module:
-        objective = Objective(self.task, self.model)
+        objective = Objective(self.task, self.model, compiled=self._spread.compiled)
         if self.settings.compile:
             objective.compile()
-        return self.group.wrap(objective)
-
-    def _unsynced(self, wanted: bool) -> AbstractContextManager[Any]:
-        """Gradients need to travel between processes only once per step."""
-        wrapped = self._objective
-        return wrapped.no_sync() if wanted and isinstance(wrapped, DistributedDataParallel) else nullcontext()
+        return self._spread.wrap(objective)
 
     def _cast(self) -> AbstractContextManager[Any]:
         if self.settings.precision == "float32":

@@ -21,8 +21,9 @@ from torch import nn
 
 from ..core.errors import ConfigError
 from ..parts.residual.wired import Wiring
-from ..runs.training import Training
+from ..runs.training import Shard, Training
 from ..weights.outline import MOST, unfilled
+from .parallel import Group
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -59,16 +60,20 @@ def recompute(model: nn.Module) -> None:
         wiring.recompute = True
 
 
-def afforded(build: Callable[[], M], settings: Training, device: torch.device, parts: int = MOST) -> M:
+def afforded(build: Callable[[], M], settings: Training, processes: Group, parts: int = MOST) -> M:
     """The model without memory, if there is enough for its weights, their gradients, moments and average.
 
-    `parts`: the most calls of torch to build it by.
+    `parts`: the most calls of torch to build it by. Sharded processes need their share each.
     """
     model = unfilled(build, parts)
     needed = sum(held.nbytes for held in (*model.parameters(), *model.buffers()))
     learning = sum(weight.nbytes for weight in model.parameters() if weight.requires_grad)
     needed += learning * (3 if settings.average is None else 4)
+    device = processes.device
     there = settings.max_memory or memory_of(device)
+    if isinstance(settings.parallel, Shard):
+        beside = processes.beside if device.type == "cpu" else 1  # they share the machine's memory
+        needed = needed * beside // processes.size
     if there is not None and needed > there:
         count = sum(weight.numel() for weight in model.parameters())
         raise ConfigError(

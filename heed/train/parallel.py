@@ -6,15 +6,19 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from ..core.errors import ConfigError, RunError
 
 T = TypeVar("T")
+
+MEETINGS = count()  # of this process with others, one after the other
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,11 @@ class Group:
     def leads(self) -> bool:
         """Whether this process writes files and talks."""
         return self.rank == 0
+
+    @property
+    def beside(self) -> int:
+        """How many of them are on this machine."""
+        return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
     def rows(self, items: Sequence[T]) -> Sequence[T]:
         """This process's share."""
@@ -69,7 +78,7 @@ class Group:
 
 @contextmanager
 def group(device: str | None) -> Iterator[Group]:
-    """The processes that torchrun started, or this one alone."""
+    """The processes that torchrun started, or this one alone. Within another group it is that one."""
     size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     place = _device(device)
     if place.type != "cpu":
@@ -77,7 +86,14 @@ def group(device: str | None) -> Iterator[Group]:
     if size == 1:
         yield Group(place)
         return
-    distributed.init_process_group("nccl" if place.type == "cuda" else "gloo")
+    if distributed.is_initialized():  # processes meet once: two trainings in a row share a group
+        yield Group(place, rank, size)
+        return
+    # A name of its own for each meeting: of the one before, torchrun's store still holds addresses that nobody has now.
+    store, rank, size = next(rendezvous("env://"))
+    store = distributed.PrefixStore(f"heed-{next(MEETINGS)}", store)  # type: ignore[attr-defined]  # a public name
+    backend = "nccl" if place.type == "cuda" else "gloo"
+    distributed.init_process_group(backend, store=store, rank=rank, world_size=size)
     try:
         yield Group(place, rank, size)
     finally:
@@ -93,8 +109,11 @@ def drawn(processes: Group) -> dict[str, Tensor]:
     return {f"{name}.{rank}": state for name, ranks in every.items() for rank, state in enumerate(ranks)}
 
 
-def draw_again(processes: Group, states: Mapping[str, Tensor]) -> None:
-    """Put this process's generators where they were."""
+def draw_again(processes: Group, states: Mapping[str, Tensor], seed: int) -> None:
+    """Put this process's generators where they were. One that was not there begins with the seed."""
+    if f"cpu.{processes.rank}" not in states:
+        torch.manual_seed(seed)
+        return
     torch.set_rng_state(states[f"cpu.{processes.rank}"])
     here = f"device.{processes.rank}"
     if processes.device.type != "cpu" and here in states:  # not there if it was trained on a CPU before

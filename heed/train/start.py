@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -25,13 +25,15 @@ from ..runs.lock import locked
 from ..runs.recipe import Recipe, Settings
 from ..runs.records import history
 from ..show.progress import Reporter, Silent, clock
-from ..tasks import Corpus
-from ..text import Tokenizer
+from ..tasks import Corpus, Task
+from ..tasks.base import must_learn
+from ..text import NoTokenizer, Tokenizer
 from . import memory
 from .checkpoint import Checkpoint, Progress
 from .loop import Trainer
 from .metrics import must_be_there
 from .parallel import Group, group
+from .spread import spread
 
 if TYPE_CHECKING:
     from ..pipelines import Pipeline
@@ -98,12 +100,22 @@ class Outcome:
 LOSSES = {"loss": "training loss", "valid_loss": "best validation loss"}
 
 
-def train(recipe: Recipe, out: Path | str, reporter: Reporter | None = None, *, numbered: bool = False) -> Outcome:
-    """A new run in the folder `out`; with `numbered`, in the first of out, out-2, out-3 ... that is not there yet."""
+def train(
+    recipe: Recipe,
+    out: Path | str,
+    reporter: Reporter | None = None,
+    *,
+    numbered: bool = False,
+    beside: Collection[str] = (),
+) -> Outcome:
+    """A new run in the folder `out`; with `numbered`, in the first of out, out-2, out-3 ... that is not there yet.
+
+    `beside`: what may lie in the folder already.
+    """
     with group(recipe.training.device) as processes, ExitStack() as held:
         path = Path(processes.agree(str(free(Path(out)) if numbered else out)))
         progress = _reporter(processes, reporter)
-        corpora = _founded(recipe, path, progress, processes.device, held) if processes.leads else None
+        corpora = _founded(recipe, path, progress, processes, held, beside) if processes.leads else None
         processes.wait()
         run = Run.open(path)
         return _go(run, corpora or _corpora(run.recipe, run.tokenizer, progress), processes, progress)
@@ -122,10 +134,12 @@ def resume(path: Path | str, changes: Settings = (), reporter: Reporter | None =
             left = held.enter_context(locked(run.path))
             _look_over(run, left, progress)
         corpora = _corpora(recipe, run.tokenizer, progress)
-        outline = memory.afforded(run.build, recipe.training, processes.device, run.parts)
-        averaged = recipe.training.average is not None
-        fits = partial(Checkpoint.must_fit, model=outline, averaged=averaged, processes=processes.size)
-        checkpoint = Checkpoint.load(run, progress.say, fits)
+        outline = memory.afforded(run.build, recipe.training, processes, run.parts)
+        fits = partial(Checkpoint.must_fit, model=outline, averaged=recipe.training.average is not None)
+        checkpoint = Checkpoint.load(run, progress.say, fits) if processes.leads else None
+        step = int(processes.agree("-1" if checkpoint is None else str(checkpoint.progress.step)))
+        if not processes.leads and step >= 0:  # the same one, which need not be compared with its digests again
+            checkpoint = Checkpoint.at(run, step)
         if processes.leads and changes:  # only now that nothing was wrong with them
             run.configure(recipe)
         processes.wait()
@@ -153,23 +167,38 @@ def _look_over(run: Run, left: str | None, reporter: Reporter) -> None:
         reporter.say(f"{run.path} has no {SUMS}, so damage of its files may go unseen; what is written from now on has")
 
 
-def _founded(recipe: Recipe, path: Path, reporter: Reporter, device: torch.device, held: ExitStack) -> Corpora:
+def _founded(
+    recipe: Recipe, path: Path, reporter: Reporter, processes: Group, held: ExitStack, beside: Collection[str] = ()
+) -> Corpora:
     """Read the data and make the tokenizer; only when all of it fits together there is a folder."""
-    Run.must_be_new(path)
+    Run.must_be_new(path, beside)
     base = None if recipe.base is None else Base.open(recipe.base)
+    recipe = recipe.model_copy(update={"task": recipe.task.informed(_examples(recipe, "train"))})
+    if recipe.task.wordless:  # which the data may have decided
+        recipe = recipe.model_copy(update={"tokenizer": NoTokenizer()})
     if base is None:
-        tokenizer = recipe.tokenizer.train(_texts(_examples(recipe, "train")))
+        tokenizer = _tokenizer(recipe)
     else:
+        base = base.asked(recipe.task)
+        if isinstance(base.written, NoTokenizer) and not recipe.task.wordless:
+            base = base.reading(_tokenizer(recipe), recipe.tokenizer)
         recipe, tokenizer = base.below(recipe), base.tokenizer
     whole = recipe.sized(tokenizer.size)
     reporter.say(f"the run is written to {path}")
-    reporter.say(f"tokenizer: {counted(tokenizer.size, 'token')}")
-    whole.task.must_fit(memory.afforded(lambda: whole.build(tokenizer.size), whole.training, device))
+    if not isinstance(recipe.tokenizer, NoTokenizer):
+        reporter.say(f"tokenizer: {counted(tokenizer.size, 'token')}")
+    for warning in whole.task.noticed(_examples(whole, "train")):
+        reporter.say(f"note: {warning}")
+    outline = memory.afforded(lambda: whole.build(tokenizer.size), whole.training, processes)
+    spread(whole.training, processes).must_take(outline)
+    fitted = whole.task.fitted(outline, None if base is None else base.beside)
+    whole = whole.model_copy(update={"task": fitted})
+    must_learn(whole.task, outline)
     corpora = _corpora(whole, tokenizer, reporter)
     with writing(path):
         path.mkdir(parents=True, exist_ok=True)
     held.enter_context(locked(path))
-    run = Run.create(path, whole, tokenizer)
+    run = Run.create(path, whole, tokenizer, beside)
     if base is not None:
         base.keep(run)
     return corpora
@@ -178,7 +207,7 @@ def _founded(recipe: Recipe, path: Path, reporter: Reporter, device: torch.devic
 def _changed(run: Run, changes: Settings) -> Recipe:
     """The run's recipe with these settings, which must leave alone what the weights depend on."""
     recipe = Recipe.load(override(run.data, changes))
-    for part in ("tokenizer", "task", "model", "edits", "base"):
+    for part in ("tokenizer", "task", "model", "edits", "base", "pretrain"):
         if recipe.dump().get(part) != run.recipe.dump().get(part):
             raise ConfigError(f"{part} cannot be changed in a run that goes on; start a new one")
     if recipe.training.average != run.recipe.training.average:
@@ -228,7 +257,7 @@ def _planned(trainer: Trainer, corpus: Corpus) -> Iterator[str]:
     every = sum(weight.numel() for weight in trainer.model.parameters())
     learning = sum(weight.numel() for weight in trainer.model.parameters() if weight.requires_grad)
     some = "" if learning == every else f", of which {learning:,} learn"
-    work = f"{counted(settings.steps, 'step')} of at most {counted(settings.batch, 'token')}"
+    work = f"{counted(settings.steps, 'step')} of at most {counted(settings.batch, trainer.task.costs)}"
     if corpus.endless:
         yield f"model: {counted(every, 'parameter')}{some}; {work}"
         return
@@ -262,9 +291,14 @@ def _examples(recipe: Recipe, name: Name) -> Examples:
     return recipe.data.split(name, recipe.task.columns)
 
 
-def _texts(examples: Examples) -> Iterator[str]:
-    """What a tokenizer is made from: every column of every example."""
-    return (text for example in islice(examples, SAMPLE if examples.endless else None) for text in example)
+def _tokenizer(recipe: Recipe) -> Tokenizer:
+    """The tokenizer that a recipe names, made from its training data."""
+    return recipe.task.equip(recipe.tokenizer.train(_texts(recipe.task, _examples(recipe, "train"))))
+
+
+def _texts(task: Task, examples: Examples) -> Iterator[str]:
+    """What a tokenizer is made from: all that is text."""
+    return (text for example in islice(examples, SAMPLE if examples.endless else None) for text in task.texts(example))
 
 
 def _reporter(processes: Group, reporter: Reporter | None) -> Reporter:

@@ -10,7 +10,7 @@ import pytest
 
 from heed.core.config import kind_of
 from heed.data import SOURCES
-from heed.data.paths import SUFFIXES
+from heed.data.paths import ONE_BY_ONE, SUFFIXES
 from heed.runs.evaluate import EvalOptions
 from heed.runs.recipe import Recipe, descriptions
 from heed.tasks import TASKS
@@ -34,7 +34,7 @@ TABLES: dict[str, Iterable[str]] = {
     "`task.kind`": [kind_of(task) for task in TASKS],
     "`data.kind`": [kind_of(source) for source in SOURCES],
     "`edits.kind`": [kind_of(edit) for edit in EDITS],
-    "file": SUFFIXES,
+    "file": SUFFIXES | ONE_BY_ONE,
 }
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -71,3 +74,15 @@ def same_run(one: Path, other: Path, skip: Sequence[str] = ("seconds",)) -> bool
 def _progress(run: Path, skip: Sequence[str]) -> list[dict[str, Any]]:
     found = [json.loads(file.read_text()) for file in sorted(run.glob("state/*/progress.json"))]
     return [{name: value for name, value in data.items() if name not in skip} for data in found]
+
+
+def launched(folder: Path, code: str, *arguments: object, processes: int = 2) -> str:
+    """Python code in several processes, as torchrun starts them. Gives what they said."""
+    script = folder / "script.py"
+    script.write_text(f"import sys\nfrom pathlib import Path\n{code}")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    command = [*launch, str(script), *map(str, arguments)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout

@@ -33,7 +33,7 @@ def model(weight: float, other: float = 0.0) -> Decoder:
 def test_every_layer_adds_its_own() -> None:
     """Σ_layers balance · E Σ_e f_e·p_e times the tokens of the call: once the loss is divided by them, the paper's."""
     made, batch = model(0.3, 0.7), Batch.shifted(ROWS)
-    total, nats = Objective(Causal(), made)(batch)
+    total, nats, _ = Objective(Causal(), made)(batch)
     with routed(made) as seen:
         plain = Causal().loss(made, batch)
     first, second = (balance([said]) for said in seen)
@@ -41,7 +41,7 @@ def test_every_layer_adds_its_own() -> None:
     wanted = plain.total + batch.tokens * (0.3 * first + 0.7 * second)
     assert torch.allclose(total, wanted, rtol=1e-12)
     assert batch.tokens == 8 + 3
-    other, _ = Objective(Causal(), model(0.0))(batch)
+    other, *_ = Objective(Causal(), model(0.0))(batch)
     assert torch.equal(other, plain.total)
 
 
@@ -53,7 +53,7 @@ def test_routers_hear_of_it() -> None:
         first, second = (block.feedforward.get_submodule("routes.scores").weight.grad for block in made.stack.layers)
         grown[weight] = (first, second)
     assert not torch.allclose(grown[0.0][0], grown[0.5][0])  # type: ignore[arg-type]
-    silent, _ = Objective(Causal(), model(0.5))(Batch.shifted(ROWS).silent())
+    silent, *_ = Objective(Causal(), model(0.5))(Batch.shifted(ROWS).silent())
     assert not bool(silent)  # a process without rows takes part with nothing
 
 

@@ -22,6 +22,7 @@ from heed.runs import Run, load
 from heed.runs.card import add_metrics
 from heed.runs.convert import convert
 from heed.runs.digests import SUMS, recorded
+from heed.runs.floors import keep
 from heed.runs.folder import TOLD
 from heed.runs.lock import LOCK, locked
 from heed.show.progress import Silent
@@ -121,6 +122,7 @@ def test_every_flipped_bit_is_noticed(made: Path, tmp_path: Path) -> None:
     draw, run = random.Random(0), tmp_path / "run"
     shutil.copytree(made, run)
     add_metrics(Run.open(run), "test", {"loss": 1.0})
+    keep(Run.open(run), {"the data: linear": {"accuracy": 80.0}})
     files = [run / name for name in ("config.json", "tokenizer.json", "model.safetensors", *TOLD, SUMS)]
     files += sorted((run / "state").rglob("*.*")) + sorted((run / "state").rglob(SUMS))
     for file in files:
@@ -350,7 +352,7 @@ def test_without_digests_sizes_still_tell(run: Path) -> None:
     told = json.loads(progress.read_text())
     told["sizes"][file.name] = file.stat().st_size
     progress.write_text(json.dumps(told))
-    with pytest.raises(ValueError, match="optimizer.safetensors is empty after 6 steps"):
+    with pytest.raises(ValueError, match="the optimizer's state is empty after 6 steps"):
         checkpoint._load(place)
 
 

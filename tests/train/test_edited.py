@@ -23,6 +23,7 @@ from heed.runs.info import info
 from heed.show.progress import Silent
 from heed.train import resume
 from heed.train.memory import afforded
+from heed.train.parallel import Group
 from tests.train.support import language_model, recipe, resumed, trained
 
 Edit: TypeAlias = "Callable[[Any], Any]"
@@ -286,7 +287,7 @@ def test_a_recipe_that_the_machine_cannot_hold_is_refused_before_it_is_built(tmp
         afforded(
             lambda: language_model("model.width=4", "model.depth=60000").build(3),
             recipe().training,
-            torch.device("cpu"),
+            Group(torch.device("cpu")),
         )
 
 
@@ -297,9 +298,9 @@ def test_memory_counts_gradients_moments_and_the_average(made: Path) -> None:
     for average, times in (("", 4), ("ema", 5)):
         settings = [f"training.average.kind={average}"] if average else []
         needed = times * held + buffers
-        afforded(build, recipe(*settings, f"training.max_memory={needed}").training, torch.device("cpu"))
+        afforded(build, recipe(*settings, f"training.max_memory={needed}").training, Group(torch.device("cpu")))
         with pytest.raises(ConfigError, match="raise training.max_memory"):
-            afforded(build, recipe(*settings, f"training.max_memory={needed - 1}").training, torch.device("cpu"))
+            afforded(build, recipe(*settings, f"training.max_memory={needed - 1}").training, Group(torch.device("cpu")))
 
 
 @pytest.mark.parametrize("levels", [90, 900, 20_000])

@@ -13,7 +13,7 @@ from torch import nn
 
 from heed.core.errors import RunError
 from heed.runs.folder import WEIGHTS, Run
-from heed.runs.training import AdamW
+from heed.runs.training import AdamW, Training
 from heed.show.progress import Silent
 from heed.tasks import Feed
 from heed.train import loop
@@ -121,7 +121,7 @@ def test_dropout_is_on_in_training(tmp_path: Path) -> None:
 def test_the_optimizer_has_the_settings_and_leaves_alone_what_is_frozen() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
     model[0].requires_grad_(False)
-    made = adamw(model, AdamW(beta1=0.7, beta2=0.9, eps=1e-3, lr=0.5))
+    made = adamw(model, Training(optimizer=AdamW(beta1=0.7, beta2=0.9, eps=1e-3, lr=0.5)))
     assert [(group["betas"], group["eps"], group["lr"]) for group in made.param_groups] == [((0.7, 0.9), 1e-3, 0.5)] * 2
     held = {id(weight) for group in made.param_groups for weight in group["params"]}
     assert held == {id(weight) for weight in model[1].parameters()}

@@ -12,7 +12,7 @@ import torch
 from heed.runs import Run
 from heed.show.progress import Silent
 from heed.threads import teams
-from heed.threads.meter import Meter, Reading
+from heed.threads.meter import Meter, Reading, Wanted
 from heed.threads.waiting import WAITING
 from heed.train import resume
 from heed.train.checkpoint import found
@@ -77,13 +77,14 @@ def test_another_number_is_told(tmp_path: Path) -> None:
 
 def test_a_machine_that_gets_busy_and_quiet_changes_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained(tmp_path / "quiet")
-    seconds, seen = iter(range(1000)), []
+    seconds = iter(range(1000))
+    seen: list[bool] = []
 
     def read() -> Reading:
         now = next(seconds)
         return Reading(now, own=2.0 * now if now % 4 < 2 else 0.0, counted=2.0 * now)
 
-    meter = Meter(read, lambda: 0.0, lambda: 2, lambda: 1e9)
+    meter = Meter(read, lambda: Wanted(0.0, 9.0), lambda: 2, lambda: 2, lambda: float(len(seen)))
     look = teams.Adapting.look
 
     def looked(self: teams.Adapting) -> None:

@@ -17,7 +17,7 @@ from torch import nn
 
 from heed.core.errors import ConfigError, InputError, MissingExtra, RunError
 from heed.runs import Recipe, Run, find, load
-from heed.runs.training import AdamW, Constant, Cosine, Ema, InverseSqrt, Linear, Tail
+from heed.runs.training import AdamW, Constant, Cosine, Ema, InverseSqrt, Linear, Tail, Training
 from heed.show.progress import Silent
 from heed.train import train
 from heed.train.average import Average
@@ -81,7 +81,7 @@ def test_schedules() -> None:
 
 def test_vectors_do_not_decay() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
-    groups = adamw(model, AdamW(decay=0.1)).param_groups
+    groups = adamw(model, Training(optimizer=AdamW(decay=0.1))).param_groups
     decay = {id(weight): group["weight_decay"] for group in groups for weight in group["params"]}
     assert {name: decay[id(weight)] for name, weight in model.named_parameters()} == {
         "0.weight": 0.1,
