@@ -1,0 +1,89 @@
+"""Rows that step together: who may, codes of far places, pages that come back, and a call that is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from heed.core.contract import NOTHING
+from heed.models import Decoder
+from heed.parts.positions import Sinusoid
+from heed.serve import Engine, Limits, Request, RequestFailed
+from heed.serve.batch import FIRST, PAGE, Batch, batch_of
+from heed.serve.executor import Row
+from tests.serve.support import SIZES, built
+
+MEMORY = 1 << 24
+
+
+def made(model: Any, rows: int = 4) -> Batch:
+    batch = batch_of(model, MEMORY, rows)
+    assert batch is not None
+    return batch
+
+
+@torch.no_grad()
+def read(model: Any, prompt: list[int]) -> Row:
+    row = Row(model, NOTHING)
+    row.read(prompt)
+    return row
+
+
+@pytest.mark.parametrize("name", ["window", "linear", "translator", "hybrid"])
+def test_others_step_by_themselves(name: str) -> None:
+    assert batch_of(built(name), MEMORY, 4) is None
+
+
+@pytest.mark.parametrize("name", ["attention", "gqa", "alibi", "retention", "rwkv", "mixed"])
+@torch.no_grad()
+def test_steps_are_those_of_a_row_by_itself(name: str) -> None:
+    """Of lengths around the border of a page: near to plain steps, and the same bits as in a batch of one."""
+    model = built(name)
+    batch, lengths = made(model), (1, PAGE - 1, PAGE, PAGE + 1, 3 * PAGE)
+    rows = [read(model, [(7 * i + length) % 37 for i in range(length)]) for length in lengths]
+    singles = [read(model, [(7 * i + length) % 37 for i in range(length)]) for length in lengths]
+    plain = [read(model, [(7 * i + length) % 37 for i in range(length)]) for length in lengths]
+    for turn in range(PAGE + 2):
+        orders, tokens = [length + turn for length in lengths], [(turn + length) % 37 for length in lengths]
+        together = batch.step([row.seat(batch) for row in rows], tokens, orders).clone()
+        for place, (single, by_calls) in enumerate(zip(singles, plain, strict=True)):
+            alone = batch.step([single.seat(batch)], tokens[place : place + 1], orders[place : place + 1])[0]
+            assert torch.equal(together[place], alone)
+            torch.testing.assert_close(alone, by_calls.step(tokens[place]), atol=1e-4, rtol=1e-4)
+    for row in (*rows, *singles):
+        row.close()
+    assert batch.arena.free == batch.arena.columns // PAGE - 1
+
+
+@torch.no_grad()
+def test_codes_reach_the_longest_row() -> None:
+    """A code that is added to tokens is made ready for so many places at first; a longer row needs more."""
+    torch.manual_seed(1)
+    model = Decoder.Config(**SIZES, position=Sinusoid.Config()).build().eval()
+    batch = made(model)
+    rows = [read(model, [1]), read(model, [(3 * i) % 37 for i in range(2 * FIRST + 5)])]
+    logits = batch.step([row.seat(batch) for row in rows], [2, 3], [row.done for row in rows])
+    ids = torch.tensor([[(3 * i) % 37 for i in range(2 * FIRST + 5)] + [3]])
+    torch.testing.assert_close(logits[1], model(ids)[0][0, -1], atol=1e-4, rtol=1e-4)
+
+
+def test_a_call_that_is_refused_ends_its_rows_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    step, refused = Batch.step, list[int]()
+
+    def once(batch: Batch, *given: Any) -> Any:
+        if not refused:
+            refused.append(len(given[0]))
+            raise ValueError("the kernel refuses")
+        return step(batch, *given)
+
+    monkeypatch.setattr(Batch, "step", once)
+    with Engine(built("gqa"), Limits(memory=MEMORY, rows=4, chunk=8, page=4)) as engine:
+        first = engine.submit(Request(prompt=[1, 2], max_new_tokens=4, ends=()))
+        with pytest.raises(RequestFailed, match="the kernel refuses"):
+            first.result(10)
+        assert engine.submit(Request(prompt=[1, 2], max_new_tokens=4, ends=())).result(10).reason == "limit"
+        assert engine.health().alive
+        told = engine.statistics()["model"]
+    assert (told.failed, told.finished, told.bytes_used) == (1, 1, 0)
