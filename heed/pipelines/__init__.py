@@ -10,23 +10,23 @@ if TYPE_CHECKING:
     from .attentions import Attentions as Attentions
     from .attentions import CrossAttentions as CrossAttentions
     from .base import Pipeline as Pipeline
-    from .ctc import CTCRecognition as CTCRecognition
     from .encoder import EncoderPipeline as EncoderPipeline
     from .forward import ModelOutput as ModelOutput
     from .generation import Completion as Completion
     from .generation import GenerationPipeline as GenerationPipeline
+    from .media.ctc import CTCRecognition as CTCRecognition
+    from .media.speech import SpeechRecognition as SpeechRecognition
+    from .media.vision import ImageClassification as ImageClassification
+    from .media.vision import ImageEmbedding as ImageEmbedding
+    from .media.vision import TextEmbedding as TextEmbedding
+    from .media.vision import ZeroShotImageClassification as ZeroShotImageClassification
     from .results import Prediction as Prediction
     from .results import Regression as Regression
     from .results import Response as Response
     from .settings import GenerationConfig as GenerationConfig
     from .settings import GenerationKeywords as GenerationKeywords
-    from .speech import SpeechRecognition as SpeechRecognition
     from .text import Text2TextGeneration as Text2TextGeneration
     from .text import TextGeneration as TextGeneration
-    from .vision import ImageClassification as ImageClassification
-    from .vision import ImageEmbedding as ImageEmbedding
-    from .vision import TextEmbedding as TextEmbedding
-    from .vision import ZeroShotImageClassification as ZeroShotImageClassification
 else:
     _VISION = ("ImageClassification", "ImageEmbedding", "TextEmbedding", "ZeroShotImageClassification")
     __getattr__, __dir__ = later(
@@ -39,9 +39,9 @@ else:
             **dict.fromkeys(("Prediction", "Regression", "Response"), "results"),
             **dict.fromkeys(("GenerationConfig", "GenerationKeywords"), "settings"),
             **dict.fromkeys(("Text2TextGeneration", "TextGeneration"), "text"),
-            **dict.fromkeys(_VISION, "vision"),
-            "CTCRecognition": "ctc",
+            **dict.fromkeys(_VISION, "media.vision"),
+            "CTCRecognition": "media.ctc",
             "EncoderPipeline": "encoder",
-            "SpeechRecognition": "speech",
+            "SpeechRecognition": "media.speech",
         },
     )

@@ -38,14 +38,15 @@ Ids: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"
 class Padded:
     """Sequences side by side, padded at their ends."""
 
-    tokens: Tensor  # [B, T]
+    tokens: Tensor  # [B, T], or [B, T, F] with further fields: which of two texts
     where: Where
 
     @classmethod
     def of(cls, rows: Sequence[Ids], fill: int = 0) -> Self:
+        """Rows of ids [T], or of ids with further fields [T, F]."""
         lengths = [len(row) for row in rows]
         width = max(lengths)
-        tokens = np.full((len(rows), width), fill, dtype=np.int64)
+        tokens = np.full((len(rows), width, *rows[0].shape[1:]), fill, dtype=np.int64)
         for row, ids in enumerate(rows):
             tokens[row, : len(ids)] = ids
         if min(lengths) == width:
@@ -76,6 +77,7 @@ class Pipeline(Verbs):
     trained: Trained | None = None  # or what heed trained
     beside: Path | None = None  # where the files lie that go along with the weights
     family: str = ""  # the family of the checkpoint it was read from, if it is one
+    reads: str = ""  # what its files hold, image or sound; "": it reads no files
     last_seed: int | None = None  # of what was sampled last: given again as seed=, it draws the same
 
     @property

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..text.batch import Numbers
     from .attentions import Attentions
 
-GENERATION, PREPROCESSOR, PROCESSOR = "generation_config.json", "preprocessor_config.json", "processor_config.json"
+GENERATION, PREPROCESSOR = "generation_config.json", "preprocessor_config.json"
 SETTINGS, VOCABULARY = "tokenizer_config.json", "vocab.json"
 
 
@@ -137,12 +137,13 @@ def _pipeline(opened: Opened, path: Path, tokenizer: Tokenizer | None) -> Pipeli
     model = opened.model
     if isinstance(model, Sees):
         return _vision(opened, path)
-    if isinstance(model, LanguageModel):
+    asked = isinstance(model, Asked) and len(model.heads) > 0
+    if isinstance(model, LanguageModel) and not asked:
         return Bare(model) if tokenizer is None else _text(opened, path, tokenizer)
     from ..models import AudioEncoder
 
     if isinstance(model, AudioEncoder):
-        return _ctc(model, path)
+        return _sounds(opened, model, path)
     return Bare(model) if tokenizer is None else _encoder(opened, path, tokenizer)
 
 
@@ -156,9 +157,10 @@ def _text(opened: Opened, path: Path, tokenizer: Tokenizer) -> Pipeline:
     from ..models import AudioEncoder, Seq2seq
 
     if isinstance(model, Seq2seq) and isinstance(model.encoder, AudioEncoder):
-        from .speech import SpeechRecognition, SpeechSettings
+        from .media.speech import SpeechRecognition
+        from .media.speech_settings import SpeechSettings, features_told
 
-        features = {"feature_size": opened.config.get("num_mel_bins"), **_features(path)}
+        features = {"feature_size": opened.config.get("num_mel_bins"), **features_told(path)}
         told = {name: value for name, value in features.items() if value is not None}
         return SpeechRecognition(model, tokenizer, SpeechSettings.of(told, generation or opened.config, tokenizer))
     if isinstance(model, Seq2seq):
@@ -170,8 +172,9 @@ def _text(opened: Opened, path: Path, tokenizer: Tokenizer) -> Pipeline:
 def _encoder(opened: Opened, path: Path, tokenizer: Tokenizer) -> Pipeline:
     from ..models import ClipTextEncoder
     from .encoder import EncoderPipeline
+    from .media.pages import PageEncoder
+    from .media.vision import TextEmbedding, ZeroShotImageClassification
     from .sentences import Sentences
-    from .vision import TextEmbedding, ZeroShotImageClassification
 
     model, config = opened.model, opened.config
     if isinstance(model, ClipTextEncoder):
@@ -184,10 +187,11 @@ def _encoder(opened: Opened, path: Path, tokenizer: Tokenizer) -> Pipeline:
             return Bare(model, f"a {PREPROCESSOR}")
         return ZeroShotImageClassification(model, tokenizer, prepare, longest)
     sidecar(path / GENERATION)  # which must be whole if it is there
-    if isinstance(model, Encodes):
+    if isinstance(model, Encodes | LanguageModel):  # a decoder that is asked about a text reads it whole
         said = Sentences.of(path)
+        kind = PageEncoder if _reads_boxes(model) else EncoderPipeline
         longest = min((limit for limit in (_longest(model), said.longest) if limit), default=None)
-        return EncoderPipeline(model, tokenizer, _labels(config), said.pooling, longest, _problem(config))
+        return kind(model, tokenizer, _labels(config), said.pooling, longest, _problem(config))
     return Bare(model, "anything that heed can ask it")
 
 
@@ -195,7 +199,7 @@ def _vision(opened: Opened, path: Path) -> Pipeline:
     from ..media.images import Preparation
     from ..parts.outputs.heads import Pooled
     from ..weights.families.clip import ClipVision
-    from .vision import ImageClassification, ImageEmbedding
+    from .media.vision import ImageClassification, ImageEmbedding
 
     prepare, model = Preparation.find(path), opened.model
     if prepare is None:
@@ -208,20 +212,22 @@ def _vision(opened: Opened, path: Path) -> Pipeline:
     return ImageEmbedding(model, prepare)
 
 
-def _ctc(model: AudioEncoder, path: Path) -> Pipeline:
+def _sounds(opened: Opened, model: AudioEncoder, path: Path) -> Pipeline:
+    from .media.ctc import CTCRecognition, CTCSettings
+    from .media.hearing import SoundClassification
+    from .media.speech_settings import features_of, features_told
+
+    if "pooled" in model.heads:
+        features = features_of(path)
+        if features is None:
+            return Bare(model, f"a {PREPROCESSOR}")
+        return SoundClassification(model, features, _labels(opened.config), _problem(opened.config))
     if "tagged" not in model.heads:
         return Bare(model, "a head that labels frames (CTC)")
     if not (path / VOCABULARY).is_file():
         return Bare(model, f"a {VOCABULARY}")
-    from .ctc import CTCRecognition, CTCSettings
-
-    return CTCRecognition(model, CTCSettings.of(_features(path), sidecar(path / VOCABULARY), sidecar(path / SETTINGS)))
-
-
-def _features(path: Path) -> Data:
-    """How sounds are prepared; newer files have it among other things."""
-    among = sidecar(path / PROCESSOR).get("feature_extractor")
-    return sidecar(path / PREPROCESSOR) or (among if isinstance(among, dict) else {})
+    told = features_told(path), sidecar(path / VOCABULARY), sidecar(path / SETTINGS)
+    return CTCRecognition(model, CTCSettings.of(*told))
 
 
 def _labels(config: Data) -> list[str]:
@@ -239,6 +245,13 @@ def _problem(config: Data) -> Problem | None:
     """What the logits of classes mean, if it is told."""
     named = config.get("problem_type")
     return next((known for known in get_args(Problem) if known == named), None)
+
+
+def _reads_boxes(model: Mixer[Any]) -> bool:
+    """Whether its tokens stand on a page."""
+    from ..models.backbone import TokenBackbone
+
+    return isinstance(model, TokenBackbone) and model.config.boxes is not None
 
 
 def _longest(model: nn.Module) -> int | None:

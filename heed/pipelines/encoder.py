@@ -13,15 +13,20 @@ from torch import Tensor
 from .. import engine
 from ..core.contract import Where
 from ..core.errors import InputError
-from ..core.interfaces import Asked, Encodes
+from ..core.interfaces import Asked
 from ..core.state import Seen
 from ..core.tables import renamed_arguments
 from ..parts.outputs.heads import Pool, Pooled, pooled
 from ..text import Framed, Tokenizer
+from ..text.alignment import Spanned, framed_words, joined, pieces, windows, words_in
 from ..text.batch import Numbers, shortened
+from ..text.tokenizer import MASKS
 from .attentions import Attentions, attentions_of, ids_in, shows_weights
 from .base import AnyModel, Pipeline, must_be_one, one_or_many
+from .labels.answering import Reading, answered, best
+from .labels.tagging import TaggedWords, scheme_of, sentences
 from .results import Prediction, Problem, Response, classes_told, predictions, vector_told
+from .streams import fields_of, stream_of
 from .verbs import Many
 
 V = TypeVar("V")
@@ -50,9 +55,11 @@ class EncoderPipeline(Pipeline):
         pooling: Pooling | None = None,
         longest: int | None = None,
         problem: Problem | None = None,
+        reading: Reading | None = None,
     ) -> None:
         self.model: AnyModel = model.eval()
         self.tokenizer, self.labels = tokenizer, tuple(labels)
+        self.reading = reading or Reading.within(longest)
         self.pooling, self.longest, self.problem = pooling or Pooling(), longest, problem
 
     @property
@@ -63,6 +70,7 @@ class EncoderPipeline(Pipeline):
             "fill": "masked" in heads,
             "classify": self._classifies(),
             "tag": "tagged" in heads,
+            "answer": "spans" in heads,
             "attentions": shows_weights(self.model),
         }
         return tuple(verb for verb, able in found.items() if able)
@@ -120,8 +128,14 @@ class EncoderPipeline(Pipeline):
         found = self._each(texts, predicted, truncate=True)
         return found[0] if one else found
 
-    def tag(self, texts: str | Many[str]) -> Any:  # overloads of `Verbs` tell what
+    def tag(self, texts: Any = None, *, words: Any = None) -> Any:  # overloads of `Verbs` tell what
         head = self._head("tagged", "tag")
+        if words is not None:
+            if texts is not None:
+                raise InputError("give texts or words, not both")
+            one, split = sentences(words)
+            tagged = self.tag_words(split)
+            return tagged[0] if one else tagged
 
         def predicted(seen: Seen, rows: Sequence[Framed]) -> list[list[tuple[str, Prediction]]]:
             logits = head(seen.parts[0], seen)
@@ -133,6 +147,34 @@ class EncoderPipeline(Pipeline):
 
         one, given = one_or_many(texts, "text")
         found = self._each(given, predicted)
+        return found[0] if one else found
+
+    def tag_words(self, given: Sequence[Spanned]) -> list[TaggedWords]:
+        """The words of texts by the labels of their first tokens; read as a tagger learns to read them, with spaces
+        between them. Long texts are read in pieces."""
+        head, scheme = self._head("tagged", "tag"), scheme_of(self.labels)
+        framed = framed_words(self.tokenizer, [joined(one.words) for one in given if one.spans])
+        cut = [list(pieces(one, self.longest or len(one.framed.ids))) for one in framed]
+        flat = [piece for some in cut for piece in some]
+        logits = iter(self._each([piece.framed for piece in flat], lambda seen, _: list(head(seen.parts[0], seen))))
+        found = iter([[self._tagged(one) for piece in some for one in next(logits)[piece.firsts]] for some in cut])
+        return [TaggedWords(one, next(found) if one.spans else [], scheme) for one in given]
+
+    def answer(self, question: Any, context: Any) -> Any:  # overloads of `Verbs` tell what
+        head = self._head("spans", "answer")
+        one, asked = one_or_many(question, "text")
+        texts = [context] * len(asked) if isinstance(context, str) else one_or_many(context, "text")[1]
+        if len(texts) != len(asked):
+            raise InputError(f"{len(asked)} questions and {len(texts)} contexts; give one context, or one for each")
+        how = self.reading
+        aligned = self.tokenizer.aligned_all(asked, texts)
+        each = [windows(pair, how.longest, how.stride, how.question) for pair in aligned]
+        frames = [window.framed for asking in each for window in asking.windows]
+        logits = iter(self._each(frames, lambda seen, _: list(head(seen.parts[0], seen))))
+        found = [
+            answered(asking, text, best(asking, [next(logits) for _ in asking.windows], how))
+            for asking, text in zip(each, texts, strict=True)
+        ]
         return found[0] if one else found
 
     def attentions(self, text: str | Numbers, target: str | None = None) -> Attentions:
@@ -177,6 +219,8 @@ class EncoderPipeline(Pipeline):
             filled = self.fill(text)
             told = "\n\n".join("\n".join(f"{one.told()}  {one.label}" for one in some) for some in filled)
             return Response(told, {"masks": [[one.data() for one in some] for some in filled]})
+        if "masked" in heads and mask is not None and (foreign := next((name for name in MASKS if name in text), None)):
+            raise InputError(f"the mask of this model is {mask}, not {foreign}; write {mask} where a word is missing")
         if self._classifies() and "masked" not in heads:  # beside that, it tells whether one text follows another
             return classes_told(self.classify(text))
         if "tagged" in heads:
@@ -185,8 +229,8 @@ class EncoderPipeline(Pipeline):
             return Response(told, {"tokens": [{"token": token, **one.data()} for token, one in tagged]})
         if "spans" in heads:
             raise InputError(
-                "this model answers questions by spans of a text, which heed does not do by itself; "
-                'model.heads["spans"] gives logits of where it begins and ends, and embed gives embeddings'
+                "this model answers questions by a part of a text: give that, too, with --context FILE_OR_TEXT, in "
+                "Python answer(question, context)"
             )
         return vector_told(self.embed(text))
 
@@ -229,20 +273,17 @@ class EncoderPipeline(Pipeline):
         return shortened(framed, self.tokenizer.encode_all(texts), self.longest)
 
     def _encoded(self, rows: Sequence[Framed]) -> Seen:
-        if not isinstance(self.model, Encodes):
-            raise self._cannot("encode")
         width = max(len(row.ids) for row in rows)
         tokens = np.zeros((len(rows), width, 2), np.int64)
         for place, row in enumerate(rows):
             tokens[place, : len(row.ids), 0] = row.ids
             tokens[place, : len(row.ids), 1] = row.segments
-        fields = min(2, self._fields())
         device = self.model.device
         where = Where.ragged(torch.tensor([len(row.ids) for row in rows], device=device))
-        return engine.compile(self.model).encode(torch.from_numpy(tokens[..., :fields]).to(device), where)
+        return stream_of(engine.compile(self.model), torch.from_numpy(tokens).to(device), where)
 
     def _fields(self) -> int:
-        return int(getattr(self.model.get_submodule("embeddings"), "fields", 1))
+        return fields_of(self.model)
 
     # --- heads ---
 
@@ -273,3 +314,20 @@ class EncoderPipeline(Pipeline):
 
     def _tagged(self, logits: Tensor) -> Prediction:
         return predictions(logits, self.labels, "single_label_classification")[0]
+
+
+class WordTagger(EncoderPipeline):
+    """An encoder that was trained to label words: a text is taken apart into words first."""
+
+    what = "a tagger, which tells a label of each word"
+
+    def tag(self, texts: Any = None, *, words: Any = None) -> Any:  # overloads of `Verbs` tell what
+        if words is not None:
+            return super().tag(texts, words=words)
+        one, given = one_or_many(texts, "text")
+        found = self.tag_words([words_in(text) for text in given])
+        return found[0] if one else found
+
+    def respond(self, text: str) -> Response:
+        tagged: TaggedWords = self.tag(text)
+        return tagged.told()

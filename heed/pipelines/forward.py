@@ -27,12 +27,16 @@ from ..parts.inputs.padding import Aligned
 from ..parts.outputs.heads import Pooled
 from ..parts.outputs.loss import NO_LABEL
 from .base import AnyModel
+from .streams import fields_of, stream_of
 
-PIXELS = "pixel_values"
+PIXELS, BOXES = "pixel_values", "bbox"
 NAMES = (
     *("input_ids", "attention_mask", "token_type_ids", "decoder_input_ids", "decoder_attention_mask", "labels"),
-    PIXELS,
+    *(PIXELS, BOXES),
 )
+
+
+BOX = 4  # numbers that tell where on a page a token stands
 
 
 class ModelOutput(Mapping[str, Tensor]):
@@ -150,7 +154,8 @@ def output_of(model: AnyModel, inputs: Inputs, what: str) -> ModelOutput:
     if isinstance(model, Seq2seq) and not isinstance(model.encoder, AudioEncoder):
         return _translated(model, inputs)
     if isinstance(model, LanguageModel) and not isinstance(model, Encodes):
-        return _continued(model, inputs)
+        asked = isinstance(model, Asked) and len(model.heads) > 0
+        return _encoded(model, inputs) if asked else _continued(model, inputs)
     if isinstance(model, Encodes) and not isinstance(model, AudioEncoder | LanguageModel):
         return _encoded(model, inputs)
     raise InputError(f"ids cannot be given to this model: it is {what}; call its .model with tensors and stamps")
@@ -188,18 +193,29 @@ def _translated(model: Seq2seq, inputs: Inputs) -> ModelOutput:
     )
 
 
-def _encoded(model: Encodes, inputs: Inputs) -> ModelOutput:
-    """An encoder: its hidden states, and what its heads make of them."""
+def _encoded(model: AnyModel, inputs: Inputs) -> ModelOutput:
+    """An encoder, or a decoder that is asked about a text: its hidden states, and what its heads make of them."""
     inputs.must_not_hold("decoder_input_ids", "decoder_attention_mask", PIXELS)
-    assert isinstance(model, torch.nn.Module)
     device = next(model.parameters()).device
     rows = _needed(inputs.rows("input_ids", device))
-    segments = inputs.get("token_type_ids", device)
-    fields = int(getattr(model.get_submodule("embeddings"), "fields", 1))
-    ids = rows.ids
-    if segments is not None and fields > 1:  # a tokenizer may tell what a model does not ask
-        ids = torch.stack((ids, rows.aligned.align(segments.reshape(ids.shape).long())), -1)
-    seen = engine.compile(model).encode(ids, rows.where)
+    segments, boxes = inputs.get("token_type_ids", device), inputs.get(BOXES, device)
+    ids, fields = rows.ids, fields_of(model)
+    if (boxes is not None) != (fields > BOX):
+        raise InputError(
+            "this model reads no boxes; leave bbox out"
+            if boxes is not None
+            else "this model reads tokens with their boxes on a page: give bbox of shape [rows, tokens, 4], left, top, "
+            "right and bottom from 0 to 1000; words with boxes go to m.tag((words, boxes)), m.classify, m.embed"
+        )
+    if fields > 1 and (segments is not None or boxes is not None):  # a tokenizer may tell what a model does not ask
+        segments = torch.zeros_like(ids) if segments is None else segments.reshape(ids.shape).long()
+        ids = torch.stack((ids, rows.aligned.align(segments)), -1)[..., : fields - BOX * (boxes is not None)]
+    if boxes is not None:
+        if boxes.shape[-1] != BOX or boxes.is_floating_point():
+            raise InputError(f"bbox must be integers of shape [rows, tokens, 4], not {_worded(boxes)}")
+        boxes = boxes[None] if boxes.dim() == 2 else boxes
+        ids = torch.cat((ids, rows.aligned.align(boxes.long())), -1)
+    seen = stream_of(engine.compile(model), ids, rows.where)
     return _headed(model, seen, rows.back, inputs.get("labels", device))
 
 

@@ -20,10 +20,12 @@ from ..weights.edits.quantised import is_quantised
 from ..weights.formats.export import SHARD, new_folder
 from ..weights.formats.quantised import laid_out
 from ..weights.formats.sidecars import bring
-from ..weights.home.fit import at_home
+from ..weights.home.fit import at_home, without_adapters
 from .base import Pipeline
 from .checkpoint import GENERATION
 from .generation import GenerationPipeline
+from .media import letters
+from .media.ctc import CTCRecognition
 from .text import Text2TextGeneration, TextGeneration
 
 if TYPE_CHECKING:
@@ -51,9 +53,9 @@ def save(
 def at_rest(pipeline: Pipeline) -> Opened:
     """The pipeline's model as a checkpoint that can be written."""
     if pipeline.opened is not None:
-        opened = replace(pipeline.opened, model=pipeline.model)
+        opened = replace(pipeline.opened, model=without_adapters(pipeline.model))
         return laid_out(opened) if any(map(is_quantised, pipeline.model.modules())) else opened
-    if pipeline.trained is None or not isinstance(pipeline, GenerationPipeline):
+    if pipeline.trained is None:
         raise InputError(
             "there is no Hugging Face layout to write this in: it was loaded from its authors' own layout, or the "
             "pipeline was made by hand; what heed.load gives of runs, GGUF files and Hugging Face folders can be saved"
@@ -69,6 +71,8 @@ def write_beside(pipeline: Pipeline, fresh: Path) -> None:
         if not holds(fresh):
             told(pipeline).save_all(fresh)
         _generation(pipeline, fresh / GENERATION)
+    if isinstance(pipeline, CTCRecognition) and pipeline.trained is not None:
+        letters.write(pipeline.tokenizer, fresh)
 
 
 def told(pipeline: GenerationPipeline) -> Tokenizer:
@@ -85,15 +89,19 @@ def told(pipeline: GenerationPipeline) -> Tokenizer:
     return declared(tokenizer, names, Frame("$A eos_token", "$A eos_token $B eos_token") if seq2seq else None)
 
 
-def _special(pipeline: GenerationPipeline) -> dict[str, int | None]:
+def _special(pipeline: Pipeline) -> dict[str, int | None]:
     """Special tokens of a model that heed trained. A language model reads an end token before every text."""
+    if pipeline.reads:  # images: what they are beside is told by the base
+        return {}
     tokenizer = pipeline.tokenizer
+    if not isinstance(pipeline, GenerationPipeline):
+        return {"pad_token": tokenizer.pad}
     begin = tokenizer.begin if isinstance(pipeline, Text2TextGeneration) else tokenizer.end
     found = {"bos": begin, "eos": tokenizer.end, "pad": tokenizer.pad, "unk": tokenizer.unknown}
     return {f"{name}_token": index for name, index in found.items()}
 
 
-def _tokens(pipeline: GenerationPipeline) -> Data:
+def _tokens(pipeline: Pipeline) -> Data:
     """The same as a config.json has it."""
     found = _special(pipeline)
     named = {f"{key}_id": index for key, index in found.items() if index is not None and key != "unk_token"}
@@ -102,7 +110,7 @@ def _tokens(pipeline: GenerationPipeline) -> Data:
     return {**named, "decoder_start_token_id": found["bos_token"], "forced_eos_token_id": None}
 
 
-def _length(pipeline: GenerationPipeline) -> int:
+def _length(pipeline: Pipeline) -> int:
     match pipeline:
         case TextGeneration():
             return pipeline.context

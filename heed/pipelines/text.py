@@ -209,12 +209,16 @@ class Text2TextGeneration(GenerationPipeline):
         most = min(self.longest, room(self.model))
         return most if self.target is None else min(most, CONTEXT)
 
+    def source_ids(self, text: str) -> list[int]:
+        """The tokens that are encoded of a source."""
+        return (self._bare if self.target is None else self._framed)([text])[0]
+
     def _sources(self, texts: Sequence[str]) -> Padded:
         rows = self._bare(texts) if self.target is None else self._framed(texts)
         return Padded.of([np.array(row, np.int32) for row in rows]).to(self.model.device or torch.device("cpu"))
 
     def _bare(self, texts: Sequence[str]) -> list[list[int]]:
-        end, sources = self.tokenizer.need("end"), self.tokenizer.encode_all(texts)
+        end, sources = self.tokenizer.need("end"), self._encoded_sources(texts)
         for text, ids in zip(texts, sources, strict=True):
             if len(ids) >= self.longest:
                 raise InputError(
@@ -222,6 +226,9 @@ class Text2TextGeneration(GenerationPipeline):
                     f"{self.longest - 1} (task.longest); cut it into sentences"
                 )
         return [[*ids, end] for ids in sources]
+
+    def _encoded_sources(self, texts: Sequence[str]) -> list[list[int]]:
+        return self.tokenizer.encode_all(texts)
 
     def _framed(self, texts: Sequence[str]) -> list[list[int]]:
         rows = [list(one.ids) for one in self.tokenizer.framed_all(texts)]
@@ -231,6 +238,29 @@ class Text2TextGeneration(GenerationPipeline):
                 f"a text has {longest} tokens, the model has places for {self.longest}; cut it into sentences"
             )
         return rows
+
+
+class Rewriting(Text2TextGeneration):
+    """An encoder-decoder that rewrites texts: every source begins with the same words, and a long one is cut."""
+
+    what = "an encoder-decoder that rewrites texts"
+
+    def __init__(
+        self,
+        model: AnyModel,
+        tokenizer: Tokenizer,
+        strategy: AnyStrategy | None = None,
+        *,
+        longest: int | None = None,
+        before: str = "",
+    ) -> None:
+        super().__init__(model, tokenizer, strategy, longest=longest)
+        self.before = before
+
+    def _bare(self, texts: Sequence[str]) -> list[list[int]]:
+        end = self.tokenizer.need("end")
+        sources = self.tokenizer.encode_all([self.before + text for text in texts])
+        return [[*ids[: self.longest - 1], end] for ids in sources]
 
 
 def encoded(model: AnyModel, source: Padded | None) -> Seen:

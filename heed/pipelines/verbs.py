@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ..media.images import Source
     from ..parts.outputs.heads import Pool
     from .generation import Completion
+    from .labels.answering import Answer
+    from .labels.tagging import TaggedWords
     from .settings import GenerationConfig, GenerationKeywords, OneTextKeywords
 
 V = TypeVar("V")
@@ -264,9 +266,27 @@ class Verbs(ABC):
     def tag(self, texts: str) -> list[tuple[str, Prediction]]: ...
     @overload
     def tag(self, texts: Many[str]) -> list[list[tuple[str, Prediction]]]: ...
-    def tag(self, texts: str | Many[str]) -> Any:
-        """The tokens of a text, each with its most probable class; of a list, of each text."""
+    @overload
+    def tag(self, *, words: Many[str]) -> TaggedWords: ...
+    @overload
+    def tag(self, *, words: list[list[str]]) -> list[TaggedWords]: ...
+    def tag(self, texts: Any = None, *, words: Any = None) -> Any:
+        """The tokens of a text, each with its most probable class; of a list, of each text.
+
+        A model that heed trained on labels of words gives words, and the `entities` they spell. `words`: a sentence
+        that is split into words already, or a list of them; then every model gives words.
+        """
         raise self._cannot("tag")
+
+    @overload
+    def answer(self, question: str, context: str) -> Answer: ...
+    @overload
+    def answer(self, question: Many[str], context: str | Many[str]) -> list[Answer]: ...
+    def answer(self, question: str | Many[str], context: str | Many[str]) -> Any:
+        """The part of the context that answers a question, where it stands and how probable it is; of a list of
+        questions, of each.
+        """
+        raise self._cannot("answer")
 
     @overload
     def transcribe(self, sound: Path | str, *, language: str | None = None) -> str: ...

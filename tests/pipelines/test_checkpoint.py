@@ -114,6 +114,8 @@ def test_an_encoder_fills_masks_and_embeds(tmp_path: Path) -> None:
     assert shown == pytest.approx([100 * guess.p for guess in model.fill("the [MASK]")[0]], abs=0.06)
     with pytest.raises(InputError, match=r"holds no \[MASK\]"):
         model.fill("the cat")
+    with pytest.raises(InputError, match=r"mask of this model is \[MASK\], not <mask>; write \[MASK\] where"):
+        model.respond("the <mask> sat")
     with pytest.raises(InputError, match="cannot generate: it is an encoder"):
         model.generate("the cat")
 

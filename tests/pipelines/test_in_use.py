@@ -18,10 +18,11 @@ from typer.testing import CliRunner
 import heed
 from heed.cli import app
 from heed.core.errors import HeedError, InputError
+from heed.media.sounds import LogMel
 from heed.pipelines import ImageClassification, ImageEmbedding, Regression, TextEmbedding, ZeroShotImageClassification
 from heed.pipelines.checkpoint import Bare
 from heed.pipelines.encoder import EncoderPipeline
-from heed.pipelines.speech import SpeechRecognition
+from heed.pipelines.media.speech import SpeechRecognition
 from tests.weights.live import saved
 
 HF: Any = transformers
@@ -142,6 +143,7 @@ def test_whisper_without_its_files(tmp_path: Path) -> None:
     worded(tmp_path)
     ours = heed.load(tmp_path)
     assert isinstance(ours, SpeechRecognition)
+    assert isinstance(ours.settings.features, LogMel)
     assert ours.settings.features.bins == 5
     ours.transcribe(torch.zeros(4000))
     (tmp_path / "preprocessor_config.json").write_text('{"feature_size": 80}')
@@ -326,7 +328,7 @@ def test_following_texts_are_not_classes_of_one(tmp_path: Path) -> None:
 
 def test_answers_in_a_text_are_not_looked_for(tmp_path: Path) -> None:
     _, ours = bert(tmp_path, "BertForQuestionAnswering")
-    with pytest.raises(InputError, match="answers questions by spans of a text"):
+    with pytest.raises(InputError, match="answers questions by a part of a text"):
         ours.respond("w0")
     assert ours.embed(["w0"]).shape == (1, 16)
 

@@ -18,10 +18,13 @@ from torch import Tensor
 from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 
 from heed import weights
+from heed.core.contract import Where
 from heed.core.errors import ConfigError, InputError
-from heed.decode import Beam
-from heed.pipelines.ctc import CTCRecognition, CTCSettings
-from heed.pipelines.speech import LANGUAGES, SpeechRecognition, SpeechSettings, code_of, windows
+from heed.decode import Beam, Greedy, Sample
+from heed.decode.ctc import best_path, collapsed, prefix_beam
+from heed.pipelines.media.ctc import CTCRecognition, CTCSettings
+from heed.pipelines.media.speech import SpeechRecognition, windows
+from heed.pipelines.media.speech_settings import LANGUAGES, SpeechSettings, code_of
 from heed.text import Tokenizer
 from tests.weights.live import saved
 
@@ -198,9 +201,11 @@ def test_labels_are_decoded_as_the_reference_spells_them(listener: tuple[Any, An
     draw = np.random.default_rng(0)
     for _ in range(20):
         ids = draw.integers(0, 9, 40).repeat(draw.integers(1, 3, 40)).tolist()
-        assert ours._decoded(ids) == spelt(ids)
+        assert ours._spelled(collapsed(ids, 0)) == spelt(ids)
+        path = torch.nn.functional.one_hot(torch.tensor(ids), 9).double()
+        assert ours._spelled(ours._found(path, Greedy())) == spelt(ids)
     quiet = CTCSettings.of({}, VOCABULARY, {"do_lower_case": True})
-    assert CTCRecognition(model, quiet)._decoded([7, 6, 6, 0, 6, 8, 99]) == "att'"
+    assert CTCRecognition(model, quiet)._spelled(collapsed([7, 6, 6, 0, 6, 8, 99], 0)) == "att'"
 
 
 @pytest.mark.parametrize("standard", [True, False])
@@ -211,7 +216,7 @@ def test_sounds_are_as_loud_as_the_model_was_taught(
     right = ours._fed
 
     def noted(part: Any) -> Any:
-        fed.append(part)
+        fed.append(part[None])
         return right(part)
 
     monkeypatch.setattr(ours, "_fed", noted)
@@ -226,8 +231,25 @@ def test_long_sounds_are_decoded_window_by_window(listener: tuple[Any, Any]) -> 
     ours, waves = CTCRecognition(listener[1], settings), sound(2.5)
     parts = [ours.transcribe(part) for part in windows(waves, 16_000, 16_000)]
     assert ours.transcribe(waves) == " ".join(parts)
-    with pytest.raises(InputError, match="leave language, task and strategy out"):
+    with pytest.raises(InputError, match="leave language and task out"):
         ours.transcribe(waves, language="en")
+
+
+@torch.no_grad()
+def test_beams_find_the_best_labels_over_all_paths(listener: tuple[Any, Any]) -> None:
+    settings = CTCSettings.of({"do_normalize": True}, VOCABULARY, {})
+    ours, differs = CTCRecognition(listener[1], settings), 0
+    for seed in range(6):
+        waves = sound(0.1, seed)
+        features = settings.features(waves)[None].double()
+        seen = listener[1].encode(features, Where.run(*features.shape))
+        logits = listener[1].heads["tagged"](seen.parts[0], seen)[0]
+        best = prefix_beam(logits, 0, 8)[0].labels
+        assert ours.transcribe(waves, strategy=Beam(beams=8)) == ours._spelled(best)
+        differs += best != best_path(logits, 0)
+    assert differs
+    with pytest.raises(InputError, match="it takes the best path, or searches with beams"):
+        ours.transcribe(sound(0.1), strategy=Sample())
 
 
 def test_what_cannot_be_is_refused(tokenizer: Tokenizer, listener: tuple[Any, Any]) -> None:

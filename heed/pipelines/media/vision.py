@@ -9,21 +9,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from .. import engine
-from ..core.contract import Where
-from ..core.errors import InputError
-from ..core.interfaces import Asked, Matches, Sees
-from ..core.state import Seen
-from ..media.images import Preparation
-from ..parts.inputs.patches import PatchEmbeddings
-from ..parts.outputs.heads import Pool, Pooled, pooled
-from ..text import Tokenizer
-from .base import AnyModel, Pipeline, one_or_many
-from .results import Problem, Response, classes_told, predictions, vector_told
-from .verbs import Many
+from ... import engine
+from ...core.contract import Where
+from ...core.errors import InputError
+from ...core.interfaces import Asked, Matches, Sees
+from ...core.state import Seen
+from ...media.images import Preparation
+from ...parts.outputs.heads import Pool, Pooled, pooled
+from ...text import Tokenizer
+from ..base import AnyModel, Pipeline, one_or_many
+from ..results import Problem, Response, classes_told, predictions, vector_told
+from ..verbs import Many
 
 if TYPE_CHECKING:
-    from ..media.images import Source
+    from ...media.images import Source
 
 
 BATCH = 16  # images that are encoded together
@@ -34,11 +33,12 @@ class ImageEmbedding(Pipeline):
     """An image encoder without classes: it gives embeddings."""
 
     what = "an image encoder without such a head"
+    reads = "image"
 
     def __init__(self, model: AnyModel, prepare: Preparation) -> None:
         self.model: AnyModel = model.eval()
         self.prepare = prepare
-        _must_fit(model.get_submodule("embeddings"), prepare)
+        _must_fit(model, prepare)
 
     @property
     def can(self) -> tuple[str, ...]:
@@ -152,13 +152,14 @@ class ZeroShotImageClassification(TextEmbedding):
     """CLIP: texts and images as embeddings of one space, and classes that are named when they are needed."""
 
     what = "a model of images and texts"
+    reads = "image"
 
     def __init__(self, model: AnyModel, tokenizer: Tokenizer, prepare: Preparation, longest: int | None = None) -> None:
         if not isinstance(model, Matches):
             raise InputError(f"a model of images and texts is needed; {type(model).__name__} is none")
         super().__init__(model, tokenizer, type(model).texts, longest)
         self.prepare, self._matches = prepare, model
-        _must_fit(model.get_submodule("image.embeddings"), prepare)
+        _must_fit(self.model, prepare)
 
     @property
     def can(self) -> tuple[str, ...]:
@@ -213,11 +214,11 @@ def _blank(prepare: Preparation) -> Tensor:
     return torch.zeros(height, width, prepare.channels, dtype=torch.uint8)
 
 
-def _must_fit(embeddings: nn.Module, prepare: Preparation) -> None:
+def _must_fit(model: AnyModel, prepare: Preparation) -> None:
     """Raise unless images are prepared with the channels that the model takes."""
-    if isinstance(embeddings, PatchEmbeddings) and embeddings.config.channels != prepare.channels:
+    if isinstance(model, Sees | Matches) and model.shown[0] != prepare.channels:
         raise InputError(
-            f"the model takes images of {embeddings.config.channels} channels (num_channels), preprocessor_config.json "
+            f"the model takes images of {model.shown[0]} channels (num_channels), preprocessor_config.json "
             f"makes them of {prepare.channels}; give image_mean and image_std one number for each channel of the model"
         )
 
