@@ -20,6 +20,7 @@ from benchmarks import (
     dequantised,
     digests,
     dropout,
+    images,
     linear,
     load,
     longer,
@@ -28,7 +29,9 @@ from benchmarks import (
     recall,
     shakespeare,
     share,
+    sounds,
     start,
+    text,
     training,
     window,
 )
@@ -59,6 +62,10 @@ LONG = {
     "dates": quality.dates,
     "characters": quality.characters,
     "translation": quality.translation,
+    "sounds": sounds.rows,
+    "text": text.rows,
+    "pretrained": text.pretrained,
+    "images": images.rows,
 }
 ALL = {**SUBJECTS, **LONG}
 HELP = f"What to measure: {', '.join(SUBJECTS)} (all of these if none is named); or {', '.join(LONG)}, which take long."

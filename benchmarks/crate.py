@@ -42,7 +42,7 @@ class Digits:
     @classmethod
     def load(cls) -> Digits:
         try:
-            from sklearn.datasets import load_digits  # type: ignore[import-untyped]
+            from sklearn.datasets import load_digits
         except ImportError:
             raise SystemExit("the digits come with scikit-learn: pip install scikit-learn") from None
         found = load_digits()

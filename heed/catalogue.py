@@ -16,10 +16,13 @@ from .core.tables import Table
 from .data import SOURCES
 from .decode import STRATEGIES
 from .engine import has_emitter
+from .media.augment import AUGMENTS
 from .mixers import MIXERS
 from .models import ARCHITECTURES, MODELS, MULTIMODAL
+from .models.plan import Published
+from .parts.convolution.images import CONVOLUTIONS
 from .parts.feedforward import FEEDFORWARDS
-from .parts.layers.norms import NORMS
+from .parts.layers.norms import STACK_NORMS
 from .parts.masks import MASKS
 from .parts.outputs.heads import HEADS
 from .parts.positions import POSITIONS
@@ -40,11 +43,13 @@ TABLES: Mapping[str, Sequence[type[Config]]] = {
     "positions": POSITIONS,
     "masks": MASKS,
     "scores": SCORES,
-    "norms": NORMS,
+    "image convolutions": CONVOLUTIONS,
+    "norms": STACK_NORMS,
     "wirings": WIRINGS,
     "heads": HEADS,
     "models": MODELS,
     "images and sounds": MULTIMODAL,
+    "augmentations": AUGMENTS,
     "architectures": ARCHITECTURES,
     "edits": EDITS,
     "checkpoints": FAMILIES,
@@ -58,7 +63,7 @@ PAGES = {  # which document tells more; {} is the name
     "masks": "docs/mechanisms/masks.md",
     **dict.fromkeys(("models", "images and sounds", "architectures"), "docs/mechanisms/models.md"),
     **dict.fromkeys(("checkpoints", "edits"), "docs/checkpoints.md"),
-    **dict.fromkeys(("tokenizers", "data", "tasks"), "docs/training.md"),
+    **dict.fromkeys(("tokenizers", "data", "tasks", "augmentations"), "docs/training.md"),
 }
 
 
@@ -154,7 +159,14 @@ def _entry(table: str, name: str) -> Entry:
         return Entry(table, name, told, _note(config), config.paper, config)
     if issubclass(config, PositionConfig):
         return Entry(table, name, told, config.how, config.paper, config)
+    if issubclass(config, Published):
+        return Entry(table, name, told, _weighed(config), config.paper, config)
     return Entry(table, name, told, config=config)
+
+
+def _weighed(config: type[Published]) -> str:
+    """The parameters of each published size, in millions."""
+    return "parameters: " + ", ".join(f"{size} {count / 1e6:,.0f}M" for size, count in config.weights().items())
 
 
 def _note(config: type[MixerConfig]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import configparser
 import json
 import re
 import runpy
@@ -80,6 +81,9 @@ def test_the_pages_of_mechanisms_are_made_anew_when_docstrings_change() -> None:
         assert written == page.text, f"docs/mechanisms/{page.name} is old; run: make docs"
 
 
+WRONG = (ValueError, SyntaxError, yaml.YAMLError, subprocess.CalledProcessError, configparser.Error)
+
+
 def parsed(kind: str, code: str) -> None:
     """Raise unless a block is what it says it is."""
     match kind:
@@ -93,6 +97,12 @@ def parsed(kind: str, code: str) -> None:
             json.loads(code)
         case "sh":
             subprocess.run(["bash", "-n"], input=code, text=True, check=True, capture_output=True)
+        case "ini":
+            configparser.ConfigParser(interpolation=None).read_string(code)
+        case "dockerfile":
+            words = {line.split()[0] for line in code.replace("\\\n", "").splitlines() if line}
+            if strange := words - {"CMD", "COPY", "ENTRYPOINT", "FROM", "HEALTHCHECK", "RUN", "STOPSIGNAL", "USER"}:
+                raise ValueError(f"{strange} are no instructions of a Dockerfile")
         case "" | "text" | "diff":  # what is printed, equations, and what to change
             pass
         case _:
@@ -105,16 +115,25 @@ def test_every_block_of_code_is_what_it_says() -> None:
     for name, kind, code in every:
         try:
             parsed(kind, code)
-        except (ValueError, SyntaxError, yaml.YAMLError, subprocess.CalledProcessError) as error:
+        except WRONG as error:
             pytest.fail(f"{name}: {error} in\n{code}")
 
 
 @pytest.mark.parametrize(
     ("kind", "code"),
-    [("python", "x ="), ("toml", "a = null"), ("json", "{"), ("sh", "if true"), ("yaml", "a: b: c"), ("c", "")],
+    [
+        ("ini", "a"),
+        ("dockerfile", "RUN a\nMAKE b"),
+        ("python", "x ="),
+        ("toml", "a = null"),
+        ("json", "{"),
+        ("sh", "if true"),
+        ("yaml", "a: b: c"),
+        ("c", ""),
+    ],
 )
 def test_a_wrong_block_is_found(kind: str, code: str) -> None:
-    with pytest.raises((ValueError, SyntaxError, yaml.YAMLError, subprocess.CalledProcessError)):
+    with pytest.raises(WRONG):
         parsed(kind, code)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.test_architecture import ROOT
 from tools.faultlist import BadList, Fault, complaints, read
-from tools.mutants import Broken, Result, Verdict, _shared, chosen, judged, share, table
+from tools.mutants import Broken, Result, Verdict, _shared, chosen, judged, newer, share, table
 
 CODE = """\
 def total(numbers):
@@ -161,3 +161,22 @@ def test_workers_share_the_tests_and_leave_files_whole() -> None:
     assert _shared(faults, 1) == [["a.py", "b.py::one", "b.py::two", "c.py"]]
     assert _shared(faults, 2) == [["a.py", "c.py"], ["b.py::one", "b.py::two"]]
     assert _shared(faults, 9) == [["a.py"], ["b.py::one", "b.py::two"], ["c.py"]]
+
+
+def test_only_faults_that_are_new_since_a_commit(tmp_path: Path) -> None:
+    """Or that plant something else; other tests make no other fault."""
+    entry = "[[fault]]\nname = {!r}\nfile = 'b'\nold = 'c'\nnew = {!r}\ntests = ['e']\n"
+    place = tmp_path / "project" / "tools/faults/heed.toml"
+    place.parent.mkdir(parents=True)
+    place.write_text(entry.format("kept", "d") + entry.format("changed", "d"), encoding="utf-8")
+    git = ("git", "-c", "user.name=a", "-c", "user.email=b", "-C", str(tmp_path / "project"))
+    for words in (("init", "-q"), ("add", "."), ("commit", "-qm", "first")):
+        subprocess.run([*git, *words], check=True)
+    text = entry.format("kept", "d").replace("'e'", "'f'") + entry.format("changed", "x") + entry.format("more", "d")
+    place.write_text(text, encoding="utf-8")
+    faults = read(tmp_path / "project")
+    (tmp_path / "before").mkdir()
+    found = newer(faults, tmp_path / "project", "HEAD", tmp_path / "before")
+    assert [fault.name for fault in found] == ["changed", "more"]
+    with pytest.raises(BadList, match="--since nowhere"):
+        newer(faults, tmp_path / "project", "nowhere", tmp_path)

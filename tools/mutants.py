@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatch
 from pathlib import Path
@@ -28,7 +28,7 @@ from typing import Annotated
 
 import typer
 
-from tools.faultlist import BadList, Fault, complaints, read
+from tools.faultlist import FOLDER, BadList, Fault, complaints, read
 
 ROOT = Path(__file__).parents[1]
 NEEDED = 0.95  # of the faults that are not equivalent
@@ -185,6 +185,16 @@ def chosen(faults: list[Fault], only: str, sample: float, seed: str) -> list[Fau
     return sorted(some, key=found.index)
 
 
+def newer(faults: list[Fault], root: Path, commit: str, folder: Path) -> list[Fault]:
+    """Those that the lists of a commit do not have, or have otherwise."""
+    packed = subprocess.run(["git", "archive", commit, FOLDER], cwd=root, capture_output=True, check=False)
+    if packed.returncode:
+        raise BadList(f"--since {commit}: {packed.stderr.decode(errors='replace').strip()}")
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=packed.stdout, check=True)
+    before = {replace(fault, tests=()) for fault in read(folder)}
+    return [fault for fault in faults if replace(fault, tests=()) not in before]
+
+
 def judged(
     root: Path, faults: list[Fault], jobs: int, limit: float, tell: bool = True, loaded: Sequence[str] = LOADED
 ) -> list[Result]:
@@ -289,6 +299,7 @@ def main(
     only: Annotated[str, typer.Option(help="a package, or a pattern for names: '*clipping*'")] = "",
     sample: Annotated[float, typer.Option(min=0.0, max=1.0, help="a random share of them, such as 0.1")] = 1.0,
     seed: Annotated[str, typer.Option(help="of the sample; the commit if it is not given")] = "",
+    since: Annotated[str, typer.Option(help="only faults that are not in the lists of this commit")] = "",
     jobs: Annotated[int, typer.Option(min=1, help="workers, each with a copy of the project")] = 1,
     limit: Annotated[float, typer.Option(min=1, help="seconds per fault")] = LIMIT,
     json_file: Annotated[Path | None, typer.Option("--json", help="write all results here")] = None,
@@ -299,9 +310,12 @@ def main(
         if wrong := list(complaints(ROOT, faults)):
             raise BadList("\n".join(wrong))
         seed = seed or _commit()
+        if since:
+            with tempfile.TemporaryDirectory() as folder:
+                faults = newer(faults, ROOT, since, Path(folder))
         faults = chosen(faults, only, sample, seed)
         if not faults:
-            raise BadList(f"no fault fits --only {only!r}")
+            raise BadList(f"no fault fits --only {only!r}" + f" --since {since}" * bool(since))
         if sample < 1:
             print(f"{len(faults)} faults, drawn with --seed {seed}", file=sys.stderr)
         results = judged(ROOT, faults, jobs, limit)

@@ -143,6 +143,7 @@ def _needed(one: Pinned) -> bool:
 
 # What packages say that name no SPDX expression. All that say BSD, and no more, have three clauses.
 SPDX = {
+    "PSFL": "PSF-2.0",
     "3-Clause BSD License": "BSD-3-Clause",
     "BSD 3-Clause License": "BSD-3-Clause",
     "BSD": "BSD-3-Clause",

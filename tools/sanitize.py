@@ -1,6 +1,6 @@
 """Kernels under the compiler's sanitizers: no address, no undefined result, no race is to be found.
 
-    make sanitize            # or: python -m tools.sanitize [--short] [--compiler g++]
+    make sanitize            # or: python -m tools.sanitize [--short] [--vectors AVX2] [--compiler g++]
 
 AddressSanitizer and UndefinedBehaviorSanitizer are compiled into the kernels (`HEED_CXXFLAGS`), with asserts within
 loops (HEED_DEBUG), and the tests of kernels, engine and decoding run with them, once for each kind of vectors. Python
@@ -58,6 +58,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--short", action="store_true", help="a minute or two: some tests, this processor's vectors")
     parser.add_argument("--compiler", default="g++", help="GCC or clang with their sanitizers")
+    parser.add_argument("--vectors", choices=KINDS, nargs="+", help="only kernels with these vectors, and threads")
     given = parser.parse_args()
     compiler = shutil.which(given.compiler)
     if compiler is None:
@@ -69,9 +70,9 @@ def main() -> None:
             print(f"sanitizers: skipped, since {compiler} lacks {lacking}")
             return
         finds_planted_faults(compiler, Path(folder))
-        for name, flags in list(KINDS.items())[: 1 if given.short else None]:
+        for name in given.vectors or [*KINDS][: 1 if given.short else None]:
             print(f"addresses and undefined results, {name}", flush=True)
-            under_address(compiler, flags, SHORT if given.short else TESTS)
+            under_address(compiler, KINDS[name], SHORT if given.short else TESTS)
         print("threads", flush=True)
         under_thread(compiler, Path(folder))
     print("sanitizers: nothing was found")

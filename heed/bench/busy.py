@@ -2,7 +2,8 @@
 
 Every contestant has the threads and the waiting that it has by itself: heed and its peers as a user starts them, and
 for comparison with one thread or with `OMP_WAIT_POLICY=PASSIVE`. All take turns in every condition. A turn lasts a
-while, or as long as one call does; told are units per second and the cores that were received meanwhile.
+while, or as long as one call does, after a moment that is not counted: whoever follows the machine meets another one
+than in its last turn. Told are units per second and the cores that were received meanwhile.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from .work import Work
 if TYPE_CHECKING:
     from rich.console import Console
 
-TURN = 1.5  # seconds
+TURN, SETTLING = 3.0, 1.0  # seconds that are counted, and those before them
 CONDITIONS = (*(Condition(others) for others in (0, 1, 2, 4)), Condition(quota=0.5), Condition(quota=1.0))
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}
 Say = Callable[[str], None]
@@ -194,7 +195,7 @@ def _turns(table: Table, condition: Condition, processes: Mapping[str, Process |
                 continue
             time.sleep(REST)
             try:
-                told = process.go(TURN)
+                told = process.go(TURN, SETTLING)
             except Failed as failure:
                 table.absent[name] = f"could not do it: {failure}"
                 continue
@@ -211,10 +212,13 @@ class BusyReport:
     machine: dict[str, str]
 
     @classmethod
-    def taken(cls, names: Sequence[str] | None, rounds: int, threads: int, say: Say) -> BusyReport:
-        """Both kinds of work; the load is what was met, before anything was added."""
+    def taken(
+        cls, names: Sequence[str] | None, rounds: int, threads: int, say: Say, model: str | None = None
+    ) -> BusyReport:
+        """Both kinds of work, or that of this model; the load is what was met, before anything was added."""
         found = machine(threads)
-        return cls([measure(work, names, rounds, say) for work in works(threads)], found)
+        chosen = [work for work in works(threads) if model in {None, work.model}]
+        return cls([measure(work, names, rounds, say) for work in chosen], found)
 
     def show(self, console: Console) -> None:
         from rich.table import Table as Drawn

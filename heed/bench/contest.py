@@ -113,11 +113,11 @@ class Process:
     def pid(self) -> int:
         return self._process.pid
 
-    def go(self, seconds: float | None = None) -> dict[str, Any]:
-        """One round; or as many calls as are begun within these seconds."""
+    def go(self, seconds: float | None = None, settling: float = 0.0) -> dict[str, Any]:
+        """One round; or as many calls as are begun within these seconds, after some that are not counted."""
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write("go\n" if seconds is None else f"go {seconds}\n")
+            self._process.stdin.write("go\n" if seconds is None else f"go {seconds} {settling}\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise Failed(self._complaint()) from None

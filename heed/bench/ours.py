@@ -176,7 +176,7 @@ def _training(work: Work) -> Prepared:
 
     from .. import engine
     from ..pipelines.base import Padded
-    from ..runs.training import AdamW
+    from ..runs.training import Training
     from ..tasks import Causal, Translate
     from ..threads.teams import adapting, standard
     from ..train.optim import adamw
@@ -191,7 +191,7 @@ def _training(work: Work) -> Prepared:
         model, task = built(work.config), Causal()
         batch = task.batch([(row,) for row in rows])
     assert batch.source is None or isinstance(batch.source, Padded)
-    optimizer = adamw(model.train(), AdamW())
+    optimizer = adamw(model.train(), Training())
     held = ExitStack()  # until the process ends: `step` keeps it
     waiting = held.enter_context(adapting(standard()))
 

@@ -1,8 +1,8 @@
 """One contestant in a process of its own: `python -m heed.bench.worker NAME SUBJECT JSON`.
 
 It builds its model, tries its ways of doing the work, and says {"ready": ...}. For each line "go" it does one round and
-says {"seconds": ..., "units": ...}; for "go 1.5" it works for so many seconds. At the end of its input it ends. Between
-rounds it waits, and takes no time.
+says {"seconds": ..., "units": ...}; for "go 3.0 1.0" it works for so many seconds, and before that for one that is not
+counted. At the end of its input it ends. Between rounds it waits, and takes no time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def serve(contestant: Contestant, work: Work, ears: TextIO, mouth: TextIO) -> No
         match line.split():
             case ["go"]:
                 _say(mouth, _round(ready, way, work, repeats))
-            case ["go", seconds]:
+            case ["go", seconds, settling]:
+                _timed(ready.ways[way], float(settling))
                 _say(mouth, _timed(ready.ways[way], float(seconds)))
 
 

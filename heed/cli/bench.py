@@ -75,10 +75,14 @@ def _busy(
     """Beside other processes and under quotas: work, sizes and threads are those of a user who sets nothing."""
     from rich.console import Console
 
-    from ..bench.busy import ENTRANTS, OURS, BusyReport
+    from ..bench.busy import ENTRANTS, OURS, BusyReport, works
 
-    if (model, html, sizes.batch, sizes.tokens, sizes.threads) != (None,) * 5:
-        raise typer.BadParameter("busy has its own work and sizes; it takes --against, --rounds, --json and --quiet")
+    if (html, sizes.batch, sizes.tokens, sizes.threads) != (None,) * 4:
+        raise typer.BadParameter("busy has its own sizes; it takes --model, --against, --rounds, --json and --quiet")
+    models = {work.model: work.subject for work in works(1)}
+    if model not in {None, *models}:
+        known = " and ".join(f"{name} ({subject})" for name, subject in models.items())
+        raise typer.BadParameter(f"--model {model}: busy has {known}, and takes both if none is named")
     names = None if against is None else [*OURS, *(name.strip() for name in against.split(","))]
     unknown = set(names or ()) - {entrant.name for entrants in ENTRANTS.values() for entrant in entrants}
     if unknown:
@@ -88,7 +92,7 @@ def _busy(
     signal.signal(signal.SIGTERM, _end)
     with errors.status("") as status:
         say = status.update if errors.is_terminal else errors.print
-        report = BusyReport.taken(names, sizes.rounds, len(os.sched_getaffinity(0)), say)
+        report = BusyReport.taken(names, sizes.rounds, len(os.sched_getaffinity(0)), say, model)
     print_json(report.plain()) if as_json else report.show(Console(width=None))
 
 

@@ -17,10 +17,31 @@ HEED = Path(__file__).parents[1]
 KIND = re.compile(r'^ +kind: Literal\["([\w-]+)"\]', re.MULTILINE)
 FAMILY = re.compile(r'^        "([\w-]+)": "\w+:\w+"', re.MULTILINE)
 TABLES = (
-    *("mixers", "feed-forwards", "positions", "masks", "scores", "norms", "wirings", "heads", "models"),
-    *("images and sounds", "architectures", "edits", "checkpoints", "tokenizers", "data", "tasks", "decoding"),
+    *(
+        "mixers",
+        "feed-forwards",
+        "positions",
+        "masks",
+        "scores",
+        "norms",
+        "wirings",
+        "heads",
+        "models",
+        "architectures",
+    ),
+    *(
+        "image convolutions",
+        "images and sounds",
+        "augmentations",
+        "edits",
+        "checkpoints",
+        "tokenizers",
+        "data",
+        "tasks",
+    ),
+    "decoding",
 )
-FOLDERS = ("mixers", "parts", "models", "weights/edits", "text", "data", "tasks", "decode")
+FOLDERS = ("mixers", "parts", "models", "media", "weights/edits", "text", "data", "tasks", "decode")
 
 
 def recipes(incomplete: str) -> list[str]:

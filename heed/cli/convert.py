@@ -19,7 +19,10 @@ class ConvertOptions(Group):
     panel = "Writing"
 
     layout: Annotated[
-        str, typer.Option(help="Of a run: huggingface, which others load, or heed, which keeps it a run.")
+        str,
+        typer.Option(
+            help="Of a run: huggingface, which others load; heed, which keeps it a run; peft, its adapters alone."
+        ),
     ] = "huggingface"
     type: Annotated[str | None, typer.Option(help="Of a .gguf file: f32, f16 (the default) or q8_0.")] = None
     tokenizer: Annotated[
@@ -79,6 +82,8 @@ def convert(
         return
     held = f"{counted(made.tensors, 'tensor')}, {made.bytes:,} bytes ({made.family})"
     print(f"{target} holds {held}: heed run {target} ...")
+    if made.layout == "peft":
+        print("peft loads it onto the base that adapter_config.json names.")
     if cost is not None:
         print(cost.told())
     elif options.quantise is not None:

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from ..core.errors import InputError
 from .options import GenerationOptions, Group, Json, LoadOptions, Model, Telling, print_json, spread, tell_engine
 
 if TYPE_CHECKING:
     from io import BufferedReader
 
-    from ..pipelines import GenerationConfig, GenerationPipeline, Pipeline
+    from ..pipelines import GenerationConfig, GenerationPipeline, Pipeline, Response
     from .chat import Chat
 
 TOGETHER = 64  # lines that are completed in one batch, if so many are there
+LONGEST = 1 << 24  # bytes of a context
 CHUNK = 1 << 16  # bytes of the input that are read at once, at most
 
 
@@ -34,18 +36,38 @@ class ChatOptions(Group):
     history: Annotated[bool, typer.Option("--history/--no-history", help="Of a chat: keep what is typed.")] = True
 
 
+@dataclass(frozen=True)
+class AskOptions(Group):
+    """What a model that generates nothing is told beside a text."""
+
+    panel = "Classes and answers"
+
+    label: Annotated[list[str] | None, typer.Option(help="A class to choose from (CLIP). May be repeated.")] = None
+    context: Annotated[
+        str | None, typer.Option(help="Of questions: the text that answers them, or the file that holds it.")
+    ] = None
+
+    def response(self, pipeline: Pipeline, line: str) -> Response:
+        """What the model has to say to a text, or to a question about the context."""
+        from ..pipelines.results import classes_told
+
+        if self.context is not None:
+            return pipeline.answer(line, _context(self.context)).told()
+        return classes_told(pipeline.classify([line], self.label)[0]) if self.label else pipeline.respond(line)
+
+
 @spread
 def run(
     path: Model,
     loading: LoadOptions,
     chatting: ChatOptions,
+    asking: AskOptions,
     options: GenerationOptions,
     telling: Telling,
     text: Annotated[list[str] | None, typer.Argument(help="The prompts; otherwise every line of the input.")] = None,
-    label: Annotated[list[str] | None, typer.Option(help="A class to choose from (CLIP). May be repeated.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Use a run or a checkpoint: generate text, translate, chat, fill in masks, classify, transcribe files."""
+    """Use a run or a checkpoint: generate text, translate, chat, fill in masks, classify, tag, answer, transcribe."""
     from ..pipelines import GenerationPipeline
 
     if chatting.system is not None and not chatting.chat:
@@ -56,8 +78,11 @@ def run(
     pipeline = loading.load(place)
     if telling.verbose:
         tell_engine(pipeline.model)
-    if label and (chatting.chat or isinstance(pipeline, GenerationPipeline)):
+    generates = chatting.chat or isinstance(pipeline, GenerationPipeline)
+    if generates and asking.label:
         raise typer.BadParameter("--label names classes of images; a model that generates text has none")
+    if generates and asking.context is not None:
+        raise typer.BadParameter("--context is for models that answer by a part of it; put it into the prompt here")
     if chatting.chat:
         from .chat import banner, converse, talk
 
@@ -70,7 +95,7 @@ def run(
         config = options.seeded(pipeline.strategy, quiet=telling.quiet)
         _complete(pipeline, config, [text] if text else _lines(), as_json=as_json)
     else:
-        _respond(pipeline, options, text or _each_line(), label or [], as_json=as_json)
+        _respond(pipeline, options, asking, text or _each_line(), as_json=as_json)
 
 
 def _must_chat(path: str, place: Path) -> None:
@@ -100,18 +125,59 @@ def _person() -> bool:
     return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _respond(
-    pipeline: Pipeline, options: GenerationOptions, lines: Iterable[str], labels: list[str], *, as_json: bool
-) -> None:
-    from ..pipelines.results import classes_told
+def _context(given: str) -> str:
+    """The text of the file of that name, if there is one, otherwise what was given."""
+    try:
+        if not Path(given).is_file():
+            return given
+        if Path(given).stat().st_size > LONGEST:
+            raise typer.BadParameter(f"{given} has more than {LONGEST:,} bytes; give a part of it as --context")
+        return Path(given).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter(
+            f"{given} is not UTF-8 at byte {error.start + 1}; convert it, or give a text"
+        ) from None
+    except OSError:  # too long for a name
+        return given
 
+
+def _respond(
+    pipeline: Pipeline, options: GenerationOptions, asking: AskOptions, lines: Iterable[str], *, as_json: bool
+) -> None:
     given = [field.name for field in fields(options) if getattr(options, field.name) not in (None, "", [])]
-    if given:
+    if given and "transcribe" in pipeline.can:
+        _searching(pipeline, options)
+    elif given:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise typer.BadParameter(f"{named}: how text is generated; this is {pipeline.what}, which generates none so")
-    for line in lines:
-        response = classes_told(pipeline.classify([line], labels)[0]) if labels else pipeline.respond(line)
-        print_json({"text": line, **response.data}, indent=None) if as_json else print(response.text, flush=True)
+    from ..tasks.media.meant import meant
+
+    told, wrong = 0, list[str]()
+    for line, several in meant(pipeline, lines):
+        try:
+            response = asking.response(pipeline, line)
+        except InputError as error:
+            if not several:
+                raise
+            wrong.append(str(error))  # the other files of a folder are still worth looking at
+            print(error, file=sys.stderr, flush=True)
+            continue
+        told += 1
+        if as_json:
+            print_json({"text": line, **response.data}, indent=None)
+        else:
+            print(f"{line}\t{response.text.partition(chr(10))[0].strip()}" if several else response.text, flush=True)
+    if wrong:
+        print(f"{len(wrong):,} of {told + len(wrong):,} files could not be read", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def _searching(pipeline: Pipeline, options: GenerationOptions) -> None:
+    """How a model that hears finds texts: the best path, or beams."""
+    from ..pipelines.media.speech import SpeechPipeline
+
+    if isinstance(pipeline, SpeechPipeline):
+        pipeline.strategy = options.config(pipeline.strategy).strategy
 
 
 def _complete(

@@ -162,6 +162,25 @@ def _short(value: Any) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
+def list_recipes(*, as_json: bool) -> None:
+    """What comes with heed: what each recipe learns, what it needs, what it reached."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    from ..runs.recipe import abouts
+
+    found = abouts()
+    if as_json:
+        print_json([{"name": name, **about._asdict()} for name, about in found.items()])
+        return
+    table = grid()
+    for name, about in found.items():
+        table.add_row(f"[bold]{name}[/]", escape(about.what))
+        table.add_row("", escape(f"needs {about.needs}"))
+        table.add_row("", f"[dim]reached {escape(about.reached)}[/]")
+    Console().print(table, "", "Settings of one: heed config NAME; train it: heed train NAME --data FILE", sep="\n")
+
+
 def _list_recipes(*, as_json: bool) -> None:
     from rich.console import Console
     from rich.markup import escape

@@ -32,7 +32,7 @@ PRETEND = """
 import json, os, sys
 print(json.dumps({"ready": {}}), flush=True)
 for line in sys.stdin:
-    assert line.split() == ["go", "1.5"], line
+    assert line.split() == ["go", "3.0", "1.0"], line
     rate = 3.0 if os.environ["GOMP_SPINCOUNT"] == "10000" else 1.0
     print(json.dumps({"rate": rate * float(os.environ.get("OMP_NUM_THREADS", 2)), "cores": 0.5}), flush=True)
 """

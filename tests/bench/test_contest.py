@@ -48,6 +48,22 @@ def test_a_worker_takes_the_quickest_way_and_a_round_for_every_go(monkeypatch: p
     assert all(0 < float(str(one["seconds"])) < 0.05 for one in rounds)
 
 
+def test_a_worker_settles_before_it_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls that are slow at first: what is told is how it went on."""
+    spent: list[float] = []
+
+    def timed(call: object, seconds: float) -> dict[str, float]:
+        spent.append(seconds)
+        return {"rate": float(len(spent))}
+
+    monkeypatch.setattr(worker, "LEAST", 0.0)
+    monkeypatch.setattr(worker, "_timed", timed)
+    mouth = io.StringIO()
+    worker.serve(Fake(), Work("prefill", "gpt2", "fp32", 3, 12), io.StringIO("go 3.0 1.0\n"), mouth)
+    assert spent == [1.0, 3.0]
+    assert told(mouth.getvalue())[1] == {"rate": 2.0}
+
+
 def test_who_does_less_than_was_asked_for_is_found_out() -> None:
     with pytest.raises(RuntimeError, match="got 36 tokens done, asked for were 48"):
         worker.serve(Fake(), Work("prefill", "gpt2", "fp32", 4, 12), io.StringIO(""), io.StringIO())

@@ -11,6 +11,7 @@ import pytest
 from heed import catalogue
 from heed.catalogue import TABLES, entries, named, names
 from heed.runs import Recipe, find
+from heed.runs.recipe import abouts
 from tests.cli.support import Shell
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +36,7 @@ def test_one_entry_in_full(heed: Shell) -> None:
     assert "remembers 2·kv_heads·head_size numbers per token; compiled" in told
     assert "docs/mechanisms/attention.md" in told
     assert "heed verify attention" in told
-    assert "heads of keys and values; unset: as many as heads" in told
+    assert "heads of keys and values; unset: as many as heads" in " ".join(told.split())
     (whole,) = json.loads(heed("list", "attention", "--json").out)
     assert whole["code"] == "heed.mixers.attention:Attention"
     assert {setting["key"] for setting in whole["settings"]} >= {"heads", "kv_heads", "mask", "position"}
@@ -144,3 +145,14 @@ def test_the_recipes_are_listed(heed: Shell) -> None:
     assert "characters" in told
     assert "A text -> a character language model" in told
     assert len(json.loads(heed("config", "--json").out)) >= 7
+
+
+def test_recipes_are_listed_with_what_they_need_and_reached(heed: Shell) -> None:
+    shown = " ".join(heed("train", "--list").out.split())
+    told = {one["name"]: one for one in json.loads(heed("train", "--list", "--json").out)}
+    for name, about in abouts().items():
+        assert about.needs, name
+        assert about.reached, name
+        assert told[name] == {"name": name, **about._asdict()}
+        assert f"{name} " in shown
+    assert {"sentiment", "question-type", "news", "tags", "entities", "similarity", "squad", "summary"} <= set(told)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -144,3 +145,35 @@ def test_the_hook_is_one_that_pre_commit_takes() -> None:
         assert re.search(HOOK["exclude"], name), name
     for name in ("latest/a.py", "attest.py", "src/contest_setup.py"):
         assert not re.search(HOOK["exclude"], name), name
+
+
+def test_the_hook_under_pre_commit_itself(folder: Path, tmp_path: Path) -> None:
+    if shutil.which("pre-commit") is None or shutil.which("git") is None:
+        pytest.skip("pre-commit and git are not both installed")
+    hooks, bin_ = tmp_path / "hooks", tmp_path / "bin"
+    hooks.mkdir()
+    bin_.mkdir()
+    (hooks / ".pre-commit-hooks.yaml").write_text(yaml.safe_dump([HOOK]))
+    (bin_ / "heed").write_text(f'#!/bin/sh\nexec {sys.executable} -m heed "$@"\n')
+    (bin_ / "heed").chmod(0o755)
+    env = environment(folder) | {"PRE_COMMIT_HOME": str(tmp_path / "home")}
+    env["PATH"] = os.pathsep.join((str(bin_), env["PATH"]))
+
+    def run(*words: str, place: Path = folder) -> subprocess.CompletedProcess[str]:
+        who = ("-c", "user.name=a", "-c", "user.email=a@example.org") if words[0] == "git" else ()
+        words = (words[0], *who, *words[1:])
+        return subprocess.run(words, cwd=place, env=env, capture_output=True, text=True, check=False)
+
+    run("git", "init", "-q", place=hooks), run("git", "add", ".", place=hooks)
+    assert run("git", "commit", "-qm", "hooks", place=hooks).returncode == 0
+    revision = run("git", "rev-parse", "HEAD", place=hooks).stdout.strip()
+    config = {"repos": [{"repo": str(hooks), "rev": revision, "hooks": [{"id": HOOK["id"]}]}]}
+    (folder / ".pre-commit-config.yaml").write_text(yaml.safe_dump(config))
+    run("git", "init", "-q"), run("git", "add", ".")
+    done = run("pre-commit", "run", "--all-files")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "code/wrong.py:attend: wrong: mask-ignored" in done.stdout
+    (folder / "code" / "wrong.py").write_text(RIGHT)
+    run("git", "add", ".")
+    done = run("pre-commit", "run", "--all-files")
+    assert done.returncode == 0, done.stdout + done.stderr

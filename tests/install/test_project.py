@@ -27,6 +27,8 @@ BROUGHT_BY = {
     "pydantic_core": "pydantic",
     "markupsafe": "jinja2",
     "llama_cpp": "llama-cpp-python",
+    "sklearn": "scikit-learn",
+    "scipy": "scikit-learn",
     "pytest": "pytest",  # a plugin of pytest is imported by pytest
     "transformers": "transformers",  # heed check asks for it, beside what is checked
 }

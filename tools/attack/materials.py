@@ -74,6 +74,10 @@ MADE: dict[str, dict[str, Any]] = {  # families without a golden checkpoint, as 
     "camembert": BERT,
     "deit": IMAGE,
     "electra": {**BERT, "embedding_size": 16},
+    "encoder-decoder": {
+        "encoder": {"model_type": "bert", **BERT},
+        "decoder": {"model_type": "bert", **BERT, "is_decoder": True, "add_cross_attention": True},
+    },
     "gemma": {**LLAMA, "head_dim": 4},
     "hubert": {**SOUND, "num_conv_pos_embedding_groups": 2},
     "mbart": BART,
@@ -154,7 +158,9 @@ def _transformer(name: str, place: Path) -> None:
     library.utils.logging.set_verbosity_error()
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(name, **MADE[name])
-    library.AutoModel.from_config(config).save_pretrained(place)
+    halves = name == "encoder-decoder"  # which the library makes of two
+    model = library.EncoderDecoderModel(config) if halves else library.AutoModel.from_config(config)
+    model.save_pretrained(place)
 
 
 def _safetensors(out: Path) -> None:
