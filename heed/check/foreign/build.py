@@ -13,13 +13,13 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from time import process_time
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from .budget import Budget
 from .calls import default_type
 from .guess.arguments import CONFIGS, MISSING, Guesser, options, parameters_of
 from .guess.configs import UNKNOWN, GuessedConfig, Unknown
@@ -32,6 +32,7 @@ FIRST = 4  # sets of arguments that are tried before other sizes are
 TRIED = 40  # sets of arguments at one set of sizes
 ANSWERS = 40  # questions of one constructor to a configuration that are answered by a guess
 SECONDS = 1.5  # of computing, after which no other arguments are tried
+LEAST = 24  # arguments that are tried however long that takes
 DEEPEST = 1  # parts that are built to build a target have no such parts of their own
 
 
@@ -182,14 +183,14 @@ def plans(
     depth: int = 0,
 ) -> Iterator[Recipe]:
     """Every way to build the target that works, the most likely first; what fails goes to `tries`."""
-    given, begun, seen = dict(given or {}), process_time(), list[Mapping[str, Any]]()
+    given, budget, seen = dict(given or {}), Budget(SECONDS / 4**depth, LEAST // 4**depth), list[Mapping[str, Any]]()
     _must_take(make, given)
     ordered = [candidates(make, sizes, given, depth) for sizes in trials]
     rounds = [(sizes, islice(found, FIRST)) for sizes, found in zip(trials, ordered, strict=True)]
     rounds += [(sizes, islice(found, TRIED)) for sizes, found in zip(trials, ordered, strict=True)]
     for sizes, found in rounds:  # the most likely at all sizes, before what is less likely at any
         for arguments in found:
-            if process_time() - begun > SECONDS / 4**depth:
+            if budget.spent():
                 return
             if any(same_arguments(arguments, other) for other in seen):
                 continue

@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
-from time import process_time
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from ...core.contract import Mixer
 from .adapt import Adapted, Ours, measured, sized
+from .budget import Budget
 from .build import Recipe, applied, copied, lively, plans, rotations_of, unbuilt
 from .calls import Call, Face
 from .guess.weights import held
@@ -28,6 +28,7 @@ from .ways.settle import sample
 from .words import Role, role_of
 
 SECONDS = 4.0  # of computing, after which no other way to build is tried
+FEW = 4  # of them are tried however long that takes
 PLANS = 24  # ways to build of which a call is tried
 
 
@@ -56,10 +57,10 @@ def reached(found: Any, init: Mapping[str, Any] | None, adapter: Callable[..., A
 def _of_class(
     make: Callable[..., Any], init: Mapping[str, Any] | None, adapter: Callable[..., Any] | None, seed: int
 ) -> Reached:
-    built, begun = Tries(), process_time()
+    built, first, long = Tries(), Budget(SECONDS / 2, FEW), Budget(SECONDS, FEW)
     kept: list[tuple[Recipe, Any, Tries]] = []
     for plan in islice(plans(make, init, TRIALS, built), PLANS):  # a brief look at each, then a long one
-        if kept and process_time() - begun > SECONDS / 2:
+        if first.spent():
             break
         kept.append((plan, _faced(plan.build(seed), adapter), Tries()))
         if (found := _called(*kept[-1], brief=True)) is not None:
@@ -67,7 +68,7 @@ def _of_class(
     if not kept:
         raise unbuilt(make, init or {}, built)
     for plan, target, tries in kept:
-        if process_time() - begun > SECONDS:
+        if long.spent():
             break
         if (found := _called(plan, target, tries, brief=False)) is not None:
             return _noted(_doubled(_warmed(found, adapter, seed), adapter, seed))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from time import process_time
 from typing import Any, NamedTuple
 
 from ..bugs import BUGS
 from ..diagnose import Diagnosis
+from ..foreign.budget import Budget
 from ..outcome import Status
 from ..reports.report import Fix, Line, Report
 from ..subject import Subject
@@ -22,6 +22,7 @@ Again = Callable[[Any, Sequence[str]], Report]  # the same check of another targ
 
 SECONDS = 1.5  # of computing, for all trials together
 SCORED = {"written-out", "mask", "scale", "same", "large", "future", "padding", "dead-row"}  # probes of what is scored
+LEAST = 24  # changes that are tried however long that takes
 MANY = 16  # changes that are tried for one bug
 
 
@@ -38,11 +39,11 @@ def fixes(origin: Any, report: Report, subject: Subject | None, again: Again) ->
     if home is None or not report.likely:
         return found
     case = Case(home, subject, lambda: again(origin, ()))
-    until = process_time() + SECONDS
+    budget = Budget(SECONDS, LEAST)
     for one in sorted(report.likely, key=lambda one: not one.fails):
         case.one = one
         try:
-            fix = _first(case, one, report, again, until)
+            fix = _first(case, one, report, again, budget)
             look = None if fix is not None else _nearest(case, one.bug.slug)
         except Exception:  # foreign code was read and run: a report without a fix is better than none
             continue
@@ -66,12 +67,12 @@ def _nearest(case: Case, slug: str) -> Line | None:
     return Line(place.code.file, statement.lineno, place.words(statement).split("\n")[0])
 
 
-def _first(case: Case, one: Diagnosis, report: Report, again: Again, until: float) -> Fix | None:
+def _first(case: Case, one: Diagnosis, report: Report, again: Again, budget: Budget) -> Fix | None:
     """The first change with which the check finds the bug no more, nor another; untried only if it is the only one."""
     untried: list[Fix] = []
     for fix in candidates(case, one.bug.slug):
         try:
-            if process_time() > until:
+            if budget.spent():
                 raise CannotTry
             if _passes(case, one, fix, report, again):
                 return fix

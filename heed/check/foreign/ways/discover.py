@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, product
-from time import process_time
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from ..budget import Budget
 from ..build import called
 from ..calls import Axes, Call, Face, OtherLength
 from ..layouts import Layout, Query, grid
@@ -29,6 +29,7 @@ from .settle import NoSense, hides_all, sample, sane, settled
 
 SECONDS = 1.5  # of computing, after which no other way is tried
 BRIEF = 0.4  # the same of a brief look
+LEAST = 24  # ways that are tried however long that takes
 MOST = 40  # errors whose source is read
 HINTED = 6  # sizes that are tried because an error asked for them
 PICTURE = 16  # tokens of an image, unless it has a size of its own
@@ -52,7 +53,7 @@ def discover(
     A brief look tries only the plainest layout, and leaves the rest to a second one. What gives weights alone, or a few
     vectors for each row, is taken for that if nothing gives a stream.
     """
-    tries, begun = tries or Tries(), process_time()
+    tries, budget = tries or Tries(), Budget(BRIEF if brief else SECONDS, LEAST)
     other, late = list[Call](), list[Call]()
     lazy = isinstance(target, nn.Module) and any(is_lazy(weight) for weight in target.parameters())
     for single in (False, True):
@@ -60,7 +61,7 @@ def discover(
             break
         body = copy.deepcopy(target).float() if single and isinstance(target, nn.Module) and not lazy else target
         for call in _calls(body, trials, tables, tries, other, brief):
-            if process_time() - begun > (BRIEF if brief else SECONDS) or (brief and tries.stuck):
+            if budget.spent() or (brief and tries.stuck):
                 break
             if (found := _tried(call.with_(single=single), tries, other, late)) is not None:
                 return settled(found)
