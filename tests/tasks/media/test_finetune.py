@@ -135,5 +135,7 @@ def test_a_text_model_is_no_base_for_images(tmp_path: Path) -> None:
     transformers.BertModel(transformers.BertConfig(**{**TEXT, "max_position_embeddings": 16})).save_pretrained(
         tmp_path / "bert"
     )
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
+    (tmp_path / "bert" / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
     with pytest.raises(HeedError, match="looks at no images"):
         tuned(tmp_path / "bert", data, tmp_path / "run")
