@@ -8,8 +8,8 @@ from time import process_time
 class Budget:
     """Seconds of computing for tries, of which `least` are made however long they take.
 
-    The time of this process alone is counted, so a busy machine leaves as many tries as a quiet one. A slow machine, or a
-    try that imports something first, still leaves `least`: a verdict does not hang on either.
+    The time of this process alone is counted, so a busy machine leaves as many tries as a quiet one. A slow machine, or
+    a try that imports something first, still leaves `least`: a verdict does not hang on either.
     """
 
     def __init__(self, seconds: float, least: int = 1) -> None:
