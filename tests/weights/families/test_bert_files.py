@@ -248,10 +248,10 @@ def test_a_config_that_cannot_be_is_refused_at_once(
     for path in plain[name].iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     edit(tmp_path, {}, **{field: value})
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(WeightsError, match=message):
         weights.load(tmp_path)
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin < 10, "what it claims would take minutes to build"
 
 
 @pytest.mark.parametrize("shape", [(), (0, 12), (3,), (3, 2, 12)])

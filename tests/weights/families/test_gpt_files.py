@@ -238,7 +238,7 @@ def test_configs_that_lie_or_ask_too_much_are_refused_at_once(
     config = json.loads((GOLDEN / case / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | changed))
     (tmp_path / "model.safetensors").symlink_to(GOLDEN / case / "model.safetensors")
-    begun = time.perf_counter()
+    begun = time.process_time()
     with pytest.raises(WeightsError, match=says):
         weights.load(tmp_path)
-    assert time.perf_counter() - begun < 2
+    assert time.process_time() - begun < 10, "what it claims would take minutes to build"

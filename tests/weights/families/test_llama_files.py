@@ -300,7 +300,7 @@ def test_a_config_that_lies_is_found_out_soon(name: str, change: dict[str, Any],
     begin = time.process_time()
     with pytest.raises(WeightsError, match=words):
         weights.load(tmp_path)
-    assert time.process_time() - begin < 2
+    assert time.process_time() - begin < 10, "what it claims would take minutes to build"
 
 
 def test_experts_without_a_router_are_refused(tmp_path: Path) -> None:
