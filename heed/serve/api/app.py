@@ -16,21 +16,15 @@ from starlette.types import Message, Receive, Scope, Send
 from ...core.config import Config
 from ...core.errors import HeedError
 from ..answer import RequestFailed
-from . import other
-from .chat import chat
-from .completions import complete
-from .embeddings import embed
 from .exchange import Exchange
 from .page import home
+from .routes import other
+from .routes.chat import chat
+from .routes.completions import complete
+from .routes.embeddings import embed
 from .service import Service
-from .shapes.requests import (
-    ChatRequest,
-    CompletionRequest,
-    DetokenizeRequest,
-    EmbeddingRequest,
-    TokenizeRequest,
-    without_neutral,
-)
+from .shapes.conversation import ChatRequest, TokenizeRequest
+from .shapes.requests import CompletionRequest, DetokenizeRequest, EmbeddingRequest, without_neutral
 from .shapes.responses import (
     ChatCompletion,
     Completion,
@@ -156,7 +150,8 @@ class _Passage:
         asked = None
         if route.asks is not None:
             bounds = self._service.bounds
-            asked = typed(route.asks, without_neutral(await read_json(request, bounds.body, bounds.arriving)))
+            data = await read_json(request, bounds.body, bounds.arriving)
+            asked = typed(route.asks, without_neutral(data, route.asks.model_fields))
         self._exchange = Exchange(self._service, request, owner, asked)
         return await route.answer(self._exchange)
 

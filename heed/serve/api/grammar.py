@@ -64,11 +64,11 @@ class Grammars:
         self._vocabulary, self._ends = vocabulary, ends
         self._tokenizer = _guiding(tokenizer, list(ends))
 
-    def of(self, asked: Generating) -> Grammar | None:
-        """The grammar of what was asked for, if it was a format."""
+    def of(self, asked: Generating, calls: str = "") -> Grammar | None:
+        """The grammar of what was asked for, if it was a format; or that of tool calls, in llguidance's Lark."""
         from llguidance import LLMatcher
 
-        source, field = _source(asked)
+        source, field = (str(LLMatcher.grammar_from_lark(calls)), "tools") if calls else _source(asked)
         if not source:
             return None
         if asked.ignore_eos:

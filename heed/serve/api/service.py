@@ -106,9 +106,11 @@ class Service:
         finally:
             self._preparing -= 1
 
-    async def grammar(self, served: NamedModel, asked: Generating) -> Grammar | None:
-        """The form of the answers, if one was asked for."""
-        return await self.prepared(lambda: served.grammars.of(asked)) if wants_format(asked) else None
+    async def grammar(self, served: NamedModel, asked: Generating, calls: str = "") -> Grammar | None:
+        """The form of the answers, if one was asked for. `calls`: a grammar of tool calls, which leaves no other."""
+        if not calls and not wants_format(asked):
+            return None
+        return await self.prepared(lambda: served.grammars.of(asked, calls))
 
     def close(self) -> None:
         """No more work on texts."""

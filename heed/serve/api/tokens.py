@@ -38,6 +38,11 @@ class Namer:
         except UnicodeDecodeError:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
 
+    def special(self, text: str) -> int | None:
+        """The special token of that name, which has no text; None if there is none."""
+        ids = self._tokenizer.encode_marked(text)
+        return ids[0] if len(ids) == 1 and not self.bytes(ids[0]) else None
+
     def completion(self, tokens: Iterable[Told], offset: int, *, top: int) -> CompletionLogprobs:
         """In the shape of /v1/completions; the token itself is always among the most probable, as lm_eval expects."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a character ends with its last token

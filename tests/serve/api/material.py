@@ -17,8 +17,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 CHAIN = "né🎉好 "
 BYTES = 256
-BEGIN, END, USER, ASSISTANT, SYSTEM = range(BYTES, BYTES + 5)
-SPECIAL = ("<s>", "</s>", "<user>", "<assistant>", "<system>")
+BEGIN, END, USER, ASSISTANT, SYSTEM, CALLS, ARGS, PYTHON = range(BYTES, BYTES + 8)
+SPECIAL = ("<s>", "</s>", "<user>", "<assistant>", "<system>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>")
 SIZE = BYTES + 8  # of the vocabulary, and the width: one place per token
 TEMPLATE = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
@@ -84,7 +84,7 @@ def tokenizer() -> Tokenizer:
     inner = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     inner.decoder = decoders.ByteLevel()
-    inner.add_special_tokens([*SPECIAL, "<x>", "<y>", "<z>"])
+    inner.add_special_tokens([*SPECIAL])
     return inner
 
 

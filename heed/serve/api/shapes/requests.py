@@ -7,7 +7,7 @@ it unasked, is not there at all.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from annotated_types import Ge, Gt, Le, MaxLen, MinLen
@@ -36,15 +36,24 @@ OTHERS: dict[str, tuple[tuple[object, ...], str]] = {
     "best_of": ((1,), "write n"),
     "use_beam_search": ((False,), "beams are not served; heed run --num-beams has them"),
     "suffix": (("",), "models are asked to continue a text, not to fill a gap"),
-    "tools": (([],), "tool calls are not parsed"),
-    "tool_choice": (("none",), "tool calls are not parsed"),
-    "parallel_tool_calls": ((True, False), "tool calls are not parsed"),
-    "functions": (([],), "tool calls are not parsed"),
-    "function_call": (("none",), "tool calls are not parsed"),
+    "tools": (([],), "conversations have tools: /v1/chat/completions, /v1/responses"),
+    "tool_choice": (("none",), "conversations have tools: /v1/chat/completions, /v1/responses"),
+    "parallel_tool_calls": ((True, False), "conversations have tools: /v1/chat/completions, /v1/responses"),
+    "functions": (([],), "write tools"),
+    "function_call": (("none",), "write tool_choice"),
     "modalities": ((["text"],), "answers are text"),
     "audio": ((), "answers are text"),
     "store": ((False,), "nothing is stored"),
     "metadata": (({},), "nothing is stored"),
+    "previous_response_id": ((), "nothing is stored; send the conversation as input"),
+    "conversation": ((), "nothing is stored; send the conversation as input"),
+    "background": ((False,), "answers are given while the client waits"),
+    "prompt_cache_key": ((), "prompts that begin alike are read once anyway, for each key and user"),
+    "safety_identifier": ((), "write user"),
+    "truncation": (("disabled",), "a conversation that is too long is refused, not cut"),
+    "include": (([],), "an answer is a text and calls; there is no more to be included"),
+    "max_tool_calls": ((), "calls are made by the client, which may count them"),
+    "reasoning": (({},), "models are not asked how long to think"),
     "service_tier": (("auto", "default"), "all requests are treated alike"),
     "min_tokens": ((0,), "an answer ends where the model ends it; ignore_eos goes on to max_tokens"),
     "skip_special_tokens": ((True,), "texts come without special tokens"),
@@ -54,11 +63,14 @@ OTHERS: dict[str, tuple[tuple[object, ...], str]] = {
 }
 
 
-def without_neutral(data: dict[str, Any]) -> dict[str, Any]:
-    """The fields but those that ask for nothing special; a refusal of those of other servers that ask for something."""
+def without_neutral(data: dict[str, Any], own: Container[str] = ()) -> dict[str, Any]:
+    """The fields but those that ask for nothing special; a refusal of those of other servers that ask for something.
+
+    `own`: fields that this request has, whatever others have not.
+    """
     kept = dict(data)
     for name, (neutral, instead) in OTHERS.items():
-        if name in kept:
+        if name in kept and name not in own:
             value = kept.pop(name)
             if not any(type(value) in {type(one), float, int} and value == one for one in neutral):
                 raise Refusal(400, f"{name} is not supported: {instead}", name, code="unsupported_field")
@@ -80,7 +92,7 @@ def _few(value: Any) -> Any:
     return value
 
 
-def _small(value: Any) -> Any:
+def small(value: Any) -> Any:
     if isinstance(value, dict) and len(json.dumps(value)) > SCHEMA:
         raise ValueError(f"a schema of more than {SCHEMA:,} characters")
     return value
@@ -127,7 +139,7 @@ class JsonSchema(Config):
 
     name: Annotated[str, Strict(), MaxLen(64)] = ""
     description: Annotated[str, Strict(), MaxLen(4096)] = ""
-    schema_: Annotated[dict[str, Any], BeforeValidator(_small)] | None = Field(default=None, alias="schema")
+    schema_: Annotated[dict[str, Any], BeforeValidator(small)] | None = Field(default=None, alias="schema")
     strict: Flag = True  # schemas are followed, whatever is said here
 
 
@@ -188,59 +200,6 @@ class CompletionRequest(Generating):
     logprobs: Annotated[int, Strict(), Ge(0), Le(ALTERNATIVES)] | None = None
 
 
-class TextPart(Config):
-    """A piece of a message."""
-
-    type: Literal["text"]
-    text: Text
-
-
-class ChatMessage(Config):
-    """What was said, and in which role."""
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Text | Annotated[tuple[TextPart, ...], MinLen(1), MaxLen(64)]
-    name: Annotated[str, Strict(), MinLen(1), MaxLen(64)] | None = None
-
-    def plain(self) -> dict[str, str]:
-        """As chat templates take it."""
-        parts = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
-        named = {} if self.name is None else {"name": self.name}
-        return {"role": self.role, "content": parts, **named}
-
-
-class ChatRequest(Generating):
-    """A conversation to be continued."""
-
-    messages: Annotated[tuple[ChatMessage, ...], MinLen(1), MaxLen(1024)]
-    max_completion_tokens: Tokens | None = None
-    logprobs: Flag = False
-    top_logprobs: Annotated[int, Strict(), Ge(0), Le(ALTERNATIVES)] | None = None
-
-    @model_validator(mode="after")
-    def _agrees(self) -> Self:
-        if self.top_logprobs is not None and not self.logprobs:
-            raise ValueError("top_logprobs goes with logprobs: true")
-        if None not in {self.max_tokens, self.max_completion_tokens} and self.max_tokens != self.max_completion_tokens:
-            raise ValueError("max_tokens and max_completion_tokens are two names of one thing; give one")
-        return self
-
-
-class TokenizeRequest(Config):
-    """A text, or a conversation, whose ids are asked for."""
-
-    model: Name
-    prompt: Text | None = None
-    messages: Annotated[tuple[ChatMessage, ...], MinLen(1), MaxLen(1024)] | None = None
-    add_special_tokens: Flag = True  # of a text: those that stand around it when it is continued
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
-        if (self.prompt is None) == (self.messages is None):
-            raise ValueError("give prompt or messages, one of both")
-        return self
-
-
 def _texts(value: Any) -> Any:
     """A text alone is a list of one; ids are told apart here, because the message for a list would say little."""
     found = [value] if isinstance(value, str) else value
@@ -263,10 +222,3 @@ class DetokenizeRequest(Config):
 
     model: Name
     tokens: Annotated[tuple[TokenId, ...], MaxLen(IDS)]
-
-
-def developer_as_system(messages: tuple[ChatMessage, ...], template: str) -> list[Mapping[str, Any]]:
-    """As the template takes them: one that knows no developer is told of the system."""
-    plain = [message.plain() for message in messages]
-    known = "developer" in template
-    return [{**one, "role": "system"} if one["role"] == "developer" and not known else one for one in plain]

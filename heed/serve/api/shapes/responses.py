@@ -6,13 +6,18 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
-Finish = Literal["stop", "length"]
+Finish = Literal["stop", "length", "tool_calls"]
 
 
 class Shape(BaseModel):
     """A part of a response."""
 
     model_config = ConfigDict(extra="forbid", defer_build=True)
+
+
+def without_nulls(fields: dict[str, Any]) -> dict[str, Any]:
+    """What is told of something that may be there in part."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 class PromptDetails(Shape):
@@ -82,12 +87,65 @@ class ChatLogprobs(Shape):
     refusal: None = None
 
 
+class FunctionDelta(Shape):
+    """What is new of a call's name or arguments."""
+
+    name: str | None = None
+    arguments: str
+
+    @model_serializer(mode="wrap")
+    def _told(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_nulls(write(self))
+
+
+class CallDelta(Shape):
+    """What is new of a call: its name and what it is, or its arguments."""
+
+    index: int
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: FunctionDelta
+
+    @model_serializer(mode="wrap")
+    def _told(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_nulls(write(self))
+
+
+class FunctionOfCall(Shape):
+    """A tool and its arguments, as JSON."""
+
+    name: str
+    arguments: str
+
+
+class CallOfAnswer(Shape):
+    """A call that the model asks for."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: FunctionOfCall
+
+
 class AnswerMessage(Shape):
-    """An answer."""
+    """An answer: a text, calls, or both."""
 
     role: Literal["assistant"] = "assistant"
-    content: str
+    content: str | None
     refusal: None = None
+    tool_calls: list[CallOfAnswer] | None = None
+
+    def put(self, piece: CallDelta) -> None:
+        """More of a call."""
+        if piece.id is not None:
+            function = FunctionOfCall(name=piece.function.name or "", arguments="")
+            self.tool_calls = [*(self.tool_calls or []), CallOfAnswer(id=piece.id, function=function)]
+        assert self.tool_calls is not None  # a call begins with its name
+        self.tool_calls[piece.index].function.arguments += piece.function.arguments
+
+    @model_serializer(mode="wrap")
+    def _told(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = write(self)
+        return found if self.tool_calls else {name: one for name, one in found.items() if name != "tool_calls"}
 
 
 class ChatChoice(Shape):
@@ -116,10 +174,11 @@ class Delta(Shape):
 
     role: Literal["assistant"] | None = None
     content: str | None = None
+    tool_calls: list[CallDelta] | None = None
 
     @model_serializer(mode="wrap")
     def _told(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: value for name, value in write(self).items() if value is not None}
+        return without_nulls(write(self))
 
 
 class ChunkChoice(Shape):

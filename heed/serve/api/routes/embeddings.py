@@ -9,13 +9,13 @@ from functools import partial
 import torch
 from starlette.responses import Response
 
-from ...pipelines import EncoderPipeline
-from .exchange import Exchange
-from .service import NamedModel, Service
-from .shapes.requests import EmbeddingRequest
-from .shapes.responses import Embedding, EmbeddingList, EmbeddingUsage
-from .wire.refusal import Refusal
-from .wire.sending import told, while_there
+from ....pipelines import EncoderPipeline
+from ..exchange import Exchange
+from ..service import NamedModel, Service
+from ..shapes.requests import EmbeddingRequest
+from ..shapes.responses import Embedding, EmbeddingList, EmbeddingUsage
+from ..wire.refusal import Refusal
+from ..wire.sending import told, while_there
 
 
 async def embed(exchange: Exchange[EmbeddingRequest]) -> Response:

@@ -10,17 +10,17 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ...pipelines import Text2TextGeneration
-from ..answer import Event
-from ..request import Request
-from .answers import Answers, finish_of, sampling_of
-from .exchange import Exchange
-from .service import NamedModel
-from .shapes.requests import CompletionRequest, Prompt
-from .shapes.responses import Completion, CompletionChoice, CompletionLogprobs
-from .tokens import Told
-from .wire.refusal import Refusal
-from .wire.sending import WAITING, Events, event, told, while_there
+from ....pipelines import Text2TextGeneration
+from ...answer import Event
+from ...request import Request
+from ..answers import Answers, finish_of, sampling_of
+from ..exchange import Exchange
+from ..service import NamedModel
+from ..shapes.requests import CompletionRequest, Prompt
+from ..shapes.responses import Completion, CompletionChoice, CompletionLogprobs
+from ..tokens import Told
+from ..wire.refusal import Refusal
+from ..wire.sending import WAITING, Events, event, told, while_there
 
 USUAL = 16  # tokens, if nothing else is said, as OpenAI has it
 

@@ -7,14 +7,15 @@ from functools import partial
 
 from starlette.responses import Response
 
-from ...pipelines import TextGeneration
-from .chat import rendered
-from .exchange import Exchange
-from .service import NamedModel
-from .shapes.requests import DetokenizeRequest, TokenizeRequest
-from .shapes.responses import DetokenizeResponse, ModelCard, ModelList, Status, TokenizeResponse
-from .wire.metrics import TYPE
-from .wire.sending import told
+from ....pipelines import TextGeneration
+from ..exchange import Exchange
+from ..service import NamedModel
+from ..shapes.conversation import TokenizeRequest
+from ..shapes.requests import DetokenizeRequest
+from ..shapes.responses import DetokenizeResponse, ModelCard, ModelList, Status, TokenizeResponse
+from ..talk import rendered
+from ..wire.metrics import TYPE
+from ..wire.sending import told
 
 
 async def models(exchange: Exchange[None]) -> Response:
@@ -40,7 +41,7 @@ async def tokenize(exchange: Exchange[TokenizeRequest]) -> Response:
     """The ids of a text or of a conversation."""
     asked, served = exchange.asked, exchange.service.model(exchange.asked.model)
     if asked.messages is not None:
-        ids = await rendered(exchange.service, served, asked.messages)
+        ids = await rendered(exchange.service, served, asked.messages, asked.tools)
     else:
         framed = asked.add_special_tokens and isinstance(served.pipeline, TextGeneration)
         work = partial(exchange.service.engine.tokenize, asked.prompt or "", model=served.name, framed=framed)
@@ -94,8 +95,8 @@ GAUGES = {  # of the engine's statistics
 
 async def openapi(exchange: Exchange[None]) -> Response:
     """The description of the API."""
-    from .app import ROUTES  # the table that this function is in
-    from .shapes.openapi import described
-    from .wire.sending import plain
+    from ..app import ROUTES  # the table that this function is in
+    from ..shapes.openapi import described
+    from ..wire.sending import plain
 
     return plain(described(ROUTES, exchange.service.version, keyed=bool(exchange.service.guard.keys.owners)))
