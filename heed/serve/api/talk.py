@@ -16,7 +16,7 @@ from ..request import Request
 from .answers import Answers, finish_of, sampling_of
 from .exchange import Exchange
 from .service import NamedModel, Service
-from .shapes.conversation import ChatRequest, Messages, Tools, developer_as_system
+from .shapes.conversation import ChatRequest, Messages, Tools, as_templates_take
 from .shapes.responses import Finish
 from .tools import format_of
 from .tools.base import Call, CallReader, Said, ToolFormat, Wanted, quoted
@@ -145,7 +145,7 @@ async def rendered(service: Service, served: NamedModel, messages: Messages, too
         )
     tokenizer = served.pipeline.tokenizer
     template = "" if tokenizer.chat is None else tokenizer.chat.template
-    plain, told = developer_as_system(messages, template), [tool.plain() for tool in tools] or None
+    plain, told = as_templates_take(messages, template), [tool.plain() for tool in tools] or None
     try:
         return await service.prepared(partial(tokenizer.prompt, plain, tools=told), template=True)
     except InputError as error:

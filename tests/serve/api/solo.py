@@ -17,6 +17,7 @@ from heed.decode import Stop, stream
 from heed.pipelines import TextGeneration
 from heed.serve.answer import Answer, Busy, EngineStopped, Event, Usage
 from heed.serve.request import Request
+from heed.serve.text import GrowingText
 
 
 @dataclass
@@ -114,3 +115,27 @@ class Solo:
     def statistics(self) -> dict[str, Any]:
         names = ("waiting", "preempted", "bytes_used", "bytes_budget", "prefix_bytes", "ticks", "tick_seconds")
         return {name: SimpleNamespace(running=self.running, **dict.fromkeys(names, 0)) for name in self.pipelines}
+
+
+@dataclass
+class Scripted(Solo):
+    """It answers every request with the same tokens, as the engine tells them: stop strings and whole characters."""
+
+    script: list[int] = field(default_factory=list)
+
+    def _write(
+        self, pipeline: TextGeneration, request: Request, ids: list[int], most: int, answer: Answer, gone: Flag
+    ) -> None:
+        text, ended = GrowingText(pipeline.tokenizer.stream(), request.stop), len(self.script) <= most
+        for token in self.script[:most]:
+            logprob = None if request.logprobs is None else -0.5
+            for event in text.push(Event(token, logprob=logprob)):
+                answer.put(event)
+            if text.stopped:
+                break
+        events, rest = text.finish()
+        for event in events:
+            answer.put(event)
+        reason: Any = "stop" if text.stopped else "end" if ended else "limit"
+        answer.put(Event(text=rest, reason=reason, usage=Usage(len(ids), min(len(self.script), most), 0)))
+        gone.set()

@@ -86,7 +86,7 @@ class Turns:
                     yield choice
 
     def _told(self, piece: Piece) -> Iterator[ChunkChoice]:
-        """The chunks of what came: texts and calls in their order, the log-probabilities of the token with the first."""
+        """The chunks of what came: texts and calls in their order, log-probabilities with the first."""
         logprobs = self._logprobs(piece)
         for delta in self._deltas(piece):
             yield ChunkChoice(index=piece.number, delta=delta, logprobs=logprobs, finish_reason=None)

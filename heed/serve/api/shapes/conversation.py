@@ -19,7 +19,7 @@ CallId = Annotated[str, Strict(), MinLen(1), MaxLen(128)]
 ToolName = Annotated[str, Strict(), Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 
 
-def _without_nulls(value: Any) -> Any:
+def without_nulls_in(value: Any) -> Any:
     """null is the same as leaving out: clients send an answer back as they got it."""
     return {name: one for name, one in value.items() if one is not None} if isinstance(value, dict) else value
 
@@ -39,10 +39,10 @@ class CalledFunction(Config):
 
     @model_validator(mode="after")
     def _readable(self) -> Self:
-        self.read()
+        self.parsed()
         return self
 
-    def read(self) -> dict[str, Any]:
+    def parsed(self) -> dict[str, Any]:
         """The arguments, as templates take them."""
         try:
             found = from_json(self.arguments or "{}", allow_inf_nan=False)
@@ -73,7 +73,7 @@ class ChatMessage(Config):
     @model_validator(mode="before")
     @classmethod
     def _bare(cls, value: Any) -> Any:
-        return _without_nulls(value)
+        return without_nulls_in(value)
 
     @model_validator(mode="after")
     def _fits_its_role(self) -> Self:
@@ -98,7 +98,7 @@ class ChatMessage(Config):
                 {
                     "id": one.id,
                     "type": one.type,
-                    "function": {"name": one.function.name, "arguments": one.function.read()},
+                    "function": {"name": one.function.name, "arguments": one.function.parsed()},
                 }
                 for one in self.tool_calls
             ]
@@ -116,7 +116,7 @@ class Function(Config):
     @model_validator(mode="before")
     @classmethod
     def _bare(cls, value: Any) -> Any:
-        return _without_nulls(value)
+        return without_nulls_in(value)
 
     @model_validator(mode="after")
     def _takes_an_object(self) -> Self:
@@ -233,8 +233,15 @@ class TokenizeRequest(Config):
         return self
 
 
-def developer_as_system(messages: tuple[ChatMessage, ...], template: str) -> list[Mapping[str, Any]]:
-    """As the template takes them: one that knows no developer is told of the system."""
-    plain = [message.plain() for message in messages]
-    known = "developer" in template
-    return [{**one, "role": "system"} if one["role"] == "developer" and not known else one for one in plain]
+def as_templates_take(messages: tuple[ChatMessage, ...], template: str) -> list[Mapping[str, Any]]:
+    """Plain messages. A template that knows no developer is told of the system; what a tool gave has its name."""
+    names = {call.id: call.function.name for message in messages for call in message.tool_calls}
+    found = list[Mapping[str, Any]]()
+    for message in messages:
+        plain = message.plain()
+        if message.role == "developer" and "developer" not in template:
+            plain["role"] = "system"
+        if message.tool_call_id is not None and message.tool_call_id in names:
+            plain.setdefault("name", names[message.tool_call_id])
+        found.append(plain)
+    return found

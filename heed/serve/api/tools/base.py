@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from ..shapes.conversation import Function
 
+LONGEST, CALLS_OF_ANSWER = 1 << 16, 64  # characters of a call, and calls, beyond which an answer is text
 LETTERS = string.ascii_letters + string.digits
 TEXT = "TEXT: /(.|\\n)*/"  # of a grammar: any text
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from abc import abstractmethod
 from collections.abc import Collection, Iterator
 from typing import ClassVar
 
 from .base import (
+    CALLS_OF_ANSWER,
     LETTERS,
+    LONGEST,
     TEXT,
     Call,
     CallReader,
@@ -27,6 +30,9 @@ from .base import (
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 PYTHON = "<|python_tag|>"
+KEYS = ("arguments", "parameters")  # of a call as JSON; models mistake one for the other
+# What to look for next in JSON: outside of a text and in one.
+NEXT = (re.compile(rf'"|{CLOSE}'), re.compile(r'"|\\.', re.DOTALL))
 CALLS, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
 
 
@@ -63,7 +69,7 @@ class _Tagged(CallReader):
     """Calls between two tags."""
 
     _inside = False
-    _tried = 0  # characters of the buffer in which no closing tag ends a call
+    _at, _quoted = 0, False  # how far the inside was searched for its closing tag, and whether a text of JSON is open
 
     def push(self, text: str) -> list[Said]:
         self._buffer += text
@@ -78,45 +84,38 @@ class _Tagged(CallReader):
                 self._buffer = self._buffer[cut:]
                 if begin < 0:
                     return
-                self._inside, self._tried = True, len(OPEN)
-            end = self._buffer.find(CLOSE, self._tried)
-            if end < 0:
-                self._tried = max(self._tried, len(self._buffer) - len(CLOSE) + 1)
+                self._inside, self._at, self._quoted = True, len(OPEN), False
+            if (end := self._closing()) is None:
+                if len(self._buffer) > LONGEST:
+                    yield from self._left(len(self._buffer), None)
                 return
-            yield from self._closed(end)
+            body = self._buffer[len(OPEN) : end].strip()
+            read = read_json(body)
+            found = None if read is None or body[read[1] :].strip() else self._call_of(read[0], *KEYS)
+            yield from self._left(end + len(CLOSE), found)
 
-    def _closed(self, end: int) -> Iterator[Said]:
-        """A closing tag, which ends a call, or stands in one of its texts, or after what is none."""
-        body = self._buffer[len(OPEN) : end].strip()
-        read = read_json(body)
-        found = None if read is None or body[read[1] :].strip() else self._call_of(read[0], "arguments", "parameters")
-        if found is None and _open_text(body):
-            self._tried = end + len(CLOSE)
-            return
+    def _closing(self) -> int | None:
+        """Where the closing tag is; one in a text of JSON is a part of that. Each character is looked at once."""
+        while (found := NEXT[self._quoted].search(self._buffer, self._at)) is not None:
+            if found[0] == CLOSE:
+                return found.start()
+            self._quoted ^= found[0] == '"'
+            self._at = found.end()
+        # What is at the end may be the beginning of a tag or of an escape.
+        self._at = max(self._at, len(self._buffer) - (1 if self._quoted else len(CLOSE) - 1))
+        return None
+
+    def _left(self, end: int, found: Call | None) -> Iterator[Said]:
+        """What is inside ends here: it was a call, or else is text."""
         self._inside = False
-        whole, self._buffer = self._buffer[: end + len(CLOSE)], self._buffer[end + len(CLOSE) :]
+        whole, self._buffer = self._buffer[:end], self._buffer[end:]
         yield from self._told(whole) if found is None else self._called([found])
 
     def finish(self) -> list[Said]:
         found = None
         if self._inside and (read := read_json(self._buffer[len(OPEN) :].strip())) is not None:
-            found = self._call_of(read[0], "arguments", "parameters")  # the end of the answer closes it
-        said = self._called([found]) if found is not None else self._told(self._buffer)
-        self._buffer = ""
-        return [*said, *self._rest()]
-
-
-def _open_text(body: str) -> bool:
-    """Whether JSON breaks off within a text."""
-    inside, escaped = False, False
-    for letter in body:
-        if escaped:
-            escaped = False
-        elif letter == "\\":
-            escaped = inside
-        elif letter == '"':
-            inside = not inside
-    return inside
+            found = self._call_of(read[0], *KEYS)  # the end of the answer closes it
+        return [*self._left(len(self._buffer), found), *self._rest()]
 
 
 class Llama(ToolFormat):
@@ -143,21 +142,24 @@ class Llama(ToolFormat):
 class _Whole(CallReader):
     """Calls that are all of an answer; several are parted by semicolons or blanks."""
 
-    _plain = False  # it is a text
+    _plain: bool | None = None  # it is a text, or begins like a call; None: that is not known yet
 
     def push(self, text: str) -> list[Said]:
         if self._plain:
             return list(self._told(text))
         self._buffer += text
-        begun = self._buffer.lstrip()
-        if not begun or begun[0] == "{" or PYTHON.startswith(begun[: len(PYTHON)]):
-            return []
-        return self._as_text()
+        if self._plain is None:
+            begun = self._buffer.lstrip()
+            if begun.startswith(("{", PYTHON)):
+                self._plain = False
+            elif not PYTHON.startswith(begun):
+                return self._as_text()
+        return []
 
     def finish(self) -> list[Said]:
         rest, calls = self._buffer.lstrip().removeprefix(PYTHON).strip(), list[Call]()
-        while rest and (read := read_json(rest)) is not None:
-            found = self._call_of(read[0], "parameters", "arguments")
+        while rest and len(calls) < CALLS_OF_ANSWER and (read := read_json(rest)) is not None:
+            found = self._call_of(read[0], *KEYS)
             if found is None:
                 break
             calls.append(found)
@@ -259,7 +261,9 @@ class _Listed(_Behind):
         read = read_json(body.strip())
         if read is None or not isinstance(read[0], list) or body.strip()[read[1] :].strip():
             return []
-        calls = [self._call_of(one, "arguments", "parameters") for one in read[0]]
+        if len(read[0]) > CALLS_OF_ANSWER:
+            return []
+        calls = [self._call_of(one, *KEYS) for one in read[0]]
         return [one for one in calls if one is not None] if None not in calls else []
 
 
@@ -269,7 +273,7 @@ class _Named(_Behind):
     def _read(self, body: str) -> list[Call]:
         calls = list[Call]()
         rest = body
-        while rest:
+        while rest and len(calls) <= CALLS_OF_ANSWER:
             name, args, rest = rest.partition(ARGS)
             read = read_json(rest.lstrip())
             name = name.partition(CALL_ID)[0].strip()
@@ -281,4 +285,4 @@ class _Named(_Behind):
                 return []
             calls.append(found)
             rest = rest.removeprefix(CALLS)
-        return calls
+        return calls if len(calls) <= CALLS_OF_ANSWER else []
