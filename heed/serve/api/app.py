@@ -22,9 +22,11 @@ from .routes import other
 from .routes.chat import chat
 from .routes.completions import complete
 from .routes.embeddings import embed
+from .routes.responding import respond
 from .service import Service
 from .shapes.conversation import ChatRequest, TokenizeRequest
 from .shapes.requests import CompletionRequest, DetokenizeRequest, EmbeddingRequest, without_neutral
+from .shapes.responding import Answered, ResponsesRequest
 from .shapes.responses import (
     ChatCompletion,
     Completion,
@@ -69,6 +71,7 @@ ROUTES = (
     Route("GET", "/v1/models/{model}", other.model, "One of them.", ModelCard),
     Route("POST", "/v1/completions", complete, "Continue a text, or score it.", Completion, CompletionRequest),
     Route("POST", "/v1/chat/completions", chat, "Continue a conversation.", ChatCompletion, ChatRequest),
+    Route("POST", "/v1/responses", respond, "Continue a conversation, told in items.", Answered, ResponsesRequest),
     Route("POST", "/v1/embeddings", embed, "What an encoder makes of texts.", EmbeddingList, EmbeddingRequest),
     Route("POST", "/tokenize", other.tokenize, "The ids of a text.", TokenizeResponse, TokenizeRequest),
     Route("POST", "/detokenize", other.detokenize, "The text of ids.", DetokenizeResponse, DetokenizeRequest),

@@ -176,17 +176,16 @@ def spelt(text: str) -> list[int]:
     return found
 
 
+def taught_by(pipeline: TextGeneration, template: str) -> TextGeneration:
+    """The same model with another template."""
+    declared = Declared(pipeline.tokenizer.told.roles, (END,), Chat(template))
+    return TextGeneration(pipeline.model, Tokenizer(pipeline.tokenizer._inner, declared), pipeline.strategy)
+
+
 @pytest.fixture(scope="module")
 def taught(pipeline: TextGeneration) -> dict[type[ToolFormat], TextGeneration]:
     """The same model with templates that teach tools."""
-    return {
-        kind: TextGeneration(
-            pipeline.model,
-            Tokenizer(pipeline.tokenizer._inner, Declared(pipeline.tokenizer.told.roles, (END,), Chat(template))),
-            pipeline.strategy,
-        )
-        for kind, template in TEMPLATES.items()
-    }
+    return {kind: taught_by(pipeline, template) for kind, template in TEMPLATES.items()}
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from annotated_types import Ge, Le, MaxLen, MinLen
-from pydantic import BeforeValidator, Field, Strict, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 from pydantic_core import from_json
 
 from ....core.config import Config, Flag
@@ -31,26 +31,30 @@ class TextPart(Config):
     text: Text
 
 
+def arguments_in(text: str) -> dict[str, Any]:
+    """The arguments of a call, as templates take them."""
+    try:
+        found = from_json(text or "{}", allow_inf_nan=False)
+    except ValueError as error:
+        raise ValueError(f"arguments are not valid JSON: {error}") from None
+    if isinstance(found, dict):
+        return found
+    raise ValueError(f"arguments are a JSON {type(found).__name__}; an object is needed")
+
+
+def _readable(text: str) -> str:
+    arguments_in(text)
+    return text
+
+
+Arguments = Annotated[str, Strict(), MaxLen(ARGUMENTS), AfterValidator(_readable)]  # JSON
+
+
 class CalledFunction(Config):
     """A tool and its arguments."""
 
     name: ToolName
-    arguments: Annotated[str, Strict(), MaxLen(ARGUMENTS)]  # JSON
-
-    @model_validator(mode="after")
-    def _readable(self) -> Self:
-        self.parsed()
-        return self
-
-    def parsed(self) -> dict[str, Any]:
-        """The arguments, as templates take them."""
-        try:
-            found = from_json(self.arguments or "{}", allow_inf_nan=False)
-        except ValueError as error:
-            raise ValueError(f"arguments are not valid JSON: {error}") from None
-        if isinstance(found, dict):
-            return found
-        raise ValueError(f"arguments are a JSON {type(found).__name__}; an object is needed")
+    arguments: Arguments
 
 
 class ToolCall(Config):
@@ -98,7 +102,7 @@ class ChatMessage(Config):
                 {
                     "id": one.id,
                     "type": one.type,
-                    "function": {"name": one.function.name, "arguments": one.function.parsed()},
+                    "function": {"name": one.function.name, "arguments": arguments_in(one.function.arguments)},
                 }
                 for one in self.tool_calls
             ]

@@ -77,7 +77,7 @@ def typed(kind: type[C], data: Mapping[str, Any]) -> C:
         return kind.model_validate(data)
     except ValidationError as error:
         text = _listed(explain(error, kind), error.error_count())
-        raise Refusal(400, text, _place(error, data), code="invalid_value") from None
+        raise Refusal(400, text, _place(error), code="invalid_value") from None
 
 
 def _listed(problems: Iterator[str], count: int) -> str:
@@ -86,8 +86,8 @@ def _listed(problems: Iterator[str], count: int) -> str:
     return "; ".join(some + (["and more"] if count > TOLD else []))
 
 
-def _place(error: ValidationError, data: Mapping[str, Any]) -> str | None:
+def _place(error: ValidationError) -> str | None:
     """The field of the request in which the first problem lies."""
     place = error.errors(include_url=False, include_context=False, include_input=False)[0]["loc"]
     inside = [str(step) for step in place[:1]]
-    return inside[0] if inside else next(iter(data), None)
+    return inside[0] if inside else None  # what does not go together

@@ -45,14 +45,17 @@ async def while_there(request: Request, work: Awaitable[T]) -> T:
 
 
 class Events(Response):
-    """A stream of events (SSE). A client that leaves, or does not read for too long, ends it, and what makes it."""
+    """A stream of events (SSE). A client that leaves, or does not read for too long, ends it, and what makes it.
+
+    `done`: what its end is told by.
+    """
 
     media_type = "text/event-stream"
 
-    def __init__(self, source: AsyncGenerator[str, None], patience: float = PATIENCE) -> None:
+    def __init__(self, source: AsyncGenerator[str, None], patience: float = PATIENCE, *, done: str = DONE) -> None:
         super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
         del self.headers["content-length"]
-        self._source, self._patience = source, patience
+        self._source, self._patience, self._done = source, patience, done
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         doing = asyncio.ensure_future(self._sent(send))
@@ -70,7 +73,7 @@ class Events(Response):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             async for piece in self._source:
                 await self._one(send, piece, more=True)
-            await self._one(send, DONE, more=False)
+            await self._one(send, self._done, more=False)
 
     async def _one(self, send: Send, piece: str, *, more: bool) -> None:
         message = {"type": "http.response.body", "body": piece.encode(), "more_body": more}
