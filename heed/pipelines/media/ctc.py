@@ -80,14 +80,19 @@ class CTCRecognition(SpeechPipeline):
         self._encoder, self._head = model, model.heads["tagged"]
 
     def _said(
-        self, parts: Sequence[Tensor], language: str | None, task: SpeechTask, strategy: AnyStrategy
+        self,
+        parts: Sequence[Tensor],
+        language: str | None,
+        task: SpeechTask,
+        strategy: AnyStrategy,
+        batch: int = BATCH,
     ) -> Iterator[str]:
         if language is not None or task != "transcribe":
             raise InputError("this model labels frames with characters (CTC); leave language and task out")
         if not isinstance(strategy, Greedy | Beam):
             raise InputError("this model labels frames (CTC): it takes the best path, or searches with beams")
-        for begin in range(0, len(parts), BATCH):
-            seen = self._heard([self.settings.features(part) for part in parts[begin : begin + BATCH]])
+        for begin in range(0, len(parts), batch):
+            seen = self._heard([self.settings.features(part) for part in parts[begin : begin + batch]])
             for row, real in zip(self._head(seen.parts[0], seen), seen.real, strict=True):
                 yield self._spelled(self._found(row[real], strategy)) + " "
 

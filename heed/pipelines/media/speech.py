@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from ...core.interfaces import Encodes, LanguageModel
 from ...core.state import Seen
 from ...core.tables import renamed_arguments
 from ...decode import AnyStrategy, Greedy, Never, generate
-from ...media.sounds import LogMel, Sound, read
+from ...media.sounds import LONGEST, LogMel, Sound, read
 from ...parts.inputs.audio import Mels
 from ...text import Tokenizer
 from ..base import AnyModel, Pipeline
@@ -33,6 +33,14 @@ from .speech_settings import SpeechSettings, SpeechTask, code_of
 BATCH = 8  # windows that are transcribed in one batch
 SEARCHED, HUSH = 5.0, 0.2  # seconds at a window's end where a pause is looked for; seconds of one
 GREEDY = Greedy()
+
+
+class Segment(NamedTuple):
+    """What is said in a part of a sound."""
+
+    begin: float  # seconds
+    end: float
+    text: str  # with the blanks that part it from its neighbours
 
 
 class SpeechPipeline(Pipeline):
@@ -69,15 +77,47 @@ class SpeechPipeline(Pipeline):
         parts = list(windows(read(sound, self.rate), self.window, self.rate))
         return "".join(self._said(parts, language, task, strategy)).strip()
 
+    def samples(self, sound: Sound, longest: float = LONGEST) -> Tensor:
+        """A sound as the model takes it: mono, at its rate, of so many seconds at most."""
+        return read(sound, self.rate, longest)
+
+    @torch.no_grad()
+    def segments(
+        self,
+        samples: Tensor,
+        *,
+        language: str | None = None,
+        task: SpeechTask = "transcribe",
+        strategy: AnyStrategy | None = None,
+    ) -> Iterator[Segment]:
+        """The windows of a sound, which end in pauses, one by one; joined, they are what `transcribe` gives.
+
+        Each is heard by itself, when it is asked for, so that something else can be done between two of them.
+        """
+        parts, begin = list(windows(read(samples, self.rate), self.window, self.rate)), 0
+        said = self._said(parts, language, task, self.strategy if strategy is None else strategy, 1)
+        for part, text in zip(parts, said, strict=True):
+            yield Segment(begin / self.rate, (begin + len(part)) / self.rate, text)
+            begin += len(part)
+
+    def language(self, sound: Sound) -> str | None:
+        """The code of the language that a sound begins in, if the model tells languages."""
+        return None
+
     def respond(self, text: str) -> Response:
         said = self.transcribe(Path(text))
         return Response(said, {"text": said})
 
     @abstractmethod
     def _said(
-        self, parts: Sequence[Tensor], language: str | None, task: SpeechTask, strategy: AnyStrategy
+        self,
+        parts: Sequence[Tensor],
+        language: str | None,
+        task: SpeechTask,
+        strategy: AnyStrategy,
+        batch: int = BATCH,
     ) -> Iterator[str]:
-        """The text of each window, to be joined."""
+        """The text of each window, to be joined; so many are heard at once."""
 
     def _fed(self, x: Tensor) -> Tensor:
         """As the model's weights are."""
@@ -156,13 +196,18 @@ class SpeechRecognition(SpeechPipeline):
             )
 
     def _said(
-        self, parts: Sequence[Tensor], language: str | None, task: SpeechTask, strategy: AnyStrategy
+        self,
+        parts: Sequence[Tensor],
+        language: str | None,
+        task: SpeechTask,
+        strategy: AnyStrategy,
+        batch: int = BATCH,
     ) -> Iterator[str]:
         named = language or self.settings.language
         code = None if named is None else code_of(named)
         self.settings.must_know(code, task)
-        for begin in range(0, len(parts), BATCH):
-            heard = self._encoded(parts[begin : begin + BATCH])
+        for begin in range(0, len(parts), batch):
+            heard = self._encoded(parts[begin : begin + batch])
             logits = self._first_logits(heard)
             code = code or self._detected(logits)
             yield from self._generated(heard, self.settings.asked(code, task), logits.shape[1], strategy)

@@ -22,9 +22,13 @@ from .routes import other
 from .routes.chat import chat
 from .routes.completions import complete
 from .routes.embeddings import embed
+from .routes.hearing import transcribe
+from .routes.judging import classify, rerank
 from .routes.responding import respond
 from .service import Service
 from .shapes.conversation import ChatRequest, TokenizeRequest
+from .shapes.hearing import Transcription, TranscriptionRequest
+from .shapes.judging import Classes, ClassifyRequest, Ranking, RerankRequest
 from .shapes.requests import CompletionRequest, DetokenizeRequest, EmbeddingRequest, without_neutral
 from .shapes.responding import Answered, ResponsesRequest
 from .shapes.responses import (
@@ -38,6 +42,7 @@ from .shapes.responses import (
     TokenizeResponse,
 )
 from .wire.body import read_json
+from .wire.form import read_form
 from .wire.refusal import Refusal, refusal_of, typed
 from .wire.sending import Gone, refused
 
@@ -59,6 +64,7 @@ class Route:
     gives: type[BaseModel] | str  # or a media type
     asks: type[Config] | None = None
     open: bool = False  # without a key
+    form: bool = False  # it is asked by a form, which may hold a file, not by JSON
 
 
 ROUTES = (
@@ -73,6 +79,17 @@ ROUTES = (
     Route("POST", "/v1/chat/completions", chat, "Continue a conversation.", ChatCompletion, ChatRequest),
     Route("POST", "/v1/responses", respond, "Continue a conversation, told in items.", Answered, ResponsesRequest),
     Route("POST", "/v1/embeddings", embed, "What an encoder makes of texts.", EmbeddingList, EmbeddingRequest),
+    Route("POST", "/v1/rerank", rerank, "Order documents by their relevance.", Ranking, RerankRequest),
+    Route("POST", "/v1/classify", classify, "The classes of texts.", Classes, ClassifyRequest),
+    Route(
+        "POST",
+        "/v1/audio/transcriptions",
+        transcribe,
+        "What is said in a sound.",
+        Transcription,
+        TranscriptionRequest,
+        form=True,
+    ),
     Route("POST", "/tokenize", other.tokenize, "The ids of a text.", TokenizeResponse, TokenizeRequest),
     Route("POST", "/detokenize", other.detokenize, "The text of ids.", DetokenizeResponse, DetokenizeRequest),
 )
@@ -153,7 +170,10 @@ class _Passage:
         asked = None
         if route.asks is not None:
             bounds = self._service.bounds
-            data = await read_json(request, bounds.body, bounds.arriving)
+            if route.form:
+                data = await read_form(request, bounds.sound, bounds.arriving)
+            else:
+                data = await read_json(request, bounds.body, bounds.arriving)
             asked = typed(route.asks, without_neutral(data, route.asks.model_fields))
         self._exchange = Exchange(self._service, request, owner, asked)
         return await route.answer(self._exchange)

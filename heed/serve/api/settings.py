@@ -49,6 +49,8 @@ class HttpLimits(Config):
     """What one request may take."""
 
     body: Annotated[int, Strict(), Ge(1 << 10), Le(1 << 30)] = 8 << 20  # bytes of its body
+    sound: Annotated[int, Strict(), Ge(1 << 10), Le(1 << 30)] = 25 << 20  # bytes of a body that brings a sound
+    sound_seconds: Annotated[float, Strict(), Gt(0), Le(7200)] = 600.0  # that a sound may last
     arriving: Annotated[float, Strict(), Gt(0), Le(3600)] = 30.0  # seconds for its body
     reading: Annotated[float, Strict(), Gt(0), Le(3600)] = 30.0  # seconds that a client may take to read what is there
     answering: Annotated[float, Strict(), Gt(0), Le(86400)] = 600.0  # seconds until an answer is ended

@@ -149,6 +149,22 @@ def test_files_long_sounds_and_beams(tmp_path: Path, tokenizer: Tokenizer) -> No
         ours.translate(["a"])
 
 
+def test_segments_are_what_is_transcribed(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    """One by one, in the language of the first; each with its time."""
+    _, model = whisper(tmp_path / "a")
+    ours = SpeechRecognition(model, tokenizer, SpeechSettings.of(FEATURES, GENERATION, tokenizer))
+    waves = torch.cat([sound(0.8, seed) for seed in range(3)])
+    found = list(ours.segments(ours.samples(waves)))
+    assert len(found) == len(list(windows(waves, 16_000, 16_000))) > 2
+    assert "".join(one.text for one in found).strip() == ours.transcribe(waves)
+    assert [one.begin for one in found] == [0.0, *(one.end for one in found[:-1])]
+    assert found[-1].end == len(waves) / 16_000
+    first = next(ours.segments(waves, language="de"))
+    assert first.text.strip() == ours.transcribe(waves[: round(first.end * 16_000)], language="de")
+    with pytest.raises(InputError, match="seconds"):
+        ours.samples(waves, 1.0)
+
+
 def test_windows_end_in_pauses() -> None:
     rate = 1_000
     loud = np.random.default_rng(0).normal(size=100 * rate).astype(np.float32)
@@ -172,13 +188,17 @@ VOCABULARY = {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3, "|": 4, "E": 5, "T": 
 
 @pytest.fixture
 def listener(tmp_path: Path) -> tuple[Any, Any]:
+    return wav2vec(tmp_path / "a")
+
+
+def wav2vec(folder: Path) -> tuple[Any, Any]:
     """A random one there, and the same here."""
     embeddings: dict[str, Any] = {"conv_dim": (8, 8), "conv_kernel": (10, 4), "conv_stride": (5, 4)}
     sizes: dict[str, Any] = {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
     around: dict[str, Any] = {"num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2}
     config = transformers.Wav2Vec2Config(hidden_size=16, vocab_size=9, **embeddings, **sizes, **around)
-    theirs = saved(transformers.Wav2Vec2ForCTC(config), tmp_path / "a")
-    return theirs, weights.load(tmp_path / "a").model
+    theirs = saved(transformers.Wav2Vec2ForCTC(config), folder)
+    return theirs, weights.load(folder).model
 
 
 @torch.no_grad()

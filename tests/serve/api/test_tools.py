@@ -244,7 +244,8 @@ def test_a_stream_tells_the_same_calls(scripted: Live, case: str) -> None:
 def test_without_tools_marks_are_texts(scripted: Live) -> None:
     text = CASES["hermes"][1]
     scripted.service.engine.script = spelt(text)  # type: ignore[attr-defined]
-    for fields in ({"tools": []}, {"tool_choice": "none"}):
+    without: list[dict[str, Any]] = [{"tools": []}, {"tool_choice": "none"}]
+    for fields in without:
         (choice,) = scripted.ask(PATH, body(Hermes, **fields))[1]["choices"]
         assert choice["message"] == {"role": "assistant", "content": text, "refusal": None}
 
@@ -271,11 +272,11 @@ def test_a_conversation_holds_calls_and_what_tools_gave(scripted: Live, kind: ty
     status, found, _ = scripted.ask(PATH, body(kind, messages=[*HELLO, choice["message"], result]))
     assert status == 200, found
     how = {
-        Hermes: f"<tool_call>weather{ONE.arguments}</tool_call>",
-        Tekken: f"[TOOL_CALLS]weather[ARGS]{ONE.arguments}",
-        Mistral: f'[TOOL_CALLS] [{{"name": "weather", "arguments": {ONE.arguments}}}]',
-        Llama: f'<|python_tag|>{{"name": "weather", "parameters": {ONE.arguments}}}',
-    }[kind]
+        "Hermes": f"<tool_call>weather{ONE.arguments}</tool_call>",
+        "Tekken": f"[TOOL_CALLS]weather[ARGS]{ONE.arguments}",
+        "Mistral": f'[TOOL_CALLS] [{{"name": "weather", "arguments": {ONE.arguments}}}]',
+        "Llama": f'<|python_tag|>{{"name": "weather", "parameters": {ONE.arguments}}}',
+    }[kind.__name__]
     wanted = f"<system>weather;add;<user>hello<assistant>{how}<assistant>weather=rain<assistant>"
     assert list(engine.asked[-1].prompt) == spelt(wanted)
     chat = {"model": kind.__name__, "messages": HELLO, "tools": TOOLS}

@@ -17,7 +17,7 @@ REFUSED = {
     "404": "There is no such model.",
     "408": "The body did not arrive in time.",
     "413": "The body is too large.",
-    "415": "The body is not called JSON.",
+    "415": "The body is not called what it must be: JSON, or a form where a file is sent.",
     "421": "The server does not answer to this Host.",
     "429": "Too many requests wait; Retry-After tells when to come again.",
     "503": "The server is ending, or the engine has failed.",
@@ -46,6 +46,9 @@ class Described(Protocol):
     @property
     def open(self) -> bool: ...
 
+    @property
+    def form(self) -> bool: ...
+
 
 def described(routes: Iterable[Described], version: str, *, keyed: bool) -> dict[str, Any]:
     """The whole description. `keyed`: a key is needed."""
@@ -71,8 +74,10 @@ def _operation(route: Described, *, keyed: bool) -> Mapping[str, Any]:
     content = (
         {"application/json": {"schema": _ref(route.gives)}} if isinstance(route.gives, type) else {route.gives: {}}
     )
-    if route.asks is not None and "stream" in route.asks.model_fields:
+    if route.asks is not None and not route.form and "stream" in route.asks.model_fields:
         content = {**content, "text/event-stream": {}}
+    if route.form:
+        content = {**content, "text/plain": {}}
     wrong = {"application/json": {"schema": _ref(ErrorResponse)}}
     refused = {status: why for status, why in REFUSED.items() if route.asks is not None or status not in OF_BODIES}
     if "{" in route.path:
@@ -86,7 +91,8 @@ def _operation(route: Described, *, keyed: bool) -> Mapping[str, Any]:
         },
     }
     if route.asks is not None:
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref(route.asks)}}}
+        media = "multipart/form-data" if route.form else "application/json"
+        operation["requestBody"] = {"required": True, "content": {media: {"schema": _ref(route.asks)}}}
     if "{model}" in route.path:
         text = {"type": "string"}
         operation["parameters"] = [{"name": "model", "in": "path", "required": True, "schema": text}]

@@ -200,7 +200,7 @@ class CompletionRequest(Generating):
     logprobs: Annotated[int, Strict(), Ge(0), Le(ALTERNATIVES)] | None = None
 
 
-def _texts(value: Any) -> Any:
+def texts(value: Any) -> Any:
     """A text alone is a list of one; ids are told apart here, because the message for a list would say little."""
     found = [value] if isinstance(value, str) else value
     if not isinstance(found, list | tuple) or not found or not all(isinstance(one, str) for one in found):
@@ -212,7 +212,7 @@ class EmbeddingRequest(Config):
     """Texts whose embeddings are asked for."""
 
     model: Name
-    input: Annotated[tuple[Text, ...], BeforeValidator(_texts, json_schema_input_type=str | list[str]), MaxLen(PROMPTS)]
+    input: Annotated[tuple[Text, ...], BeforeValidator(texts, json_schema_input_type=str | list[str]), MaxLen(PROMPTS)]
     encoding_format: Literal["float", "base64"] = "float"
     user: Annotated[str, Strict(), MaxLen(256)] = ""
 
