@@ -52,6 +52,12 @@ def serve(
     name: Annotated[
         list[str] | None, typer.Option(metavar="NAME=MODEL", help="A model, and what it is called. May be repeated.")
     ] = None,
+    adapter: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FOLDER[@MODEL]", help="An adapter (LoRA), served under its own name. May be repeated."
+        ),
+    ] = None,
     config: Annotated[Path | None, typer.Option(metavar="FILE", help="A serve.toml with all of this.")] = None,
     quantise: Annotated[
         str | None,
@@ -60,9 +66,10 @@ def serve(
     options: ServeOptions = ServeOptions(),  # noqa: B008  # frozen; typer gives one made of what was given
 ) -> None:
     """Serve models over HTTP, with the API of OpenAI and a page to chat in."""
-    from ..serve.api.settings import merged, named
+    from ..serve.api.settings import adapters_named, merged, named
 
     told = {key: str(value) if isinstance(value, Path) else value for key, value in asdict(options).items()}
+    told["adapters"] = adapters_named(adapter or [])
     run(merged(config, told, named(paths or [], name or []), quantise))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -32,8 +32,9 @@ T = TypeVar("T")
 class NamedModel:
     """A model that can be asked by its name."""
 
-    def __init__(self, name: str, info: ModelInfo) -> None:
+    def __init__(self, name: str, info: ModelInfo, parent: str | None = None) -> None:
         self.name, self.info, self.created = name, info, int(time.time())
+        self.parent = parent  # the base, where it is an adapter
 
     @property
     def pipeline(self) -> GenerationPipeline:
@@ -75,10 +76,13 @@ class Service:
     metrics: Metrics = field(default_factory=Metrics)
     log: Log = field(default_factory=Log)
     draining: bool = False
+    parents: Mapping[str, str] = field(default_factory=dict)  # of models that are adapters: their bases
     _preparing: int = 0
 
     def __post_init__(self) -> None:
-        self.models = {name: NamedModel(name, info) for name, info in self.engine.models.items()}
+        self.models = {
+            name: NamedModel(name, info, self.parents.get(name)) for name, info in self.engine.models.items()
+        }
         # Templates of strangers may take their time: they have threads of their own, and wait for one another.
         self._templates = ThreadPoolExecutor(2, thread_name_prefix="heed-templates")
         self._texts = ThreadPoolExecutor(2, thread_name_prefix="heed-texts")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from annotated_types import Ge, Gt, Le, MaxLen
-from pydantic import BeforeValidator, Field, Strict
+from pydantic import BeforeValidator, Field, Strict, model_validator
 
 from ...core.config import Config, Flag, Size, Text
 from ...core.errors import InputError
@@ -42,6 +42,14 @@ class ModelSource(Config):
     adapter: Text | None = None  # a folder of peft's (LoRA) that was learnt for it
 
 
+class AdapterSource(Config):
+    """An adapter (LoRA) that is served as a model of its own, over the weights of another."""
+
+    path: Text  # a folder of peft's, or a file that save_adapters wrote
+    model: Text | None = None  # the name of the model that it was learnt for; None: the only one there is
+
+
+Adapters: TypeAlias = dict[Text, Annotated[AdapterSource, BeforeValidator(_source)]]
 Models: TypeAlias = dict[Text, Annotated[ModelSource, BeforeValidator(_source)]]
 
 
@@ -62,6 +70,7 @@ class ServeConfig(Config):
     """A server: what a serve.toml holds. What the command line says goes before it."""
 
     models: Models = Field(default_factory=dict)  # by the names that requests give
+    adapters: Adapters = Field(default_factory=dict)  # by the names that requests give
     host: Text = "127.0.0.1"  # where to listen; other machines reach it by 0.0.0.0, which needs keys
     port: Annotated[int, Strict(), Ge(0), Le(65535)] = 8000  # 0: any that is free
     allow_hosts: Annotated[tuple[Text, ...], MaxLen(64)] = ()  # names that the Host header may have
@@ -72,6 +81,22 @@ class ServeConfig(Config):
     threads: Size | None = None  # that compute; None: as many as there are cores
     quiet: Flag = False  # no line in the log for requests that were answered
     limits: HttpLimits = HttpLimits()  # of one request
+
+    @model_validator(mode="after")
+    def _adapters_have_models(self) -> Self:
+        for name, adapter in self.adapters.items():
+            if name in self.models:
+                raise ValueError(f"a model and an adapter are called {name!r}")
+            if adapter.model is None and len(self.models) != 1:
+                raise ValueError(f"the adapter {name!r} does not say which model it is for; write {name}=FOLDER@MODEL")
+            if adapter.model is not None and adapter.model not in self.models:
+                raise ValueError(f"the adapter {name!r} is for {adapter.model!r}; models are {', '.join(self.models)}")
+        return self
+
+    @property
+    def parents(self) -> dict[str, str]:
+        """Which model each adapter is for."""
+        return {name: one.model or next(iter(self.models)) for name, one in self.adapters.items()}
 
 
 def named(paths: Iterable[str], names: Iterable[str]) -> dict[str, str]:
@@ -91,13 +116,30 @@ def named(paths: Iterable[str], names: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def adapters_named(given: Iterable[str]) -> dict[str, dict[str, str]]:
+    """NAME=FOLDER, or NAME=FOLDER@MODEL where several models are served."""
+    found: dict[str, dict[str, str]] = {}
+    for item in given:
+        name, equals, place = item.partition("=")
+        path, at, model = place.rpartition("@") if "@" in place else (place, "", "")
+        if not (name and equals and path) or (at and not model):
+            raise InputError(
+                f"--adapter is {item!r}; write NAME=FOLDER, or NAME=FOLDER@MODEL if there are several models"
+            )
+        if name in found:
+            raise InputError(f"two adapters are called {name!r}")
+        found[name] = {"path": path, **({"model": model} if model else {})}
+    return found
+
+
 def merged(file: Path | None, told: Mapping[str, Any], models: Mapping[str, str], quantise: str | None) -> ServeConfig:
     """What the file says, and before it what the command line says."""
     base = {} if file is None else ServeConfig.read(file).dump()
     sources: dict[str, Any] = {**base.get("models", {}), **{name: {"path": path} for name, path in models.items()}}
     if quantise is not None:
         sources = {name: {**source, "quantise": quantise} for name, source in sources.items()}
-    given = {name: value for name, value in told.items() if value not in (None, [], ())}
+    given = {name: value for name, value in told.items() if value not in (None, [], (), {})}
+    given["adapters"] = {**base.get("adapters", {}), **told.get("adapters", {})}
     config = ServeConfig.load({**base, **given, "models": sources})
     if not config.models:
         raise InputError("no model is named; write heed serve PATH, or list [models] in serve.toml")

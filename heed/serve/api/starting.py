@@ -10,6 +10,7 @@ import torch
 
 from ...runs import load
 from .. import Engine, Limits
+from .adapters import with_adapter
 from .app import Application
 from .service import Service
 from .settings import ServeConfig
@@ -33,7 +34,9 @@ def serve(config: ServeConfig, version: str, say: Callable[[str], None]) -> None
     with listening(config.host, config.port) as place:
         limits = Limits(memory=config.memory, rows=config.rows, waiting=config.waiting)
         with Engine(loaded(config), limits) as engine:
-            service = Service(engine, guard, version, config.limits, log=Log(quiet=config.quiet))
+            service = Service(
+                engine, guard, version, config.limits, log=Log(quiet=config.quiet), parents=config.parents
+            )
             host, port = place.getsockname()[:2]
             for line in told(engine.models):
                 say(line)
@@ -52,6 +55,8 @@ def loaded(config: ServeConfig) -> Mapping[str, Pipeline]:
     for name, source in config.models.items():
         adapter = None if source.adapter is None else Path(source.adapter)
         found[name] = load(source.path, quantise=source.quantise, adapter=adapter)
+    for name, base in config.parents.items():
+        found[name] = with_adapter(found[base], config.models[base], config.adapters[name])
     return found
 
 

@@ -80,11 +80,18 @@ def events(text: str) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def running(engine: Any, *, keys: tuple[str, ...] = (), head: float = 10, **limits: Any) -> Iterator[Live]:
+def running(
+    engine: Any,
+    *,
+    keys: tuple[str, ...] = (),
+    head: float = 10,
+    parents: Mapping[str, str] | None = None,
+    **limits: Any,
+) -> Iterator[Live]:
     """A server around an engine, on a port of its own, until the block ends."""
     log = io.StringIO()
     guard = Guard.of(Keys({_digest(key): key[-4:] for key in keys}), "127.0.0.1")
-    service = Service(engine, guard, "0.0.0", HttpLimits(**limits), log=Log(log))
+    service = Service(engine, guard, "0.0.0", HttpLimits(**limits), log=Log(log), parents=parents or {})
     with listening("127.0.0.1", 0) as place:
         server = server_of(Application(service), lambda: None, head=head)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [place]}, daemon=True)

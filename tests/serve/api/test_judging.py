@@ -114,5 +114,6 @@ def test_what_is_wrong_is_named(live: Live, route: str, fields: dict[str, Any], 
 
 
 def test_models_that_write_judge_nothing(real: Live) -> None:
-    for route, fields in {"rerank": {"query": "a", "documents": ["b"]}, "classify": {"input": "a"}}.items():
+    asked: dict[str, dict[str, Any]] = {"rerank": {"query": "a", "documents": ["b"]}, "classify": {"input": "a"}}
+    for route, fields in asked.items():
         assert real.ask(f"/v1/{route}", {"model": "chain", **fields})[1]["error"]["code"] == "wrong_model"

@@ -49,13 +49,13 @@ TALK = (
     "{% for c in m.tool_calls or [] %}HOW{% endfor %}"
     "{% if m.role == 'tool' %}{{ m.name }}={% endif %}{{ m.content or '' }}{% endfor %}<assistant>"
 )
-HOW = {
+HOW: dict[Any, str] = {
     Hermes: "<tool_call>{{ c.function.name }}{{ c.function.arguments | tojson }}</tool_call>",
     Tekken: "[TOOL_CALLS]{{ c.function.name }}[ARGS]{{ c.function.arguments | tojson }}",
     Mistral: "[TOOL_CALLS] [{{ c.function | tojson }}]",
     Llama: '<|python_tag|>{"name": "{{ c.function.name }}", "parameters": {{ c.function.arguments | tojson }}}',
 }
-TEMPLATES = {one: TALK.replace("HOW", how) for one, how in HOW.items()}
+TEMPLATES: dict[Any, str] = {one: TALK.replace("HOW", how) for one, how in HOW.items()}
 
 PARIS = '{"place": "Pa\\"<tool_call></tool_call>ris 好", "days": 2}'
 ONE = Call("weather", json.dumps(json.loads(PARIS), ensure_ascii=False))

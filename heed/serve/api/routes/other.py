@@ -33,7 +33,12 @@ def card(served: NamedModel) -> ModelCard:
     info = served.info
     can = () if info.pipeline is None else info.pipeline.can
     return ModelCard(
-        id=served.name, created=served.created, can=list(can), max_model_len=info.context, exact=bool(info.exact)
+        id=served.name,
+        created=served.created,
+        parent=served.parent,
+        can=list(can),
+        max_model_len=info.context,
+        exact=bool(info.exact),
     )
 
 

@@ -209,6 +209,7 @@ class ModelCard(Shape):
     object: Literal["model"] = "model"
     created: int
     owned_by: Literal["heed"] = "heed"
+    parent: str | None  # the model whose weights it has, where it is an adapter
     can: list[str]
     max_model_len: int | None  # tokens that it has places for; None: any length
     exact: bool  # an answer is the same bits whatever else is asked at the time; else up to rounding
