@@ -32,6 +32,8 @@ class Request:
     ends: Collection[int] | None = None  # tokens that end the answer; None: the model's own; () = ignore_eos
     stop: Sequence[str] = ()  # the answer ends before the first of these texts
     logit_bias: Mapping[int, float] = field(default_factory=dict)  # added to logits, before all that sampling does
+    frequency_penalty: float = 0.0  # taken off a logit for each time that its token was written
+    presence_penalty: float = 0.0  # taken off once, if it was written at all; below 0 they make it more probable
     allow: Allow | None = None  # a constraint
     logprobs: int | None = None  # so many top log-probabilities beside the token's own; 0: its own only; None: none
     prompt_logprobs: int | None = None  # the same for the tokens of the prompt (read in more memory, past any prefix)
@@ -46,6 +48,9 @@ class Request:
         for name in ("logprobs", "prompt_logprobs"):
             if (getattr(self, name) or 0) > MOST_LOGPROBS:
                 raise InputError(f"{name} is {getattr(self, name)}; at most {MOST_LOGPROBS} are told")
+        for name in ("frequency_penalty", "presence_penalty"):
+            if not isfinite(getattr(self, name)):
+                raise InputError(f"{name} is {getattr(self, name)}; needed is a number")
         if self.deadline is not None and not (isfinite(self.deadline) and self.deadline > 0):
             raise InputError(f"deadline is {self.deadline}; needed is a number of seconds from now, above 0")
         if isinstance(self.stop, str) or len(self.stop) > MOST_STOPS or not all(map(_fits, self.stop)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from math import isfinite
 
@@ -34,6 +35,7 @@ class Writer:
         self._constraint = constraint
         self._choose = request.sampling.start(1)
         self._repetition = Repetition(request.sampling.repetition, [prompt])
+        self._counts = Counter[int]()  # how often each token was written, where that is penalised
         self._text = GrowingText(stream, request.stop)
         bias = request.logit_bias
         self._biased, self._bias = torch.tensor([*bias], dtype=torch.long), torch.tensor([*bias.values()])
@@ -68,6 +70,8 @@ class Writer:
         tokens = self._choose(rated)
         self._repetition.add(tokens)
         token = int(tokens)
+        if self._request.frequency_penalty or self._request.presence_penalty:
+            self._counts[token] += 1
         logprob = float(logits[0, token] - logits.logsumexp(1)[0])
         if not isfinite(logprob) or not bool((rated < torch.inf).all()):
             raise InputError(f"the model's logits hold NaN or infinity at step {len(self.written) + 1}")
@@ -76,10 +80,14 @@ class Writer:
         return token, logprob
 
     def _allowed(self, logits: Tensor) -> Tensor:
-        """With the bias, and -inf at what is forbidden."""
+        """With the bias and the penalties, and -inf at what is forbidden."""
         if len(self._biased):
             logits = logits.clone()
             logits[0, self._biased] += self._bias.to(logits.dtype)
+        if self._counts:
+            tokens, counts = list(self._counts), torch.tensor([*self._counts.values()], dtype=logits.dtype)
+            logits = logits.clone()
+            logits[0, tokens] -= self._request.frequency_penalty * counts + self._request.presence_penalty
         written = tuple(self.written)
         if self._constraint is not None:
             logits = restrict(logits, [self._constraint(0, written)])

@@ -58,6 +58,8 @@ class Talk:
             ends=() if asked.ignore_eos else None,
             stop=asked.stop,
             logit_bias=asked.logit_bias,
+            frequency_penalty=asked.frequency_penalty,
+            presence_penalty=asked.presence_penalty,
             allow=await service.grammar(served, asked, "" if calls is None else calls.grammar()),
             logprobs=(asked.top_logprobs or 0) if asked.logprobs else None,
             owner=exchange.owner_of(asked.user),

@@ -65,9 +65,9 @@ def test_errors_are_those_that_openai_raises(solo: Solo) -> None:
             with pytest.raises(openai.NotFoundError) as missing:
                 client.completions.create(model="none", prompt="a")
             assert missing.value.param == "model"
-            with pytest.raises(openai.BadRequestError, match="frequency_penalty") as wrong:
-                client.completions.create(model="chain", prompt="a", frequency_penalty=1)
-            assert (wrong.value.param, wrong.value.code) == ("frequency_penalty", "unsupported_field")
+            with pytest.raises(openai.BadRequestError, match="best_of") as wrong:
+                client.completions.create(model="chain", prompt="a", best_of=3)
+            assert (wrong.value.param, wrong.value.code) == ("best_of", "unsupported_field")
             solo.full = True
             with pytest.raises(openai.RateLimitError):
                 client.completions.create(model="chain", prompt="a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -145,7 +146,8 @@ def test_echo_in_a_stream(real: Live) -> None:
 
 WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "unknown": ({"temprature": 1}, "temprature", "did you mean temperature"),
-    "of other servers": ({"frequency_penalty": 0.5}, "frequency_penalty", "repetition_penalty"),
+    "of other servers": ({"best_of": 3}, "best_of", "write n"),
+    "too great a penalty": ({"frequency_penalty": 2.5}, "frequency_penalty", "2"),
     "tools": ({"tools": [{"type": "function"}]}, "tools", "not supported"),
     "a wrong type": ({"temperature": "1"}, "temperature", "number"),
     "true is no number": ({"n": True}, "n", "integer"),
@@ -184,6 +186,24 @@ def test_what_asks_for_nothing_special_passes(live: Live) -> None:
     assert asked(live, prompt=" ", max_tokens=3, **neutral)["choices"][0]["text"] == chained(3)
 
 
+def test_penalties_keep_tokens_away(real: Live) -> None:
+    """A token that was written is less probable the more often it was, or once; below 0 it is more so."""
+    fields = {"model": "chain", "prompt": " ", "temperature": 0, "max_tokens": 120, "logprobs": 0}
+
+    def written(**more: float) -> list[str]:
+        status, found, _ = real.ask(PATH, {**fields, **more})
+        assert status == 200, found
+        return list(found["choices"][0]["logprobs"]["tokens"])
+
+    plain = written()
+    once, often = written(presence_penalty=2), written(frequency_penalty=2)
+    assert Counter(plain).most_common(1)[0][1] > Counter(often).most_common(1)[0][1]
+    assert len(set(plain)) < len(set(often))
+    assert written(presence_penalty=0, frequency_penalty=0) == plain
+    assert written(presence_penalty=-2, frequency_penalty=-2) != often
+    assert once == written(presence_penalty=2)
+
+
 def test_an_unknown_model_is_not_found(live: Live) -> None:
     for name in ("other", "../chain", "/etc/passwd"):
         status, found, _ = live.ask(PATH, {"model": name, "prompt": "a"})
@@ -192,9 +212,11 @@ def test_an_unknown_model_is_not_found(live: Live) -> None:
 
 
 def test_settings_reach_the_engine(live: Live, solo: Solo) -> None:
+    more = {"frequency_penalty": 0.5, "presence_penalty": -1}
     given = {"top_k": 5, "top_p": 0.9, "min_p": 0.1, "repetition_penalty": 1.1, "temperature": 0.7, "seed": 3}
-    asked(live, prompt=" ", **given, user="u")
+    asked(live, prompt=" ", **given, **more, user="u")
     (request,) = solo.asked
+    assert (request.frequency_penalty, request.presence_penalty) == (0.5, -1)
     how = request.sampling.dump()
     assert how == {
         "kind": "sample", "repetition": 1.1, "temperature": 0.7, "top_k": 5, "top_p": 0.9, "min_p": 0.1, "seed": 3,

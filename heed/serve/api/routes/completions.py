@@ -59,6 +59,8 @@ def _request(exchange: Exchange[CompletionRequest], served: NamedModel, prompt: 
         ends=() if asked.ignore_eos else None,
         stop=asked.stop,
         logit_bias=asked.logit_bias,
+        frequency_penalty=asked.frequency_penalty,
+        presence_penalty=asked.presence_penalty,
         logprobs=asked.logprobs,
         prompt_logprobs=asked.logprobs if asked.echo else None,
         owner=exchange.owner_of(asked.user),

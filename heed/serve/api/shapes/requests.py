@@ -27,12 +27,13 @@ TokenId = Annotated[int, Strict(), Ge(0), Le((1 << 31) - 1)]
 Tokens = Annotated[int, Strict(), Ge(0), Le(IDS)]
 Stop = Annotated[str, Strict(), MinLen(1), MaxLen(64)]
 Bias = Annotated[float, Strict(), Ge(-100), Le(100)]
+Penalty = Annotated[float, Strict(), Ge(-2), Le(2)]
 Prompt: TypeAlias = str | tuple[str, ...] | tuple[int, ...] | tuple[tuple[int, ...], ...]
 
 # Fields of other servers: values that ask for nothing special, and what to write instead, or why there is none.
 OTHERS: dict[str, tuple[tuple[object, ...], str]] = {
-    "frequency_penalty": ((0,), "write repetition_penalty, above 1 to avoid what was there"),
-    "presence_penalty": ((0,), "write repetition_penalty, above 1 to avoid what was there"),
+    "frequency_penalty": ((0,), "/v1/completions and /v1/chat/completions have it"),
+    "presence_penalty": ((0,), "/v1/completions and /v1/chat/completions have it"),
     "best_of": ((1,), "write n"),
     "use_beam_search": ((False,), "beams are not served; heed run --num-beams has them"),
     "suffix": (("",), "models are asked to continue a text, not to fill a gap"),
@@ -172,6 +173,8 @@ class Generating(Config):
     top_k: Annotated[int, Strict(), Ge(-1), Le(IDS)] | None = None  # -1 and 0: all, as elsewhere
     min_p: Annotated[float, Strict(), Ge(0), Le(1)] | None = None
     repetition_penalty: Annotated[float, Strict(), Ge(1e-3), Le(1e3)] | None = None
+    frequency_penalty: Penalty = 0.0  # for each time that a token was written; OpenAI's bounds
+    presence_penalty: Penalty = 0.0  # if it was written at all
     seed: Seed | None = None
     n: Annotated[int, Strict(), Ge(1), Le(CHOICES)] = 1
     stop: Stops = ()
