@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.serve.api.schemas import schema
 from tests.serve.api.serving import Live, events
 
 pytest.importorskip("llguidance", reason="llguidance is not installed: pip install heed-attention[serve]")
@@ -70,3 +71,38 @@ def test_a_regex_of_billions_of_states_hinders_nobody(real: Live) -> None:
     body = {"model": "chain", "messages": HELLO, "max_tokens": 5, "structured_outputs": form}
     assert real.ask(PATH, body)[0] in {200, 400, 500}, "it is compiled as it is met, or refused by a limit"
     assert real.ask("/v1/completions", {"model": "chain", "prompt": " ", "max_tokens": 2})[0] == 200
+
+
+def answers_fit(real: Live, numbers: range) -> None:
+    """Every answer of a model without sense, drawn wildly, is JSON and fits its schema."""
+    jsonschema: Any = pytest.importorskip("jsonschema")
+    wrong, seen = list[str](), set[str]()
+    for number in numbers:
+        asked, stream = schema(number), number % 5 == 0
+        body = {"model": "chain", "messages": HELLO, "max_tokens": 4000, "seed": number, "temperature": 3}
+        status, found, _ = real.ask(PATH, {**body, "stream": stream, "response_format": formed(asked)})
+        assert status == 200, (number, found, asked)
+        if stream:
+            pieces = [one for event in events(found) for one in event["choices"]]
+            text, why = "".join(one["delta"].get("content", "") for one in pieces), pieces[-1]["finish_reason"]
+        else:
+            text, why = found["choices"][0]["message"]["content"], found["choices"][0]["finish_reason"]
+        if why != "stop":
+            wrong.append(f"{number} is not whole after 4,000 tokens: {text[-80:]!r}")
+            continue
+        try:
+            jsonschema.Draft202012Validator(asked, format_checker=jsonschema.FormatChecker()).validate(json.loads(text))
+        except (ValueError, jsonschema.ValidationError) as error:
+            wrong.append(f"{number}: {text!r} {error}"[:400])
+        seen.add(text)
+    assert not wrong, "\n".join(wrong)
+    assert len(seen) > len(numbers) // 2, "they are not all alike"
+
+
+def test_answers_fit_many_schemas(real: Live) -> None:
+    answers_fit(real, range(25))
+
+
+@pytest.mark.slow
+def test_answers_fit_500_schemas(real: Live) -> None:
+    answers_fit(real, range(25, 525))
