@@ -92,7 +92,7 @@ class ChatMessage(Config):
     def plain(self) -> dict[str, Any]:
         """As chat templates take it."""
         parts = "".join(part.text for part in self.content) if isinstance(self.content, tuple) else self.content
-        found: dict[str, Any] = {"role": self.role, "content": parts}
+        found: dict[str, Any] = {"role": self.role, "content": parts or ""}  # not all templates bear a null
         if self.name is not None:
             found["name"] = self.name
         if self.tool_call_id is not None:
