@@ -47,9 +47,14 @@ def test_steps_are_those_of_a_row_by_itself(name: str) -> None:
     plain = [read(model, [(7 * i + length) % 37 for i in range(length)]) for length in lengths]
     for turn in range(PAGE + 2):
         orders, tokens = [length + turn for length in lengths], [(turn + length) % 37 for length in lengths]
-        together = batch.step([row.seat(batch) for row in rows], tokens, orders).clone()
+        seats = [row.seat(batch) for row in rows]
+        together = torch.cat(batch.step(seats, [[token] for token in tokens], orders))
+        for seat in seats:
+            seat.keep(1)
         for place, (single, by_calls) in enumerate(zip(singles, plain, strict=True)):
-            alone = batch.step([single.seat(batch)], tokens[place : place + 1], orders[place : place + 1])[0]
+            seat = single.seat(batch)
+            (alone,) = batch.step([seat], [[tokens[place]]], [orders[place]])[0]
+            seat.keep(1)
             assert torch.equal(together[place], alone)
             torch.testing.assert_close(alone, by_calls.step(tokens[place]), atol=1e-4, rtol=1e-4)
     for row in (*rows, *singles):
@@ -64,9 +69,9 @@ def test_codes_reach_the_longest_row() -> None:
     model = Decoder.Config(**SIZES, position=Sinusoid.Config()).build().eval()
     batch = made(model)
     rows = [read(model, [1]), read(model, [(3 * i) % 37 for i in range(2 * FIRST + 5)])]
-    logits = batch.step([row.seat(batch) for row in rows], [2, 3], [row.done for row in rows])
+    logits = batch.step([row.seat(batch) for row in rows], [[2], [3]], [row.done for row in rows])
     ids = torch.tensor([[(3 * i) % 37 for i in range(2 * FIRST + 5)] + [3]])
-    torch.testing.assert_close(logits[1], model(ids)[0][0, -1], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(logits[1][0], model(ids)[0][0, -1], atol=1e-4, rtol=1e-4)
 
 
 def test_a_call_that_is_refused_ends_its_rows_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,7 +158,7 @@ def test_who_was_put_off_is_retraced_to_the_same_bits(name: str, noted: Noted) -
     ]
     alone = [Run(model, noted, memory=1 << 24).alone(kind) for kind in kinds]
     prices = Run(model, noted, memory=1 << 24).worker._prices
-    run = Run(model, noted, memory=4 * prices.bytes(14, 3) + 5 * prices.page_bytes)
+    run = Run(model, noted, memory=4 * prices.bytes(14, 3) + 2 * prices.page_bytes)
     answers = [run.submit(kind) for kind in kinds]
     while run.worker.busy:
         run.tick()
