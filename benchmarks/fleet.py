@@ -26,7 +26,7 @@ import typer
 
 from benchmarks.fleet_load import Asked, Costs, Load, Size, asked
 from heed.serve.answer import Busy
-from heed.serve.plan import Job, Tick
+from heed.serve.plan import Job, Tick, chunk_after
 from heed.serve.pool import Pool
 from heed.serve.schedule import Schedule
 from heed.serve.statistics import Pace
@@ -75,7 +75,7 @@ class Replica:
         self.tick = tick = self.schedule.plan(budget, self._cached_bytes())
         for number in tick.admit:
             self._find(running[number])
-        tokens = sum(min(some, running[number].prompt - running[number].done) for number, some in tick.read)
+        tokens = self._read([running[number] for number, _ in tick.read])
         self.each = tokens * self.costs.read + self.costs.steps(len(tick.step))
         alike = not (tick.read or tick.preempt or tick.admit or len(self.schedule) > len(running))
         self.times = min(map(self._left, tick.step), default=1) if alike and tick.step else 1
@@ -107,9 +107,8 @@ class Replica:
             if job.done < job.known:  # retraced after a preemption
                 continue
             job.written = job.done - job.prompt + 1
-        for number, some in self.tick.read:
+        for number in dict.fromkeys(number for number, _ in self.tick.read):
             job = running[number]
-            job.done = min(job.prompt, job.done + some)
             self._keep(job)
             if not job.reading and not job.written:
                 job.written, self.held[number].first = 1, now
@@ -127,6 +126,15 @@ class Replica:
         self.empty()
         self.version, self.down = self.version + 1, True
         return lost
+
+    def _read(self, jobs: Sequence[Job]) -> int:
+        """A chunk of each of these, which may be there several times; tokens, without those that were known."""
+        tokens = 0
+        for job in jobs:
+            if job.reading:
+                some = chunk_after(job.done, job.prompt, self.size.chunk)
+                job.done, tokens = job.done + some, tokens + some
+        return tokens
 
     def _left(self, number: int) -> int:
         """Ticks until something changes for it: its answer or its page ends."""
