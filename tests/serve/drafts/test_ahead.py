@@ -76,8 +76,9 @@ def test_answers_have_the_bits_of_those_without_guesses(name: str, drafted: bool
         assert accepted > (20 if drafted else -1)
 
 
-def test_guesses_that_are_right_save_calls(eager: None) -> None:
-    model = built("gqa")
+@pytest.mark.parametrize("name", ["gqa", "mixed"])
+def test_guesses_that_are_right_save_calls(name: str, eager: None) -> None:
+    model = built(name)
     plain, small = worker(model, ahead=0), worker(model, ahead=7, draft=model)
     (theirs,), (made,) = (answered(one, [asked(48, prompt=[1, 2])]) for one in (plain, small))
     assert made.tokens == theirs.tokens
@@ -104,10 +105,10 @@ def test_a_sample_has_the_distribution_of_the_model(eager: None) -> None:
     """The second and the third token, over many seeds, against their probabilities (chi-square)."""
     torch.manual_seed(2)
     model, small = (Decoder.Config(vocabulary=4, width=16, depth=1).build().eval() for _ in range(2))
-    prompt, count = [1, 2, 3], 400
+    prompt, count, heat = [1, 2, 3], 400, 3.0
     with torch.no_grad():
         firsts = [(first, second) for first in range(4) for second in range(4)]
-        p = model(torch.tensor([[*prompt, *two] for two in firsts]))[0].softmax(-1).double()
+        p = (model(torch.tensor([[*prompt, *two] for two in firsts]))[0] / heat).softmax(-1).double()
     rows = torch.arange(16)
     first, second = torch.tensor(firsts).T
     chain = p[rows, 2, first][:, None] * (p[rows, 3, second][:, None] * p[:, 4])  # [first and second, third]
@@ -115,7 +116,7 @@ def test_a_sample_has_the_distribution_of_the_model(eager: None) -> None:
     one, seen = worker(model, ahead=3, draft=small), torch.zeros(16, dtype=torch.float64)
     for begin in range(0, count, 4):
         some = [
-            Request(prompt=prompt, max_new_tokens=4, ends=(), sampling=Sample(seed=seed))
+            Request(prompt=prompt, max_new_tokens=4, ends=(), sampling=Sample(seed=seed, temperature=heat))
             for seed in range(begin, begin + 4)
         ]
         for made in answered(one, some):
