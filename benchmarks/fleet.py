@@ -76,8 +76,11 @@ class Replica:
         for number in tick.admit:
             self._find(running[number])
         tokens = self._read([running[number] for number, _ in tick.read])
-        self.each = tokens * self.costs.read + self.costs.steps(len(tick.step))
-        alike = not (tick.read or tick.preempt or tick.admit or len(self.schedule) > len(running))
+        known = sum(self.held[number].cached for number in tick.admit)
+        seats = sum(running[number].done == running[number].prompt for number in tick.step)
+        once = known * self.costs.resume + seats * self.costs.seat
+        self.each = tokens * self.costs.read + self.costs.steps(len(tick.step)) + once
+        alike = not (seats or tick.read or tick.preempt or tick.admit or len(self.schedule) > len(running))
         self.times = min(map(self._left, tick.step), default=1) if alike and tick.step else 1
         if tokens:
             self.pace.read(tokens, tokens * self.costs.read)

@@ -89,7 +89,7 @@ def real(number: int) -> Real:
 
 def measured() -> tuple[Costs, Size]:
     """What reading and stepping cost here, and the size of a replica."""
-    rng, steps, read = random.Random(0), list[float](), 0.0
+    rng, steps, first, read = random.Random(0), list[float](), list[float](), 0.0
     one = real(0)
     for rows in range(1, ROWS + 1):
         for place in range(rows):
@@ -108,8 +108,22 @@ def measured() -> tuple[Costs, Size]:
         while one.held:
             one.tick()
         steps.append(median(times))
+        first.append((times[0] - steps[-1]) / rows)
+    resume = median(_resumed(one, rng, read) for _ in range(9))
     size = Size(one.worker._prices, LIMITS.memory, LIMITS.rows, LIMITS.waiting, LIMITS.chunk, LIMITS.gap)
-    return Costs(read, tuple(steps)), size
+    return Costs(read, tuple(steps), resume, max(0.0, median(first))), size
+
+
+def _resumed(one: Real, rng: random.Random, read: float) -> float:
+    """Seconds for each token of a prompt that is known."""
+    known, took = [rng.randrange(VOCABULARY) for _ in range(LONG)], 0.0
+    for number in (1, 2):
+        begun = one.now
+        one.submit(Asked(10_000 + number, 0.0, 0, LONG + 1, 0, 1), [*known, number])
+        while one.held:
+            one.tick()
+        took = one.now - begun
+    return max(0.0, took - read) / LONG
 
 
 def validated(costs: Costs, size: Size) -> str:

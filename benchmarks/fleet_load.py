@@ -18,6 +18,8 @@ class Costs:
 
     read: float  # of a token of a prompt
     step: tuple[float, ...]  # of a tick in which 1, 2 ... ROWS rows step together
+    resume: float = 0.0  # of a token of a prompt that is known: what was remembered is copied
+    seat: float = 0.0  # of a request that begins to write: what was read is put among the others
 
     def steps(self, rows: int) -> float:
         """Of a tick in which so many rows step."""
