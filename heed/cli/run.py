@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -56,6 +57,23 @@ class AskOptions(Group):
         return classes_told(pipeline.classify([line], self.label)[0]) if self.label else pipeline.respond(line)
 
 
+@dataclass(frozen=True)
+class OutputOptions(Group):
+    """What is answered at once, and where answers go."""
+
+    panel = "Output"
+
+    as_json: Json = False
+    batch: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help='Answer a file, many lines at once: {"prompt": ...} or OpenAI\'s batches.'),
+    ] = None
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Of --batch: where line i answers line i; goes on if it is there."),
+    ] = None
+
+
 @spread
 def run(
     path: Model,
@@ -64,20 +82,25 @@ def run(
     asking: AskOptions,
     options: GenerationOptions,
     telling: Telling,
+    output: OutputOptions,
     text: Annotated[list[str] | None, typer.Argument(help="The prompts; otherwise every line of the input.")] = None,
-    as_json: Json = False,
 ) -> None:
     """Use a run or a checkpoint: generate text, translate, chat, fill in masks, classify, tag, answer, transcribe."""
     from ..pipelines import GenerationPipeline
 
     if chatting.system is not None and not chatting.chat:
         raise typer.BadParameter("--system is what a chat begins with; add --chat")
+    as_json = output.as_json
+    _must_be_batch(output, other=bool(text or as_json or chatting.chat or asking.label or asking.context))
     place = loading.resolve(path)
     if chatting.chat:
         _must_chat(path, place)
     pipeline = loading.load(place)
     if telling.verbose:
         tell_engine(pipeline.model)
+    if output.batch is not None and output.out is not None:
+        _answer_file(pipeline, options, output.batch, output.out, quiet=telling.quiet)
+        return
     generates = chatting.chat or isinstance(pipeline, GenerationPipeline)
     if generates and asking.label:
         raise typer.BadParameter("--label names classes of images; a model that generates text has none")
@@ -96,6 +119,41 @@ def run(
         _complete(pipeline, config, [text] if text else _lines(), as_json=as_json)
     else:
         _respond(pipeline, options, asking, text or _each_line(), as_json=as_json)
+
+
+def _must_be_batch(output: OutputOptions, *, other: bool) -> None:
+    """Raise at half of it, or at what does not go with it."""
+    if (output.batch is None) != (output.out is None):
+        raise typer.BadParameter("--batch names a file of prompts, --out the file of answers: give both")
+    if output.batch is not None and other:
+        raise typer.BadParameter("--batch answers a file of prompts, as JSON: no prompts, --chat, --label or --context")
+
+
+def _answer_file(pipeline: Pipeline, options: GenerationOptions, batch: Path, out: Path, *, quiet: bool) -> None:
+    """Every line of a file, through the engine that serves; a run that was ended goes on."""
+    from ..pipelines import GenerationPipeline
+    from ..serve import Engine
+    from ..serve.bulk import Progress, answer_file
+    from ..show.progress import Reporter, Silent
+
+    if not isinstance(pipeline, GenerationPipeline):
+        raise typer.BadParameter(f"--batch needs a model that generates text; this is {pipeline.what}")
+    config = options.config(pipeline.strategy)
+    if config.prefix or config.num_return_sequences is not None or options.beam is not None:
+        raise typer.BadParameter("--prefix, --num-return-sequences and --num-beams do not go with --batch")
+    reporter = Silent() if quiet else Reporter()
+    with ExitStack() as stack:
+        engine = stack.enter_context(Engine(pipeline))
+
+        def at(progress: Progress) -> None:
+            if progress.done == progress.before:
+                stack.enter_context(reporter.counting("lines", progress.total, progress.before))
+            reporter.at(progress.done, f"{progress.failed:,} not answered" if progress.failed else "")
+
+        made = answer_file(engine, batch, out, config, at)
+    if made.failed:
+        print(f"{made.failed:,} of {made.done - made.before:,} lines have errors as answers", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 def _must_chat(path: str, place: Path) -> None:

@@ -99,8 +99,8 @@ class Execution:
         begin, width = self._most * self._program.begins[register], self._program.widths[register]
         return self._arena[begin : begin + self._rows * width].view(self._rows, width)
 
-    def step(self, tokens: Tensor, where: Where) -> None:
-        """One more token in every row."""
+    def step(self, tokens: Tensor, where: Where, follows: Tensor | None = None) -> None:
+        """One more token in every row. `follows`: bool [R], rows that go on where the one before them ends."""
         compiled = library()
         assert compiled is not None
         self.caches.fit(1)
@@ -109,6 +109,7 @@ class Execution:
         step = self._step
         step.tokens = self._stamps("tokens", tokens)
         step.order, step.position = self._stamps("order", order), self._stamps("position", position)
+        step.follows = None if follows is None else address("rows that follow", follows, torch.bool, self._rows)
         step.threads = team_size()
         must_be_done(compiled.heed_step(ctypes.byref(step)), tokens, position)
         self.caches.stepped(where.span, 1)

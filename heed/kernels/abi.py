@@ -101,7 +101,7 @@ class Step(Structure):
         *(("cells", POINTER(Register)), ("cell_count", c_int64), ("cell_rows", c_int64)),
         *(("tokens", c_void_p), ("order", c_void_p), ("position", c_void_p), ("rows", c_int64), ("room", c_int64)),
         *(("rounded", Rounded), ("scratch", c_void_p), ("widest", c_int64), ("threads", c_int32), ("checked", c_int32)),
-        *(("sequences", c_int64), ("begins", c_void_p)),
+        *(("sequences", c_int64), ("begins", c_void_p), ("follows", c_void_p)),
     )
 
 

@@ -4,13 +4,16 @@ Entries of all rows lie in one arena, in pages; a slot table says where each row
 longest are holes, which are in the arena once. The new token of every row stands in a column whose number is a multiple
 of a page, behind holes, alone as in company: so the kernels' sums have one order, and a hole adds nothing to them.
 
-Products have one order of sums for fewer rows than `ROWS` + 1; so many go through at once.
+Products have one order of sums for fewer rows than `ROWS` + 1; so many go through at once. Several of them may be
+tokens of one request, one after the other, each with the bits of a step by itself: tokens that were written before, and
+guesses at those that may come. What is remembered after each of them is there, so any of them may be the last to stay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from operator import add
 from typing import Any
 
 import torch
@@ -73,6 +76,7 @@ class Seat:
         self.cells = [tensor for leaf in leaves(state) if isinstance(leaf, Cell) for tensor in leaf.take()]
         held = [log.tensors() for log in logs]
         self.length = held[0][0].shape[1] if held else 0
+        self.after: list[Tensor] = []  # its cells after each of the tokens that were stepped last
         self.fit(self.length)
         own = self.places[: self.length].long()
         for to, log in zip(arena.logs, held, strict=True):
@@ -86,6 +90,11 @@ class Seat:
             begin = self._pages[-1] * PAGE
             more = torch.arange(begin, begin + PAGE, dtype=torch.int32, device="cpu")
             self.places = torch.cat((self.places, more))
+
+    def keep(self, count: int) -> None:
+        """So many of the tokens that were stepped last stay; those after them are written over."""
+        self.cells = [cell[count - 1 : count] for cell in self.after]
+        self.length += count
 
     def close(self) -> None:
         """Its pages are free."""
@@ -107,16 +116,19 @@ class Caches:
             cache.cap = cache.free = -1
             cache.holes, cache.source = 1, 0
 
-    def seat(self, seats: Sequence[Seat]) -> None:
-        """These rows step next. Their new tokens go to the first column behind the longest row's last page."""
+    def seat(self, seats: Sequence[Seat], counts: Sequence[int]) -> None:
+        """So many tokens of each of these step next. They go to the first column behind the longest row's last page."""
         if not self.count:
             return
-        longest = max(-(-seat.length // PAGE) * PAGE for seat in seats)
-        table = torch.arange(longest + 1, dtype=torch.int32, device="cpu").remainder_(PAGE).repeat(len(seats), 1)
-        for row, seat in zip(table, seats, strict=True):
-            seat.fit(seat.length + 1)
-            row[: seat.length] = seat.places[: seat.length]
-            row[longest] = seat.places[seat.length]
+        lengths = [range(seat.length, seat.length + count) for seat, count in zip(seats, counts, strict=True)]
+        longest = max(-(-several[-1] // PAGE) * PAGE for several in lengths)
+        table = torch.arange(longest + 1, dtype=torch.int32, device="cpu").remainder_(PAGE).repeat(sum(counts), 1)
+        rows = iter(table)
+        for seat, several in zip(seats, lengths, strict=True):
+            seat.fit(several.stop)
+            for length, row in zip(several, rows, strict=False):
+                row[:length] = seat.places[:length]
+                row[longest] = seat.places[length]
         self._table = table  # kept as long as it is pointed to
         for cache in self.structures[: self.count]:
             cache.room, cache.length, cache.slot = longest + 1, longest, table.data_ptr()
@@ -137,22 +149,29 @@ class Batch:
         self._executions: dict[int, Execution] = {}  # by how many rows there are
         self._codes: Tensor | None = None
 
-    def step(self, seats: Sequence[Seat], tokens: Sequence[int], orders: Sequence[int]) -> Tensor:
-        """One token more in each row: logits after it, which hold until the next call. [R, V]"""
-        rows = len(seats)
-        self._caches.seat(seats)
-        cells = [torch.cat(parts) for parts in zip(*(seat.cells for seat in seats), strict=True)]
+    def step(self, seats: Sequence[Seat], tokens: Sequence[Sequence[int]], orders: Sequence[int]) -> list[Tensor]:
+        """Some tokens more in each row, the first of which has this order: logits after each, which hold until the next
+        call. Then `seat.keep` says how many stay. [tokens, V] of each row
+        """
+        counts = [len(several) for several in tokens]
+        rows = sum(counts)
+        self._caches.seat(seats, counts)
+        cells = [torch.cat(parts) for parts in zip(*map(_begun, seats, counts), strict=True)]
         execution = self._executions.get(rows)
         if execution is None:
             execution = self._executions[rows] = Execution(self._program.program, rows, self._caches, cells)  # type: ignore[arg-type]  # of the same interface
         execution.take(cells)
-        self._reach(max(orders) + 1, execution)
-        order = torch.tensor(orders, dtype=torch.int64, device="cpu")[:, None]
-        execution.step(torch.tensor(tokens, dtype=torch.int64, device="cpu"), Where(order, order))
-        for row, seat in enumerate(seats):
-            seat.cells = [cell[row : row + 1] for cell in execution.cells]
-            seat.length += 1
-        return self._program.capped(execution.value(self._program.logits))
+        self._reach(max(map(add, orders, counts)), execution)
+        places = [first + place for first, count in zip(orders, counts, strict=True) for place in range(count)]
+        order = torch.tensor(places, dtype=torch.int64, device="cpu")[:, None]
+        given = torch.tensor([token for several in tokens for token in several], dtype=torch.int64, device="cpu")
+        follows = torch.tensor([place > 0 for count in counts for place in range(count)], device="cpu")
+        execution.step(given, Where(order, order), follows if rows > len(seats) else None)
+        for seat, after in zip(
+            seats, zip(*(torch.split(cell, counts) for cell in execution.cells), strict=True), strict=False
+        ):
+            seat.after = list(after)
+        return list(torch.split(self._program.capped(execution.value(self._program.logits)), counts))
 
     def _reach(self, places: int, execution: Execution) -> None:
         """Codes of so many places, where codes are added to tokens by what the program looks up."""
@@ -164,6 +183,11 @@ class Batch:
             most = wanted if code.longest is None else min(wanted, code.longest)
             self._codes = code.code(torch.arange(most, dtype=torch.int64, device="cpu")).float().contiguous()
         execution.place(self._codes)
+
+
+def _begun(seat: Seat, count: int) -> list[Tensor]:
+    """The cells of a row, and room for those after each token but the last."""
+    return [torch.cat((cell, cell.new_empty(count - 1, *cell.shape[1:]))) if count > 1 else cell for cell in seat.cells]
 
 
 @torch.no_grad()

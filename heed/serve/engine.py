@@ -38,14 +38,25 @@ class Engine:
     """Some models, by name, served by a thread of their own. A single model is called "model"."""
 
     def __init__(
-        self, models: Pipeline | Mixer[Any] | Mapping[str, Pipeline | Mixer[Any]], limits: Limits | None = None
+        self,
+        models: Pipeline | Mixer[Any] | Mapping[str, Pipeline | Mixer[Any]],
+        limits: Limits | None = None,
+        drafts: Pipeline | Mixer[Any] | Mapping[str, Pipeline | Mixer[Any]] | None = None,
     ) -> None:
+        """`drafts`: a small model for each of some models, which guesses what it writes; answers stay the same."""
         self.limits = limits or Limits()
-        named = dict(models) if isinstance(models, Mapping) else {"model": models}
+        named, small = _named(models), _named({} if drafts is None else drafts)
         if not named:
             raise InputError("an engine without models answers nothing; give at least one")
+        strange = sorted(small.keys() - named.keys())
+        if strange:
+            raise InputError(
+                f"drafts are for models that are not served: {', '.join(strange)}; there are: {', '.join(named)}"
+            )
         share = self.limits.memory // len(named)
-        self._workers = {name: Worker(Served(name, model), self.limits, share) for name, model in named.items()}
+        self._workers = {
+            name: Worker(Served(name, model), self.limits, share, small.get(name)) for name, model in named.items()
+        }
         self._numbers, self._calls = count(), deque[tuple[Callable[[], Any], Future[Any]]]()
         self._changed = Condition()
         self._closing = self._draining = self._ended = False
@@ -187,6 +198,10 @@ class Engine:
         if self._failure is None:
             return EngineStopped("the engine was closed")
         return EngineStopped(f"the engine has ended by an error: {type(self._failure).__name__}: {self._failure}")
+
+
+def _named(models: Pipeline | Mixer[Any] | Mapping[str, Pipeline | Mixer[Any]]) -> dict[str, Pipeline | Mixer[Any]]:
+    return dict(models) if isinstance(models, Mapping) else {"model": models}
 
 
 def _fulfil(act: Callable[[], Any], future: Future[Any]) -> None:

@@ -59,6 +59,7 @@ class Bounds:
     rows: int  # at once, at most
     chunk: int  # tokens
     budget: int  # tokens to be read in this tick; one chunk is always read
+    ahead: int = 0  # tokens that a writer may step beside its next one, if there is room for them anyway
 
 
 def plan(waiting: Iterable[Job], running: Sequence[Job], prices: Prices, bounds: Bounds) -> Tick:
@@ -80,6 +81,9 @@ def plan(waiting: Iterable[Job], running: Sequence[Job], prices: Prices, bounds:
             grow.append(job.number)
             free -= prices.page_bytes
     admitted = [] if put_off else _admitted(waiting, staying, prices, free, bounds.rows)
+    free -= sum(first_bytes(job, prices) for job in admitted)
+    if not put_off:
+        grow += _ahead(staying, grow, prices, free - len((*staying, *admitted)) * prices.page_bytes, bounds.ahead)
     read = _read([job for job in (*staying, *admitted) if job.reading], bounds)
     return Tick(
         preempt=tuple(job.number for job in put_off),
@@ -111,6 +115,18 @@ def _admitted(waiting: Iterable[Job], running: Sequence[Job], prices: Prices, fr
         admitted.append(job)
         free -= needed
     return admitted
+
+
+def _ahead(writers: Iterable[Job], grow: Sequence[int], prices: Prices, free: int, count: int) -> list[int]:
+    """Those that could step more than one token if they had a page more, as long as nobody else will miss it."""
+    found = list[int]()
+    for job in writers:
+        most = min(job.done + 1 + count, job.prompt + job.limit)
+        held = job.pages + (job.number in grow)
+        if not job.reading and free >= prices.page_bytes and prices.pages(most) > held:
+            found.append(job.number)
+            free -= prices.page_bytes
+    return found
 
 
 def _read(readers: Sequence[Job], bounds: Bounds) -> tuple[tuple[int, int], ...]:

@@ -55,10 +55,18 @@ class Schedule:
     """Every change of who waits, runs and holds what. `reclaim` frees bytes that are held for later use only."""
 
     def __init__(
-        self, pool: Pool, prices: Prices, *, rows: int, waiting: int, chunk: int, reclaim: Callable[[int], None]
+        self,
+        pool: Pool,
+        prices: Prices,
+        *,
+        rows: int,
+        waiting: int,
+        chunk: int,
+        reclaim: Callable[[int], None],
+        ahead: int = 0,
     ) -> None:
         self.pool, self.prices, self._reclaim = pool, prices, reclaim
-        self.rows, self.chunk = rows, chunk
+        self.rows, self.chunk, self.ahead = rows, chunk, ahead
         self.queue = FairQueue(waiting)
         self.put_off: list[Job] = []  # preempted; they go first, the oldest of them before the others
         self.running: dict[int, Job] = {}
@@ -82,7 +90,7 @@ class Schedule:
 
     def plan(self, budget: int, reclaimable: int) -> Tick:
         """The next tick, with memory taken for it: those put off hold nothing, those admitted what they begin with."""
-        bounds = Bounds(self.pool.free + reclaimable, self.rows, self.chunk, budget)
+        bounds = Bounds(self.pool.free + reclaimable, self.rows, self.chunk, budget, self.ahead)
         waiting = [*self.put_off, *self.queue]
         tick = plan(waiting, list(self.running.values()), self.prices, bounds)
         by_number = {job.number: job for job in waiting}

@@ -34,11 +34,14 @@ class Limits:
     page: int = 16  # tokens that a growing log gets room for at once
     gap: float = 0.1  # seconds between two tokens of an answer that reading a prompt should not stretch
     prefixes: bool = True  # whether prompts that begin alike are read once
+    ahead: int = 7  # tokens of an answer that are guessed at once, at most, where rows are free and it pays; 0: none
 
     def __post_init__(self) -> None:
         for name in ("memory", "rows", "waiting", "page"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; needed is 1 or more")
+        if self.ahead < 0:
+            raise InputError(f"ahead is {self.ahead}; needed is 0 or more, 0 for no guesses")
         if self.chunk < 2:
             raise InputError(f"chunk is {self.chunk}; a prompt is read at least 2 tokens at a time")
 

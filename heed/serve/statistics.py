@@ -23,6 +23,9 @@ class Statistics:
     cached_tokens: int = 0  # of those, found in the prefix tree
     written_tokens: int = 0
     retraced_tokens: int = 0  # computed again after a preemption
+    calls: int = 0  # of the step program, each for some rows
+    guessed_tokens: int = 0  # guessed ahead and stepped along
+    accepted_tokens: int = 0  # of those, found to be right: written without a call of their own
     bytes_used: int = 0
     bytes_budget: int = 0
     prefix_bytes: int = 0

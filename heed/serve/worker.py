@@ -15,8 +15,12 @@ from typing import Any
 
 from torch import Tensor
 
+from ..core.contract import Mixer
+from ..pipelines.base import Pipeline
 from .answer import Answer, Event, Reason, Top, Usage
-from .batch import ROWS, Batch, batch_of
+from .batch import ROWS, Batch, Seat, batch_of
+from .drafts.ahead import Ahead, Guesser, Turn, Wish
+from .drafts.small import Small
 from .executor import Row
 from .plan import Job, chunk_after
 from .pool import Pool, Prices
@@ -45,11 +49,12 @@ class Task:
     told: list[tuple[float, Top] | None] | None = None  # log-probabilities of the prompt so far
     before: Tensor | None = None  # the logits after the chunk before
     ended: Reason | None = None  # from outside: cancelled or too late
+    guesser: Guesser | None = None  # of tokens that may come; from the first token on
 
     @property
-    def token(self) -> int:
-        """The next one to be stepped."""
-        return self.writer.written[self.job.done - len(self.prompt)]
+    def coming(self) -> list[int]:
+        """Those that are to be stepped next: the newest, and after a preemption those before it."""
+        return self.writer.written[self.job.done - len(self.prompt) :]
 
     def clear(self) -> None:
         """Nothing is remembered of its tokens any more."""
@@ -65,22 +70,26 @@ class Task:
 class Worker:
     """A served model: `submit` from any thread, `tick` on the engine's."""
 
-    def __init__(self, served: Served, limits: Limits, budget: int) -> None:
+    def __init__(self, served: Served, limits: Limits, budget: int, draft: Pipeline | Mixer[Any] | None = None) -> None:
         self.served, self.limits = served, limits
         spec = served.model.spec() if served.generates else ()
+        small = None if draft is None else Small.beside(served.model, Served(served.name, draft).model, limits, budget)
+        budget -= small.bytes if small is not None else 0
         self._prices, self._pool = Prices.of(spec, limits.page), Pool(budget)
         self._tree = PrefixTree(spec, self._pool, limits.chunk, served.name)
+        self._batch = batch_of(served.model, budget, limits.rows) if served.generates else None
+        self._ahead = Ahead(limits.ahead, small)
         self._schedule = Schedule(
             self._pool,
             self._prices,
             rows=limits.rows,
             waiting=limits.waiting,
             chunk=limits.chunk,
+            ahead=0 if self._batch is None else limits.ahead,
             reclaim=self._tree.reclaim,
         )
         self._tasks: dict[int, Task] = {}
         self._lock = Lock()  # of schedule and tasks
-        self._batch = batch_of(served.model, budget, limits.rows) if served.generates else None
         self._pace, self._counts = Pace(limits.gap), Statistics(bytes_budget=budget)
 
     @property
@@ -189,9 +198,9 @@ class Worker:
             for number in numbers:
                 self._guarded(number, self._step)
         else:
-            tasks = [self._tasks[number] for number in numbers if number in self._tasks]
-            for first in range(0, len(tasks), ROWS):
-                self._step_together(self._batch, tasks[first : first + ROWS])
+            wishes = [self._wish(self._tasks[number]) for number in numbers if number in self._tasks]
+            for turns in self._ahead.calls(wishes):
+                self._step_together(self._batch, turns)
         if numbers:
             self._pace.stepped(monotonic() - begun)
 
@@ -256,8 +265,10 @@ class Worker:
             task.answer.put(Event(prompt_logprobs=tuple(task.told)))
         if task.request.max_new_tokens == 0:
             self._end(task, "limit")
-        else:
-            self._write(task, logits)
+            return
+        if self._batch is not None:
+            task.guesser = self._ahead.guesser(task.prompt, task.job.limit)
+        self._write(task, logits)
 
     def _told(self, task: Task, logits: Tensor) -> Tensor:
         """Notes the log-probabilities of the tokens of a chunk: each by the logits before it. Gives the last."""
@@ -280,22 +291,50 @@ class Worker:
             with self._lock:
                 task.node = self._tree.add(task.node, task.request.owner, tokens, task.row.state)
 
+    def _wish(self, task: Task) -> Wish:
+        """What it may step: within its pages, and no further than its last token but one."""
+        job, prices = task.job, self._prices
+        held = job.pages * prices.page if prices.page_bytes else job.prompt + job.limit
+        room = min(held, job.prompt + job.limit - 1) - job.done
+        return Wish(job.number, task.coming[:ROWS], room, task.guesser)
+
     def _step(self, task: Task) -> None:
         """One token more: one that was written before, after a preemption, or the newest."""
         assert task.row is not None
-        self._stepped(task, task.row.step(task.token))
+        self._stepped(task, task.row.step(task.coming[0]))
 
-    def _step_together(self, batch: Batch, tasks: Sequence[Task]) -> None:
+    def _step_together(self, batch: Batch, turns: Sequence[Turn]) -> None:
         """The same for some rows at once. What the call refuses is of no single row: tokens and places are checked."""
+        tasks = [self._tasks[turn.number] for turn in turns]
         try:
             seats = [task.row.seat(batch) for task in tasks if task.row is not None]
-            logits = batch.step(seats, [task.token for task in tasks], [task.job.done for task in tasks])
+            begun = monotonic()
+            logits = batch.step(seats, [turn.tokens for turn in turns], [task.job.done for task in tasks])
         except Exception as error:
             for task in tasks:
                 self._fail(task, error)
             return
-        for task, row in zip(tasks, logits, strict=True):
-            self._guarded(task.job.number, partial(self._stepped, logits=row))
+        self._ahead.gain.called(sum(map(len, logits)), monotonic() - begun)
+        self._counts.calls += 1
+        for turn, seat, rows in zip(turns, seats, logits, strict=True):
+            self._guarded(turn.number, partial(self._took, turn=turn, seat=seat, logits=rows))
+
+    def _took(self, task: Task, turn: Turn, seat: Seat, logits: Tensor) -> None:
+        """These are the logits after its tokens: as many of them stay as are what would have been written anyway."""
+        certain = len(turn.tokens) - turn.guesses
+        for stayed, row in enumerate(logits, 1):
+            self._stepped(task, row)
+            if task.writer.reason is not None:  # it ended: nothing steps it any more
+                break
+            if stayed == len(logits) or task.coming[0] != turn.tokens[stayed]:
+                break
+        right = max(0, stayed - certain)
+        if task.guesser is not None and turn.guesses:
+            wrong = task.writer.reason is None and stayed < len(logits)
+            task.guesser.note(right + wrong, right)
+        self._counts.guessed_tokens += turn.guesses
+        self._counts.accepted_tokens += right
+        seat.keep(stayed)
 
     def _stepped(self, task: Task, logits: Tensor) -> None:
         """These are the logits after the token."""
@@ -307,6 +346,8 @@ class Worker:
 
     def _write(self, task: Task, logits: Tensor) -> None:
         events = task.writer.write(logits)
+        if task.guesser is not None:
+            task.guesser.write(task.writer.written[-1])
         task.job.written += 1
         self._counts.written_tokens += 1
         for event in events:
@@ -335,3 +376,5 @@ class Worker:
             if self._tasks.pop(task.job.number, None) is not None:
                 self._schedule.finish(task.job)
         task.clear()
+        if task.guesser is not None:
+            task.guesser.close()

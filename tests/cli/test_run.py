@@ -73,3 +73,42 @@ def test_info_in_words(heed: Shell, llama: Path, tmp_path: Path) -> None:
     small = heed("info", tmp_path / "small").out
     assert "Quantised()" in small
     assert "int8" in small
+
+
+def test_a_file_of_prompts_is_answered_by_a_file(heed: Shell, llama: Path, tmp_path: Path) -> None:
+    chat = {"messages": [{"role": "developer", "content": "be brief"}, {"role": "user", "content": "the cat"}]}
+    lines = [
+        {"prompt": "the cat"},
+        {"custom_id": "b", "url": "/v1/chat/completions", "body": {**chat, "max_tokens": 3}},
+        {"prompt": 3},
+    ]
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    told = heed("run", llama, "--batch", source, "--out", target, "--limit", "4", code=1)
+    assert not told.out
+    assert "lines: 3 of 3" in told.err
+    assert "1 of 3 lines have errors as answers" in told.err
+    first, second, third = map(json.loads, target.read_text().splitlines())
+    assert heed("run", llama, "the cat", "--limit", "4").out == f"the cat{first['text']}\n"
+    assert second["response"]["body"]["choices"][0]["message"]["role"] == "assistant"
+    assert second["response"]["body"]["usage"]["completion_tokens"] <= 3
+    assert "prompt is 3" in third["error"]
+    assert heed("run", llama, "--batch", source, "--out", target, "--quiet").err == ""  # all is done: it goes on nowhere
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--batch", "x"), "give both"),
+        (("--out", "x"), "give both"),
+        (("--batch", "x", "--out", "y", "the cat"), "no prompts"),
+        (("--batch", "x", "--out", "y", "--num-beams", "2"), "do not go with --batch"),
+        (("--batch", "none", "--out", "y"), "none cannot be read"),
+    ],
+)
+def test_what_is_no_batch(
+    heed: Shell, llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert message in heed("run", llama, *words, code=2).err
+    assert not list(tmp_path.iterdir())

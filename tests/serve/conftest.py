@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
+from heed.serve.drafts.gain import Gain
 from heed.serve.writer import Writer
 from tests.serve.support import Noted
 
@@ -22,3 +23,9 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> Noted:
 
     monkeypatch.setattr(Writer, "write", noting)
     return seen
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every guess is taken, whatever a clock says."""
+    monkeypatch.setattr(Gain, "count", lambda gain, rows, chances: len(chances))

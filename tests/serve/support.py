@@ -37,7 +37,7 @@ PLANS: dict[str, Any] = {
 }
 
 
-def built(name: str, seed: int = 0) -> Mixer[Any]:
+def built(name: str, seed: int = 0, *, quantised: bool = False) -> Mixer[Any]:
     """A model whose tokens are neither all alike nor all equally probable."""
     torch.manual_seed(seed)
     model = PLANS[name].build().eval()
@@ -45,7 +45,7 @@ def built(name: str, seed: int = 0) -> Mixer[Any]:
         for part in model.modules():
             if isinstance(part, nn.Linear):
                 part.weight.mul_(1.5)
-    if name == "int8":
+    if quantised or name == "int8":
         edit(model, Quantised())
     return model
 

@@ -145,21 +145,31 @@ static int64_t columns_seen(const KvCache& m) {
   return m.length + 1;  // a full log still has the entry which it will not keep, beside the one that comes
 }
 
+// The key and value of a row, of the heads first .. last - 1, go where its slots say.
+static void enter(const Instruction& in, const Step& s, const KvCache& m, int64_t row, int64_t first, int64_t last) {
+  const Register key = s.registers[in.key], value = s.registers[in.value];
+  const int64_t kv = in.number[At::kv_heads], size = in.number[At::size], wide = in.number[At::value_size];
+  const int64_t at = place_of(m, row, column_of(m));
+  std::memcpy(m.key + (at * kv + first) * size, key.data + row * key.width + first * size, (last - first) * size * sizeof(float));
+  std::memcpy(m.value + (at * kv + first) * wide, value.data + row * value.width + first * wide, (last - first) * wide * sizeof(float));
+}
+
 void attend(const Instruction& in, const Step& s, const Team& team) {
   if (s.begins) return attend_many(in, s, team);
   const Register to = s.registers[in.to], query = s.registers[in.from];
   KvCache& m = s.caches[in.number[At::cache]];
-  const int64_t kv = in.number[At::kv_heads], size = in.number[At::size], wide = in.number[At::value_size];
+  const int64_t kv = in.number[At::kv_heads];
   const int64_t here = m.source ? -1 : column_of(m), seen = columns_seen(m);
+  const bool first_all = s.follows && !m.source;  // rows look at one another
+  if (first_all) {
+    const Share rows = team.of(s.rows);
+    for (int64_t b = rows.begin; b < rows.end; ++b) enter(in, s, m, b, 0, kv);
+    team.wait();
+  }
   const Share mine = team.of(s.rows * kv);
   for (int64_t b = mine.begin / kv; b * kv < mine.end; ++b) {
     const int64_t first = std::max(mine.begin, b * kv) - b * kv, last = std::min(mine.end, (b + 1) * kv) - b * kv;
-    if (!m.source) {
-      const Register key = s.registers[in.key], value = s.registers[in.value];
-      const int64_t at = place_of(m, b, here);
-      std::memcpy(m.key + (at * kv + first) * size, key.data + b * key.width + first * size, (last - first) * size * sizeof(float));
-      std::memcpy(m.value + (at * kv + first) * wide, value.data + b * value.width + first * wide, (last - first) * wide * sizeof(float));
-    }
+    if (!m.source && !first_all) enter(in, s, m, b, first, last);
     attend_row(Glance{m, in, b, first, last, seen}, query.data + b * query.width, to.data + b * to.width, here,
                s.order[b], s.position[b]);
   }

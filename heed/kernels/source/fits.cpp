@@ -100,8 +100,9 @@ Refusal unfit_program(const Step& s) {
   return DONE;
 }
 
-// Rows lie one behind the other.
+// Rows lie one behind the other, and the first follows none.
 bool in_rows(const Step& s) {
+  if (s.follows && (s.begins || (s.rows && s.follows[0]))) return false;
   if (!s.begins) return true;
   if (!countable({s.sequences}) || s.begins[0] != 0 || s.begins[s.sequences] != s.rows) return false;
   for (int64_t q = 0; q < s.sequences; ++q)

@@ -175,7 +175,7 @@ static void shift(const Instruction& in, const Step& s, const Team& team) {
   for (int64_t q = 0; q < row_count(s); ++q) {
     const Share tokens = tokens_of(s, q), mine = team.of(tokens.end - tokens.begin);
     for (int64_t t = tokens.begin + mine.begin; t < tokens.begin + mine.end; ++t) {
-      const float* before = t == tokens.begin ? cell + q * width : from.data + (t - 1) * width;
+      const float* before = t == tokens.begin && !goes_on(s, q) ? cell + q * width : from.data + (t - 1) * width;
       const float* x = from.data + t * width;
       for (int64_t k = 0; k < width; ++k) to.data[t * width + k] = before[k] + share[k] * (x[k] - before[k]);
     }
@@ -218,9 +218,12 @@ static void wkv(const Instruction& in, const Step& s, const Team& team) {
   const Share mine = team.of(width, LANES);
   for (int64_t q = 0; q < row_count(s); ++q) {
     const Share tokens = tokens_of(s, q);
-    float* cells[3];
+    float *cells[3], *begins[3];
     const int places[3] = {At::above, At::below, At::level};
-    for (int i = 0; i < 3; ++i) cells[i] = s.cells[in.number[places[i]]].data + q * width;
+    for (int i = 0; i < 3; ++i) {
+      cells[i] = s.cells[in.number[places[i]]].data + q * width;
+      begins[i] = goes_on(s, q) ? cells[i] - width : cells[i];
+    }
     for (int64_t c = mine.begin; c < mine.end; c += LANES) {
       const int64_t some = std::min<int64_t>(LANES, mine.end - c);
       const auto part = [&](const float* x) {
@@ -233,7 +236,7 @@ static void wkv(const Instruction& in, const Step& s, const Team& team) {
         store(room, x);
         std::memcpy(y + c, room, some * sizeof(float));
       };
-      WkvSums sums{part(cells[0]), part(cells[1]), part(cells[2])};
+      WkvSums sums{part(begins[0]), part(begins[1]), part(begins[2])};
       const Float fade = sub(spread(0.0f), exponential(part(decay))), own = part(bonus);
       for (int64_t t = tokens.begin; t < tokens.end; ++t)
         put(to.data + t * width, sums.next(part(key.data + t * width), part(value.data + t * width), fade, own));
@@ -267,15 +270,23 @@ static void retain(const Instruction& in, const Step& s, const Team& team) {
   const Register to = s.registers[in.to], query = s.registers[in.from];
   const Register key = s.registers[in.key], value = s.registers[in.value];
   const int64_t heads = in.number[At::heads], size = in.number[At::size], wide = in.number[At::value_size];
-  const Share mine = team.of(row_count(s) * heads);
-  for (int64_t piece = mine.begin; piece < mine.end; ++piece) {
-    const int64_t h = piece % heads;
-    const Share tokens = tokens_of(s, piece / heads);
+  const int64_t rows = row_count(s), state = size * wide;
+  const auto head = [&](int64_t q, int64_t h) {
+    float* cell = s.cells[in.number[At::cell]].data + (q * heads + h) * state;
+    if (goes_on(s, q)) std::memcpy(cell, cell - heads * state, state * sizeof(float));
+    const Share tokens = tokens_of(s, q);
     for (int64_t t = tokens.begin; t < tokens.end; ++t)
-      retain_token(s.cells[in.number[At::cell]].data + piece * size * wide, query.data + t * query.width + h * size,
-                   key.data + t * key.width + h * size, value.data + t * value.width + h * wide,
-                   to.data + t * to.width + h * wide, size, wide, ((const float*)in.table[At::gamma])[h], in.real[At::scale]);
-  }
+      retain_token(cell, query.data + t * query.width + h * size, key.data + t * key.width + h * size,
+                   value.data + t * value.width + h * wide, to.data + t * to.width + h * wide, size, wide,
+                   ((const float*)in.table[At::gamma])[h], in.real[At::scale]);
+  };
+  // A head whose rows follow one another is one thread's: each needs the state of the one before.
+  const Share mine = team.of(s.follows ? heads : rows * heads);
+  if (s.follows)
+    for (int64_t q = 0; q < rows; ++q)
+      for (int64_t h = mine.begin; h < mine.end; ++h) head(q, h);
+  else
+    for (int64_t piece = mine.begin; piece < mine.end; ++piece) head(piece / heads, piece % heads);
 }
 
 using Perform = void (*)(const Instruction&, const Step&, const Team&);
@@ -293,15 +304,21 @@ static void remember_many(KvCache& m, const Step& s) {
   m.length += longest;
 }
 
-// What was written is remembered: stamps, and how far the log is filled.
-static void remember(KvCache& m, const Step& s) {
-  if (m.source) return;
-  if (s.begins) return remember_many(m, s);
+// When the entries of a step were written.
+static void stamp(const KvCache& m, const Step& s) {
   const int64_t here = column_of(m);
   for (int64_t b = 0; b < s.rows; ++b) {
     m.order[place_of(m, b, here)] = s.order[b];
     m.position[place_of(m, b, here)] = s.position[b];
   }
+}
+
+// What was written is remembered: stamps, and how far the log is filled.
+static void remember(KvCache& m, const Step& s) {
+  if (m.source) return;
+  if (s.begins) return remember_many(m, s);
+  if (!s.follows) stamp(m, s);
+  const int64_t here = column_of(m);
   if (m.cap >= 0 && m.length == m.cap)
     m.free = (here + 1) % (m.cap + 1);
   else
@@ -330,6 +347,8 @@ static void begin_to_fetch(const Instruction* next, const Instruction* end, int6
 extern "C" int32_t heed_step(Step* s) {
   if (!s) return MISSING;
   if (const Refusal refused = unfit(*s)) return refused;
+  for (int64_t i = 0; s->follows && i < s->cache_count; ++i)
+    if (!s->caches[i].source) stamp(s->caches[i], *s);  // rows of this call look at them
   std::vector<Begun> begun(s->instructions * s->threads);
   together(s->threads, [&](Team team) {
     for (int64_t i = 0; i < s->instructions; ++i) {

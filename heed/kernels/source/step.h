@@ -80,10 +80,14 @@ struct Step {
   // tokens, which see what their row remembers, and one another.
   int64_t sequences;
   const int64_t* begins;
+  // [rows]: whether a row goes on where the one before it ends, in this very call: several tokens of one sequence, each
+  // summed as a step by itself would sum it. What a row remembers in cells is what its sequence does after its token, and
+  // its slots say where the tokens before it lie, those of this call too. null: no row does.
+  const uint8_t* follows;
 };
 // As kernels/abi.py has them.
 static_assert(sizeof(Register) == 16 && sizeof(KvCache) == 112 && sizeof(Matrix) == 40, "abi.py");
-static_assert(sizeof(Instruction) == 112 && sizeof(Step) == 200 && sizeof(Rounded) == 48, "abi.py");
+static_assert(sizeof(Instruction) == 112 && sizeof(Step) == 208 && sizeof(Rounded) == 48, "abi.py");
 static inline int64_t longest_of(const Step& s) {
   int64_t longest = 0;
   for (int64_t q = 0; q < s.sequences; ++q) longest = std::max(longest, s.begins[q + 1] - s.begins[q]);
@@ -105,6 +109,7 @@ static inline int64_t place_of(const KvCache& m, int64_t row, int64_t column) {
 }
 // The rows of a call: each has many tokens, or the one of a step.
 static inline int64_t row_count(const Step& s) { return s.begins ? s.sequences : s.rows; }
+static inline bool goes_on(const Step& s, int64_t row) { return s.follows && s.follows[row]; }
 Refusal unfit(Step& s);  // fits.cpp
 void attend(const Instruction& in, const Step& s, const Team& team);
 void attend_many(const Instruction& in, const Step& s, const Team& team);
