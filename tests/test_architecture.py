@@ -48,7 +48,7 @@ MAY_IMPORT = {
         "installed": "",
         "compare": f"{BELOW} train serve check",
         "verify": f"{BELOW} train serve check compare",
-        "studio": "core show check compare serve",
+        "studio": "core text media parts mixers models engine weights decode pipelines tasks runs serve check compare show",
         "catalogue": "core show text data media parts mixers models engine weights decode tasks",
         "demo": f"{BELOW} train verify",
         "bench": f"__init__ {BELOW} train",
