@@ -36,11 +36,12 @@ _WHERE = {  # public name -> module that holds it, :name there if it is another
     "load": "runs",
     "register": "mixers",
     "save": "runs",
+    "see": "views",
     "eval": "runs.evaluate:evaluate",
 }
 _PACKAGES = (
     *("core", "text", "data", "media", "show", "parts", "mixers", "models", "engine", "weights"),
-    *("decode", "pipelines", "tasks", "runs", "train", "check", "verify", "demo"),
+    *("decode", "pipelines", "tasks", "runs", "train", "check", "verify", "views", "demo"),
 )
 
 __all__ = [*_WHERE, *_PACKAGES, "__version__"]  # noqa: PLE0604
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from .runs import save as save
     from .runs.evaluate import evaluate as _evaluate
     from .train import Train as _Train
+    from .views import see as see
     from .weights.edits import edit as edit
 
     check: _Check  # packages that can be called

@@ -46,13 +46,14 @@ MAY_IMPORT = {
         "check": "__init__ core",
         "testing": "check",
         "installed": "",
+        "views": "core show kernels parts mixers models pipelines runs",
         "compare": f"{BELOW} train serve check",
         "verify": f"{BELOW} train serve check compare",
-        "studio": "core text media parts mixers models engine weights decode pipelines tasks runs serve check compare show",
+        "studio": "core show parts mixers models pipelines runs views check compare serve",
         "catalogue": "core show text data media parts mixers models engine weights decode tasks",
         "demo": f"{BELOW} train verify",
         "bench": f"__init__ {BELOW} train",
-        "cli": "__init__ core show kernels models engine weights decode pipelines tasks runs train serve check compare "
+        "cli": "__init__ core show kernels models engine weights decode pipelines tasks runs train serve views check compare "
         "verify studio catalogue demo bench installed",
     }.items()
 }

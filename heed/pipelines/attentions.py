@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..core.contract import Where
 from ..core.errors import InputError
-from ..core.interfaces import Encodes
+from ..core.interfaces import Encodes, Sees
 from ..parts.look import look, points
 from .base import AnyModel
 
@@ -67,6 +67,46 @@ class CrossAttentions:
     cross: Attentions
 
 
+def numbered(count: int) -> tuple[str, ...]:
+    """Names of what has none: 0, 1, 2 ..."""
+    return tuple(map(str, range(count)))
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """What a model is given in order to be looked into, and how the tokens that come of it are called.
+
+    A language model and an encoder of texts have `ids` alone; an encoder of images or sounds has a `source` alone, an
+    encoder-decoder both. Of an image or a sound it is known only after the first layers how many tokens it is.
+    """
+
+    ids: Tensor | None = None  # [1, T], or [1, T, fields]
+    tokens: tuple[str, ...] = ()
+    source: Tensor | None = None  # [1, S], or an image [1, C, H, W], or features of a sound [1, frames, bands]
+    sources: Callable[[int], Sequence[str]] = numbered  # the names of so many tokens of it
+
+    @classmethod
+    def of_text(cls, ids: Tensor, tokens: Sequence[str], source: Tensor, sources: Sequence[str]) -> Inspected:
+        """A target and its source, both of them texts."""
+        named = tuple(sources)
+        return cls(ids, tuple(tokens), source, lambda _: named)
+
+    def run(self, model: AnyModel) -> None:
+        """Once through the model, with all that was given."""
+        if self.source is None:
+            assert self.ids is not None
+            where = Where.run(1, self.ids.shape[1], device=self.ids.device)
+            model.encode(self.ids, where) if isinstance(model, Encodes) else model(self.ids, where)
+            return
+        if isinstance(model, Sees):
+            model.see(self.source)
+            return
+        assert isinstance(model, Encodes)
+        output = model.encode(self.source, Where.run(*self.source.shape[:2], device=self.source.device))
+        if self.ids is not None:
+            model(self.ids, Where.run(*self.ids.shape, device=self.ids.device).give(encoder_output=output))
+
+
 def ids_in(given: object) -> list[int] | None:
     """Ids, if they were given instead of a text: a list, a tensor or an array of one row."""
     if isinstance(given, Tensor | np.ndarray):
@@ -82,31 +122,27 @@ def shows_weights(model: nn.Module) -> bool:
 
 
 @torch.no_grad()
-def attentions_of(model: AnyModel, ids: Tensor, tokens: Sequence[str]) -> Attentions:
-    """Those of a language model or an encoder on one text. [1, T] or [1, T, fields]"""
+def attentions_of(model: AnyModel, reading: Inspected) -> Attentions:
+    """Those of a language model or an encoder on one text."""
     _must_show(model)
-    where = Where.run(1, ids.shape[1], device=ids.device)
     with look(model, f"*.{POINT}") as seen:
-        model.encode(ids, where) if isinstance(model, Encodes) else model(ids, where)
-    layers = [shown[0][0] for name, shown in seen.items() if shown and not _is_cross(name)]
-    return Attentions(tuple(tokens), tuple(tokens), tuple(layers))
+        reading.run(model)
+    layers = [shown[0][0] for name, shown in seen.items() if shown and not is_cross(name)]
+    return Attentions(reading.tokens, reading.tokens, tuple(layers))
 
 
 @torch.no_grad()
-def cross_attentions_of(
-    model: AnyModel, source: Tensor, target: Tensor, sources: Sequence[str], targets: Sequence[str]
-) -> CrossAttentions:
-    """Those of an encoder-decoder on a source and its target. Each [1, T]"""
+def cross_attentions_of(model: AnyModel, reading: Inspected) -> CrossAttentions:
+    """Those of an encoder-decoder on a source and its target."""
     _must_show(model)
-    assert isinstance(model, Encodes)
+    assert reading.source is not None
     with look(model, f"*.{POINT}") as seen:
-        output = model.encode(source, Where.run(*source.shape, device=source.device))
-        model(target, Where.run(*target.shape, device=target.device).give(encoder_output=output))
+        reading.run(model)
     shown = {name: tensors[0][0] for name, tensors in seen.items() if tensors}
     encoder = tuple(one for name, one in shown.items() if name.startswith("encoder."))
-    decoder = tuple(one for name, one in shown.items() if name.startswith("decoder.") and not _is_cross(name))
-    cross = tuple(one for name, one in shown.items() if name.startswith("decoder.") and _is_cross(name))
-    read, written = tuple(sources), tuple(targets)
+    decoder = tuple(one for name, one in shown.items() if name.startswith("decoder.") and not is_cross(name))
+    cross = tuple(one for name, one in shown.items() if name.startswith("decoder.") and is_cross(name))
+    read, written = tuple(reading.sources(reading.source.shape[1])), reading.tokens
     return CrossAttentions(
         Attentions(read, read, encoder), Attentions(written, written, decoder), Attentions(written, read, cross)
     )
@@ -124,7 +160,8 @@ def _is_point(name: str) -> bool:
     return name.rpartition(".")[2] == POINT
 
 
-def _is_cross(name: str) -> bool:
+def is_cross(name: str) -> bool:
+    """Whether a point is one of a cross-attention."""
     return name.split(".")[-2] == CROSS
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..text.batch import Numbers
     from ..weights import Opened
     from ..weights.home.fit import Trained
-    from .attentions import Attentions, CrossAttentions
+    from .attentions import Attentions, CrossAttentions, Inspected
     from .forward import ModelOutput
 
 V = TypeVar("V")
@@ -125,6 +125,10 @@ class Pipeline(Verbs):
     def attentions(self, text: str | Numbers, target: str | None = None) -> Attentions | CrossAttentions:
         """The attention weights of every layer and head, on this text or on these ids."""
         raise self._cannot("show attention weights")
+
+    def inspect(self, text: str | Numbers, target: str | None = None) -> Inspected:
+        """What the model is given of a text, or of a file, in order to be looked into."""
+        raise self._cannot("be looked into")
 
     # --- the model itself ---
 

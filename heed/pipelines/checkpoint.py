@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..models import AudioEncoder
     from ..text import Tokenizer
     from ..text.batch import Numbers
-    from .attentions import Attentions
+    from .attentions import Attentions, Inspected
 
 GENERATION, PREPROCESSOR = "generation_config.json", "preprocessor_config.json"
 SETTINGS, VOCABULARY = "tokenizer_config.json", "vocab.json"
@@ -50,12 +50,18 @@ class Bare(Pipeline):
 
     def attentions(self, text: str | Numbers, target: str | None = None) -> Attentions:
         """The attention weights of every layer and head on these ids."""
-        from .attentions import attentions_of, ids_in
+        from .attentions import attentions_of
+
+        return attentions_of(self.model, self.inspect(text, target))
+
+    def inspect(self, text: str | Numbers, target: str | None = None) -> Inspected:
+        """These ids, as they are."""
+        from .attentions import Inspected, ids_in
 
         ids = ids_in(text)
         if ids is None or target is not None or not self._reads_ids():
             raise self._cannot("show attention weights of this")
-        return attentions_of(self.model, torch.tensor([ids], device=self.device), [str(index) for index in ids])
+        return Inspected(torch.tensor([ids], device=self.device), tuple(map(str, ids)))
 
     def _reads_ids(self) -> bool:
         """Whether ids alone are enough for a call."""

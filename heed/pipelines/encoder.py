@@ -21,7 +21,7 @@ from ..text import Framed, Tokenizer
 from ..text.alignment import Spanned, framed_words, joined, pieces, windows, words_in
 from ..text.batch import Numbers, shortened
 from ..text.tokenizer import MASKS
-from .attentions import Attentions, attentions_of, ids_in, shows_weights
+from .attentions import Attentions, Inspected, attentions_of, ids_in, shows_weights
 from .base import AnyModel, Pipeline, must_be_one, one_or_many
 from .labels.answering import Reading, answered, best
 from .labels.tagging import TaggedWords, scheme_of, sentences
@@ -179,6 +179,10 @@ class EncoderPipeline(Pipeline):
 
     def attentions(self, text: str | Numbers, target: str | None = None) -> Attentions:
         """The attention weights of every layer and head on a text, special tokens included, or on ids as they are."""
+        return attentions_of(self.model, self.inspect(text, target))
+
+    def inspect(self, text: str | Numbers, target: str | None = None) -> Inspected:
+        """A text between its special tokens, or these ids."""
         ids = ids_in(text)
         if ids is None:
             must_be_one(text)
@@ -186,7 +190,7 @@ class EncoderPipeline(Pipeline):
             raise InputError("a target is what an encoder-decoder answers with; this is an encoder: leave it out")
         framed = self._framed(text, False) if ids is None else Framed(ids, [0] * len(ids))
         fields = torch.tensor([list(zip(*framed, strict=True))], device=self.device)  # [1, T, 2]
-        return attentions_of(self.model, fields[..., : min(2, self._fields())], self.tokenizer.tokens(framed.ids))
+        return Inspected(fields[..., : min(2, self._fields())], tuple(self.tokenizer.tokens(framed.ids)))
 
     def _encoded_texts(self, texts: list[str]) -> Mapping[str, Any]:
         rows = self.tokenizer.framed_all(texts)

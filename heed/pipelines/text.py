@@ -20,7 +20,7 @@ from ..core.errors import ConfigError, InputError
 from ..core.interfaces import Encodes
 from ..core.state import Seen
 from ..decode import AnyStrategy, Constraint
-from .attentions import Attentions, CrossAttentions, attentions_of, cross_attentions_of, ids_in
+from .attentions import Attentions, CrossAttentions, Inspected, attentions_of, cross_attentions_of, ids_in
 from .base import AnyModel, Padded, must_be_one
 from .generation import GenerationPipeline, Prompts, room
 from .settings import GenerationConfig, GenerationKeywords
@@ -97,13 +97,17 @@ class TextGeneration(GenerationPipeline):
 
     def attentions(self, text: str | Numbers, target: str | None = None) -> Attentions:
         """The attention weights of every layer and head on a text, or on ids; a token of it sees those before it."""
+        return attentions_of(self.model, self.inspect(text, target))
+
+    def inspect(self, text: str | Numbers, target: str | None = None) -> Inspected:
+        """The prompt that is made of a text, or these ids."""
         given = ids_in(text)
         if given is None:
             must_be_one(text)
         if target is not None:
             raise InputError("a target is what an encoder-decoder answers with; this is a language model: leave it out")
         ids = given or self.prompt(str(text))
-        return attentions_of(self.model, torch.tensor([ids], device=self.device), self.tokenizer.tokens(ids))
+        return Inspected(torch.tensor([ids], device=self.device), tuple(self.tokenizer.tokens(ids)))
 
     def _encoded_texts(self, texts: list[str]) -> Mapping[str, Any]:
         return {"input_ids": [self.prompt(text) for text in texts]}
@@ -186,13 +190,17 @@ class Text2TextGeneration(GenerationPipeline):
 
         Without a target it is the one that the model generates.
         """
+        return cross_attentions_of(self.model, self.inspect(text, target))
+
+    def inspect(self, text: str | Numbers, target: str | None = None) -> Inspected:
+        """A source and its target; without one it is generated."""
         must_be_one(text)
         source = self._sources([str(text)]).tokens
         written = self.translate(str(text)) if target is None else target
         ids = [*self.prompt(str(text)), *self.tokenizer.encode(written)]
         shown = self.tokenizer.tokens
-        return cross_attentions_of(
-            self.model, source, torch.tensor([ids], device=source.device), shown(source[0].tolist()), shown(ids)
+        return Inspected.of_text(
+            torch.tensor([ids], device=source.device), shown(ids), source, shown(source[0].tolist())
         )
 
     def _encoded_texts(self, texts: list[str]) -> Mapping[str, Any]:

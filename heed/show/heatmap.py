@@ -72,27 +72,32 @@ class Figure:
 def text_map(weights: Matrix, rows: Sequence[str], columns: Sequence[str], width: int = WIDTH) -> Text:
     """A map of shaded blocks, at most `width` cells broad: columns that do not fit stand below the first ones."""
     figure = Figure("", weights, rows, columns)
-    head = max(cell_len(_printable(row)) for row in rows) + 1
+    head = head_width(rows)
     text = Text(no_wrap=True)
-    for band in _bands(figure.columns, width - head):
+    for band in bands(figure.columns, width - head):
         text.append(" " * head)
         for place in band:
-            text.append(_fitted(figure.columns[place], _breadth(figure.columns[place])))
+            text.append(fitted(figure.columns[place], cells_of(figure.columns[place])))
         text.append("\n")
         for row, line in zip(figure.rows, figure.weights, strict=True):
-            text.append(_fitted(row, head))
+            text.append(fitted(row, head))
             for place in band:
-                text.append_text(_block(line[place] / figure.top, _breadth(figure.columns[place])))
+                text.append_text(_block(line[place] / figure.top, cells_of(figure.columns[place])))
             text.append("\n")
     text.append_text(_legend(figure.top, head))
     return text
 
 
-def _bands(columns: Sequence[str], width: int) -> Iterator[list[int]]:
+def head_width(rows: Sequence[str]) -> int:
+    """Cells of the names of rows, and of what stands between them and the map."""
+    return max(cell_len(_printable(row)) for row in rows) + 1
+
+
+def bands(columns: Sequence[str], width: int) -> Iterator[list[int]]:
     """Columns that stand beside one another, at least one."""
     band, taken = list[int](), 0
     for place, name in enumerate(columns):
-        breadth = _breadth(name)
+        breadth = cells_of(name)
         if band and taken + breadth > width:
             yield band
             band, taken = [], 0
@@ -101,7 +106,7 @@ def _bands(columns: Sequence[str], width: int) -> Iterator[list[int]]:
     yield band
 
 
-def _breadth(name: str) -> int:
+def cells_of(name: str) -> int:
     """Cells of a column. Labels that are words need a gap between them."""
     length = cell_len(_printable(name))
     return LEAST if length <= LEAST else length + 1
@@ -122,7 +127,7 @@ def _legend(top: float, indent: int) -> Text:
     return text
 
 
-def _fitted(label: str, width: int) -> str:
+def fitted(label: str, width: int) -> str:
     """The label in so many cells, whatever it is written in."""
     return set_cell_size(_printable(label), width)
 

@@ -147,6 +147,11 @@ async def _steps(app: Application, request: Request) -> Response:
     return plain(await asyncio.to_thread(app.studio.steps, *at, head, token))
 
 
+async def _about(app: Application, request: Request) -> Response:
+    at = _word(request, "id"), _word(request, "part"), _number(request, "layer")
+    return plain(await asyncio.to_thread(app.studio.about, *at))
+
+
 async def _next(app: Application, request: Request) -> Response:
     return plain(await asyncio.to_thread(app.studio.next, _word(request, "id"), _number(request, "place")))
 
@@ -174,6 +179,7 @@ ROUTES: dict[tuple[str, str], Answering] = {
     ("GET", "api/alike"): _alike,
     ("GET", "api/influence"): _influence,
     ("GET", "api/steps"): _steps,
+    ("GET", "api/about"): _about,
     ("GET", "api/next"): _next,
     ("GET", "api/runs"): _runs,
     ("GET", "api/news"): _news,

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from ..core.contract import Mixer, Where
 from ..core.errors import InputError
+from ..core.interfaces import LanguageModel
 from ..models.block import Block
-from ..parts.look import Look, points
+from ..parts.look import points
 from .maps import Floats, thumbnail
 from .scenes import CROSS, DECODER, ENCODER, SELF, Scene
 
@@ -57,10 +58,9 @@ class Reading:
         self._model, self.scene, self._room = model, scene, room
         self._kept: OrderedDict[int, Floats] = OrderedDict()
         self.layers: list[Layer] = []
-        self.logits: Tensor | None = None
-        with torch.no_grad(), _watched(model, _Pass(self._begun, self._shown)):
-            found = scene.call()
-        self.logits = None if found is None else found.float()
+        with torch.no_grad(), _watched(model, _Pass(self._begun, self._shown)), _heard(model) as said:
+            scene.run(model)
+        self.logits = said[-1] if said else None  # [T, vocabulary]
         if not self.layers:
             raise InputError("nothing in this model mixes tokens that the studio knows of")
 
@@ -88,7 +88,7 @@ class Reading:
         index = self.layers.index(layer)
         if index not in self._kept:
             with torch.no_grad(), _watched(self._model, _Pass(lambda *_: None, self._again(index))):
-                self.scene.call()
+                self.scene.run(self._model)
         self._kept.move_to_end(index)
         return self._kept[index]
 
@@ -100,9 +100,7 @@ class Reading:
     # --- the pass ---
 
     def _begun(self, name: str, mixer: Mixer[Any], x: Tensor, where: Where) -> None:
-        part = _part(name)
-        if part not in self.scene.sides and part != CROSS:
-            part = SELF if SELF in self.scene.sides else DECODER
+        part = _part(name, self.scene.both)
         depth = sum(layer.part == part for layer in self.layers)
         self.layers.append(Layer(part, depth, name, mixer, x.detach(), where))
 
@@ -198,10 +196,25 @@ def _mixers(model: nn.Module) -> Iterator[tuple[str, Mixer[Any]]]:
                 yield f"{name}.{CROSS}", block.cross
 
 
-def _part(name: str) -> str:
+def _part(name: str, both: bool) -> str:
     if name.rpartition(".")[2] == CROSS:
         return CROSS
-    return next((side for side in (ENCODER, DECODER) if name.startswith(f"{side}.")), SELF)
+    if not both:
+        return SELF
+    return ENCODER if name.startswith(f"{ENCODER}.") else DECODER
 
 
-__all__ = ["Layer", "Look", "Reading"]
+@contextmanager
+def _heard(model: nn.Module) -> Iterator[list[Tensor]]:
+    """The logits that a language model gives meanwhile."""
+    said: list[Tensor] = []
+
+    def keep(_: nn.Module, given: Any, output: Any) -> None:
+        said.append(output[0][0].float())
+
+    hook = model.register_forward_hook(keep) if isinstance(model, LanguageModel) else None
+    try:
+        yield said
+    finally:
+        if hook is not None:
+            hook.remove()

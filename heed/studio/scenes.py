@@ -1,208 +1,153 @@
-"""A text, an image or ids as a model takes them: how it is called, and what its tokens are called on each side."""
+"""A text, a file or ids as a model takes them, within bounds, and what its tokens are called on each side."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..core.config import Config
-from ..core.contract import Where
 from ..core.errors import InputError
-from ..core.interfaces import Encodes, LanguageModel, Sees
-from ..core.state import Seen
-from ..pipelines import Pipeline
-
-if TYPE_CHECKING:
-    from ..pipelines import EncoderPipeline, Text2TextGeneration, TextGeneration
-    from ..pipelines.base import AnyModel
-    from ..pipelines.checkpoint import Bare
-    from ..pipelines.media.vision import ImageEmbedding
+from ..core.interfaces import LanguageModel
+from ..pipelines import EncoderPipeline, Pipeline, Text2TextGeneration
+from ..pipelines.attentions import Inspected, numbered
+from ..pipelines.checkpoint import Bare
+from ..pipelines.media.speech import SpeechPipeline
+from ..pipelines.media.vision import ImageEmbedding
+from ..pipelines.streams import fields_of
 
 MOST = 4096  # tokens of a side: one layer's maps of 12 heads are 800 MB then
 LETTERS = 1 << 20  # characters of a text: what is longer is not even cut into tokens
+WRITTEN = 64  # tokens of an answer that the model is asked to write
 SELF, ENCODER, DECODER, CROSS = "self", "encoder", "decoder", "cross"
 
 
 class Given(Config):
-    """What a page asks to be read: a text (with another one beside it), ids, or an image."""
+    """What a page asks to be read: a text (with another one beside it), ids, or a file."""
 
     text: str | None = None
     pair: str | None = None  # the second of two texts, or what an encoder-decoder is to answer
-    ids: tuple[int, ...] | None = None
-    image: str | None = None  # the bytes of a file in base64
+    ids: tuple[int, ...] | None = None  # of the text, or of the answer
+    file: str | None = None  # the bytes of an image or a sound, in base64
 
 
 @dataclass(frozen=True)
 class Scene:
-    """One input. `call` runs the model on it and gives logits, if it gives any: [T, vocabulary]."""
+    """One input, ready to be run."""
 
-    call: Callable[[], Tensor | None]
-    sides: Mapping[str, tuple[str, ...]]  # the tokens of each part that attends, by its name
-    ids: tuple[int, ...] = ()  # of the side that generates, if there is one
+    inspected: Inspected
 
-    def names(self, part: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The tokens that look, and those that are looked at."""
-        if part == CROSS:
-            return self.sides[DECODER], self.sides[ENCODER]
-        return self.sides[part], self.sides[part]
+    def run(self, model: Any) -> None:
+        """Once through the model."""
+        self.inspected.run(model)
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Of the text that is continued or read, without fields; none of an image."""
+        ids = self.inspected.ids
+        return () if ids is None else tuple((ids if ids.dim() == 2 else ids[..., 0])[0].tolist())
+
+    @property
+    def both(self) -> bool:
+        """Whether there is a source and a target."""
+        return self.inspected.source is not None and self.inspected.ids is not None
+
+    def names(self, part: str, count: int) -> tuple[str, ...]:
+        """What so many tokens of a part are called."""
+        given = self.inspected
+        sourced = given.source is not None and (given.ids is None or part == ENCODER)
+        named = tuple(given.sources(count)) if sourced else given.tokens
+        return named if len(named) == count else numbered(count)
+
+
+def takes(pipeline: Pipeline) -> str:
+    """What a page asks for, to give it to such a model."""
+    match pipeline:
+        case ImageEmbedding():
+            return "image"
+        case SpeechPipeline():
+            return "sound"
+        case Text2TextGeneration():
+            return "pair"
+        case EncoderPipeline():
+            return "texts"
+        case Bare():
+            return "ids"
+    return "text"
 
 
 def scene(pipeline: Pipeline, given: Given) -> Scene:
     """What is given, as this model takes it."""
-    from ..pipelines import EncoderPipeline, Text2TextGeneration, TextGeneration
-    from ..pipelines.checkpoint import Bare
-    from ..pipelines.media.vision import ImageEmbedding
-
     if given.text is not None and len(given.text) > LETTERS:
         raise InputError(f"the text has {len(given.text):,} characters; at most {LETTERS:,} are read. Give a part of it")
-    match pipeline:
-        case ImageEmbedding():
-            return _image(pipeline, given)
-        case TextGeneration():
-            return _generating(pipeline, given)
-        case Text2TextGeneration():
-            return _answering(pipeline, given)
-        case EncoderPipeline():
-            return _encoding(pipeline, given)
-        case Bare():
-            return _bare(pipeline, given)
-    raise InputError(f"the studio reads texts, ids and images; this is {pipeline.what}, which takes none of them")
-
-
-def _generating(pipeline: TextGeneration, given: Given) -> Scene:
-    ids = given.ids or pipeline.prompt(_text(given, "a text"))
-    if given.pair:
-        raise InputError("this model reads one text; leave the second one out")
-    return _of_language_model(pipeline.model, ids, pipeline.tokenizer.tokens(_known(ids, pipeline.tokenizer.size)))
-
-
-def _of_language_model(model: AnyModel, ids: Sequence[int], names: Sequence[str]) -> Scene:
-    _must_fit(len(ids), model.longest if isinstance(model, LanguageModel) else None)
-    tokens = torch.tensor([list(ids)], device=model.device)
-    where = Where.run(1, len(ids), device=model.device)
-
-    def call() -> Tensor:
-        logits: Tensor = model(tokens, where)[0]
-        return logits[0]
-
-    return Scene(call, {SELF: tuple(names)}, tuple(ids))
-
-
-def _encoding(pipeline: EncoderPipeline, given: Given) -> Scene:
-    from ..pipelines.streams import fields_of, stream_of
-
-    if given.ids is not None:
-        ids, segments = list(given.ids), [0] * len(given.ids)
-    else:
-        text = _text(given, "a text")
-        framed = pipeline.tokenizer.framed(text) if not given.pair else pipeline.tokenizer.framed(text, given.pair)
-        ids, segments = list(framed.ids), list(framed.segments)
-    _must_fit(len(ids), pipeline.longest)
-    names = pipeline.tokenizer.tokens(_known(ids, pipeline.tokenizer.size))
-    fields = torch.tensor([list(zip(ids, segments, strict=True))], device=pipeline.device)
-    tokens = fields[..., : min(2, fields_of(pipeline.model))]
-    where = Where.run(1, len(ids), device=pipeline.device)
-
-    def call() -> Tensor | None:
-        stream_of(pipeline.model, tokens, where)
-        return None
-
-    return Scene(call, {SELF: tuple(names)}, tuple(ids))
-
-
-def _answering(pipeline: Text2TextGeneration, given: Given) -> Scene:
-    text, tokenizer = _text(given, "a source"), pipeline.tokenizer
-    source = pipeline.source_ids(text)
-    _must_fit(len(source), pipeline.longest)
-    if given.ids is not None:
-        target = list(_known(given.ids, tokenizer.size))
-    else:
-        written = str(pipeline.translate(text, max_new_tokens=64)) if given.pair is None else given.pair
-        target = [*pipeline.prompt(text), *tokenizer.encode(written)]
-    return _of_both(pipeline.model, source, target, (tokenizer.tokens(source), tokenizer.tokens(target)))
-
-
-def _of_both(
-    model: AnyModel, source: Sequence[int], target: Sequence[int], names: tuple[Sequence[str], Sequence[str]]
-) -> Scene:
-    assert isinstance(model, Encodes)
-    encoder: Encodes = model
-    _must_fit(len(target), model.longest if isinstance(model, LanguageModel) else None)
-    read = torch.tensor([list(source)], device=model.device)
-    written = torch.tensor([list(target)], device=model.device)
-
-    def call() -> Tensor:
-        output = encoder.encode(read, Where.run(*read.shape, device=read.device))
-        where = Where.run(*written.shape, device=written.device).give(encoder_output=output)
-        logits: Tensor = model(written, where)[0]
-        return logits[0]
-
-    return Scene(call, {ENCODER: tuple(names[0]), DECODER: tuple(names[1])}, tuple(target))
-
-
-def _bare(pipeline: Bare, given: Given) -> Scene:
-    """Without a tokenizer: numbers are ids, and are called so."""
-    model: Any = pipeline.model
-    if isinstance(model, Sees):
-        raise InputError(f"this is {pipeline.what}; the studio needs its preprocessor_config.json to prepare images")
-    ids = given.ids or _numbers(_text(given, "ids"))
-    names = [str(index) for index in ids]
-    if isinstance(model, LanguageModel) and not isinstance(model, Encodes):
-        return _of_language_model(pipeline.model, _known(ids, model.vocabulary), names)
-    if isinstance(model, LanguageModel):
-        target = _numbers(_text(Given(text=given.pair), "ids of a target (the second field)"))
-        known = _known(ids, model.vocabulary), _known(target, model.vocabulary)
-        return _of_both(pipeline.model, *known, (names, [str(index) for index in target]))
-    if not isinstance(model, Encodes):
-        raise InputError(f"this is {pipeline.what}, which the studio cannot call")
-    encoder: Encodes = model
-    tokens, where = torch.tensor([list(ids)], device=pipeline.device), Where.run(1, len(ids), device=pipeline.device)
-
-    def call() -> None:
-        encoder.encode(tokens, where)
-
-    _must_fit(len(ids), None)
-    return Scene(call, {SELF: tuple(names)}, tuple(ids))
-
-
-def _image(pipeline: ImageEmbedding, given: Given) -> Scene:
-    if given.image is None:
-        raise InputError("this model looks at images; choose one")
-    try:
-        raw = base64.b64decode(given.image, validate=True)
-    except (binascii.Error, ValueError):
-        raise InputError("the image is not base64") from None
+    found = Scene(_inspected(pipeline, given))
     model = pipeline.model
-    assert isinstance(model, Sees)
-    sees: Sees = model
-    images = pipeline.prepare.batch([raw]).to(next(model.parameters()))
-    seen: list[Seen] = []
-    with torch.no_grad():
-        seen.append(sees.see(images))
-    count = seen[0].shape[1]
-
-    def call() -> None:
-        sees.see(images)
-
-    return Scene(call, {SELF: _patches(count)})
+    _must_fit(len(found.ids), model.longest if isinstance(model, LanguageModel) else None)
+    source = found.inspected.source
+    if source is not None and source.dim() == 2:
+        _must_fit(source.shape[1], None)
+    return found
 
 
-def _patches(count: int) -> tuple[str, ...]:
-    """Names of patches by row and column; what is beyond a square stands before them (a class token)."""
-    side = int(count**0.5)
-    extra = count - side * side
-    return (*(f"[{index}]" for index in range(extra)), *(f"{r},{c}" for r in range(side) for c in range(side)))
+def _inspected(pipeline: Pipeline, given: Given) -> Inspected:
+    kind = takes(pipeline)
+    if kind in ("image", "sound"):
+        return _of_file(pipeline, given)
+    if kind == "pair":
+        return _answering(pipeline, given)
+    if given.ids is not None or kind == "ids":
+        ids = _numbers(_text(given)) if given.ids is None else given.ids
+        return pipeline.inspect(list(_known(ids, pipeline)))
+    if isinstance(pipeline, EncoderPipeline) and given.pair is not None:
+        return _two_texts(pipeline, _text(given), given.pair)
+    if given.pair is not None:
+        raise InputError("this model reads one text; leave the second one out")
+    return pipeline.inspect(_text(given))
 
 
-def _text(given: Given, needed: str) -> str:
+def _two_texts(pipeline: EncoderPipeline, text: str, pair: str) -> Inspected:
+    framed = pipeline.tokenizer.framed(text, pair)
+    _must_fit(len(framed.ids), pipeline.longest)
+    fields = torch.tensor([list(zip(*framed, strict=True))], device=pipeline.device)
+    return Inspected(fields[..., : min(2, fields_of(pipeline.model))], tuple(pipeline.tokenizer.tokens(framed.ids)))
+
+
+def _answering(pipeline: Any, given: Given) -> Inspected:
+    text = _text(given)
+    if given.ids is not None:
+        ids = _known(given.ids, pipeline)
+        found: Inspected = pipeline.inspect(text, "")
+        told = torch.tensor([list(ids)], device=pipeline.device)
+        return replace(found, ids=told, tokens=tuple(pipeline.tokenizer.tokens(list(ids))))
+    answer = given.pair if given.pair else str(pipeline.translate(text, max_new_tokens=WRITTEN))
+    answered: Inspected = pipeline.inspect(text, answer)
+    return answered
+
+
+def _of_file(pipeline: Pipeline, given: Given) -> Inspected:
+    if given.file is None:
+        raise InputError(f"this is {pipeline.what}; choose a file for it")
+    try:
+        raw = base64.b64decode(given.file, validate=True)
+    except (binascii.Error, ValueError):
+        raise InputError("the file is not base64") from None
+    if isinstance(pipeline, ImageEmbedding):
+        return pipeline.inspect(raw)  # type: ignore[arg-type]  # of an image its bytes are a source, too
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "sound"
+        file.write_bytes(raw)
+        return pipeline.inspect(str(file))
+
+
+def _text(given: Given) -> str:
     if given.text is None or not given.text.strip():
-        raise InputError(f"{needed} is needed; what was given is empty")
+        raise InputError("the text is empty; there is nothing to look at")
     return given.text
 
 
@@ -213,10 +158,14 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, words))
 
 
-def _known(ids: Sequence[int], size: int) -> Sequence[int]:
-    unknown = next((index for index in ids if not 0 <= index < size), None)
-    if unknown is not None:
-        raise InputError(f"there is no token {unknown}; the vocabulary has the ids 0 to {size - 1:,}")
+def _known(ids: Sequence[int], pipeline: Pipeline) -> Sequence[int]:
+    model = pipeline.model
+    size = model.vocabulary if isinstance(model, LanguageModel) else None
+    if size is None and not isinstance(pipeline, Bare):
+        size = pipeline.tokenizer.size
+    wrong = next((index for index in ids if index < 0 or (size is not None and index >= size)), None)
+    if wrong is not None:
+        raise InputError(f"there is no token {wrong}" + ("" if size is None else f"; the last one is {size - 1:,}"))
     return ids
 
 
@@ -228,5 +177,3 @@ def _must_fit(count: int, longest: int | None) -> None:
             f"the text has {count:,} tokens; maps are computed for at most {MOST:,}, because each layer holds "
             f"{count:,} × {count:,} numbers per head. Give a part of it"
         )
-    if not count:
-        raise InputError("the text is empty: it has no tokens")

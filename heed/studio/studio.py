@@ -17,12 +17,13 @@ from ..core.interfaces import LanguageModel
 from ..core.config import nearest
 from ..mixers import Attention, Cross
 from ..pipelines import Pipeline
+from .about import about
 from .following import following
 from .influence import MOST as ASKED
 from .influence import Influence, influence
 from .maps import Floats, alike, comma_separated, message, of_heads, packed, tile
 from .reading import Layer, Reading
-from .scenes import Given, scene
+from .scenes import CROSS, DECODER, ENCODER, Given, scene, takes
 from .steps import attention_steps, state_steps
 
 MODELS, READINGS = 2, 8  # that are kept
@@ -73,7 +74,7 @@ class Studio:
             "family": pipeline.family,
             "parameters": short_count(weight_count(model)),
             "longest": longest,
-            "takes": _takes(pipeline),
+            "takes": takes(pipeline),
         }
 
     def read(self, name: str, given: Given) -> dict[str, Any]:
@@ -135,8 +136,8 @@ class Studio:
         """A map as comma-separated values."""
         with self.lock:
             reading, values = self.reading(key), self._values(key, part, depth, head)
-        rows, columns = reading.scene.names(part)
-        return comma_separated(values, _fitting(rows, values.shape[0]), _fitting(columns, values.shape[1]))
+            rows, columns = _names(reading, reading.layer(part, depth))
+        return comma_separated(values, rows, columns)
 
     def alike(self, key: str, part: str, depth: int, head: int) -> dict[str, Any]:
         """The heads of the same part whose maps are most like this one's."""
@@ -162,8 +163,7 @@ class Studio:
             layer = reading.layer(part, depth)
             at = (key, part, depth, exact)
             if at not in self._influence:
-                found = influence(layer.mixer, layer.x, layer.where, **({"probes": 0} if exact else {}))
-                self._influence[at] = found
+                self._influence[at] = influence(layer.mixer, layer.x, layer.where, exact=exact)
             norms = self._influence[at]
             told: dict[str, Any] = {"kind": layer.kind, "probes": norms.probes, "correlation": None, "heads": []}
             if layer.heads and layer.shape == norms.norms.shape:
@@ -186,6 +186,10 @@ class Studio:
                 raise InputError(f"states are shown of at most {ASKED} tokens; this text has {layer.x.shape[1]:,}")
             return state_steps(layer.mixer, layer.x, layer.where)
 
+    def about(self, key: str, part: str, depth: int) -> dict[str, Any]:
+        """What the mixer of a layer is."""
+        return about(self.reading(key).layer(part, depth))
+
     def next(self, key: str, place: int) -> dict[str, Any]:
         """What may come after a token."""
         with self.lock:
@@ -205,26 +209,10 @@ class Studio:
         return of_heads(reading.weights(layer), head)
 
 
-def _takes(pipeline: Pipeline) -> str:
-    """What a page asks for."""
-    from ..pipelines import Text2TextGeneration
-    from ..pipelines.checkpoint import Bare
-    from ..pipelines.media.vision import ImageEmbedding
-
-    match pipeline:
-        case ImageEmbedding():
-            return "image"
-        case Text2TextGeneration():
-            return "pair"
-        case Bare():
-            return "ids"
-    return "text"
-
-
 def _described(reading: Reading) -> dict[str, Any]:
     parts = {}
     for part, layers in reading.parts.items():
-        rows, columns = reading.scene.names(part)
+        rows, columns = _names(reading, layers[0])
         parts[part] = {
             "tokens": rows,
             "keys": columns,
@@ -261,6 +249,9 @@ def _must_be_within(values: Floats, row: int, column: int) -> None:
         raise InputError(f"the map has {values.shape[0]} rows and {values.shape[1]} columns; {row}, {column} is outside")
 
 
-def _fitting(names: tuple[str, ...], count: int) -> tuple[str, ...]:
-    """Names where there is one for each, else numbers: memories and summaries are no tokens of the text."""
-    return names if len(names) == count else tuple(map(str, range(count)))
+def _names(reading: Reading, layer: Layer) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The tokens that look, and those that are looked at; numbers where they are no tokens of the text."""
+    rows, columns = layer.shape if layer.heads else (layer.x.shape[1],) * 2
+    if layer.part == CROSS:
+        return reading.scene.names(DECODER, rows), reading.scene.names(ENCODER, columns)
+    return reading.scene.names(layer.part, rows), reading.scene.names(layer.part, columns)

@@ -87,9 +87,12 @@ class CTCRecognition(SpeechPipeline):
         if not isinstance(strategy, Greedy | Beam):
             raise InputError("this model labels frames (CTC): it takes the best path, or searches with beams")
         for begin in range(0, len(parts), BATCH):
-            seen = self._heard([self.settings.features(part) for part in parts[begin : begin + BATCH]])
+            seen = self._heard([self._features(part) for part in parts[begin : begin + BATCH]])
             for row, real in zip(self._head(seen.parts[0], seen), seen.real, strict=True):
                 yield self._spelled(self._found(row[real], strategy)) + " "
+
+    def _features(self, part: Tensor) -> Tensor:
+        return self.settings.features(part)
 
     def _found(self, logits: Tensor, strategy: AnyStrategy) -> Sequence[int]:
         if isinstance(strategy, Beam):

@@ -105,7 +105,7 @@ class PageEncoder(EncoderPipeline):
     def fill(self, text: Any, top_k: int = 5) -> NoReturn:
         raise InputError("masked words of a page are read off m(input_ids, bbox=...).logits; a text has no boxes")
 
-    def attentions(self, text: Any, target: str | None = None) -> NoReturn:
+    def inspect(self, text: Any, target: str | None = None) -> NoReturn:
         raise InputError("attention weights of a page are looked at in its .model, with ids, segments and boxes")
 
     def respond(self, text: str) -> Response:

@@ -25,6 +25,7 @@ from ...decode import AnyStrategy, Greedy, Never, generate
 from ...media.sounds import LogMel, Sound, read
 from ...parts.inputs.audio import Mels
 from ...text import Tokenizer
+from ..attentions import Inspected
 from ..base import AnyModel, Pipeline
 from ..generation import room
 from ..results import Response
@@ -78,6 +79,34 @@ class SpeechPipeline(Pipeline):
         self, parts: Sequence[Tensor], language: str | None, task: SpeechTask, strategy: AnyStrategy
     ) -> Iterator[str]:
         """The text of each window, to be joined."""
+
+    @torch.no_grad()
+    def inspect(self, text: Any, target: str | None = None) -> Inspected:
+        """The first window of a sound, whose tokens are called by their seconds; and what is said in it."""
+        first = self._filled(next(windows(read(text, self.rate), self.window, self.rate)))
+        seconds, ids = len(first) / self.rate, self._ids(text, target)
+        frames = self._fed(self._features(first))[None]
+
+        def timed(count: int) -> list[str]:
+            return [f"{place * seconds / count:.2f}s" for place in range(count)]
+
+        if ids is None:
+            return Inspected(source=frames, sources=timed)
+        return Inspected(torch.tensor([ids], device=frames.device), tuple(self.tokenizer.tokens(ids)), frames, timed)
+
+    def _ids(self, sound: Sound, target: str | None) -> list[int] | None:
+        """What a decoder is given: the ids that it would write itself, unless it is told; None: there is no decoder."""
+        if target is not None:
+            raise InputError("a target is what a decoder answers with, and this model has none: leave it out")
+        return None
+
+    def _filled(self, part: Tensor) -> Tensor:
+        """A window as the model takes it."""
+        return part
+
+    @abstractmethod
+    def _features(self, part: Tensor) -> Tensor:
+        """What the encoder is given of a window."""
 
     def _fed(self, x: Tensor) -> Tensor:
         """As the model's weights are."""
@@ -168,9 +197,18 @@ class SpeechRecognition(SpeechPipeline):
             yield from self._generated(heard, self.settings.asked(code, task), logits.shape[1], strategy)
 
     def _encoded(self, parts: Sequence[Tensor]) -> Seen:
-        if self.settings.filled:
-            parts = [torch.nn.functional.pad(part, (0, self.window - len(part))) for part in parts]
-        return self._heard([self.settings.features(part) for part in parts])
+        return self._heard([self._features(self._filled(part)) for part in parts])
+
+    def _filled(self, part: Tensor) -> Tensor:
+        return torch.nn.functional.pad(part, (0, self.window - len(part))) if self.settings.filled else part
+
+    def _features(self, part: Tensor) -> Tensor:
+        return self.settings.features(part)
+
+    def _ids(self, sound: Sound, target: str | None) -> list[int]:
+        said = self.transcribe(sound) if target is None else target
+        code = self.language(sound) if self.settings.language is None else code_of(self.settings.language)
+        return [*self.settings.asked(code, "transcribe"), *self.tokenizer.encode(said)]
 
     def _first_logits(self, heard: Seen) -> Tensor:
         """Of the token after the start: which language it is. [rows, vocabulary]"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from ...core.state import Seen
 from ...media.images import Preparation
 from ...parts.outputs.heads import Pool, Pooled, pooled
 from ...text import Tokenizer
+from ..attentions import Inspected, numbered
 from ..base import AnyModel, Pipeline, one_or_many
 from ..results import Problem, Response, classes_told, predictions, vector_told
 from ..verbs import Many
@@ -58,6 +60,14 @@ class ImageEmbedding(Pipeline):
 
     def respond(self, text: str) -> Response:
         return vector_told(self.embed_images(text))
+
+    def inspect(self, text: Any, target: str | None = None) -> Inspected:
+        """An image, whose tokens are called by row and column."""
+        single, images = _images(text)
+        if target is not None or not single:
+            raise InputError("one image at a time is looked into, and there is no target; loop over the images")
+        (batch,) = _batches(self.model, self.prepare, images)
+        return Inspected(source=batch, sources=patches)
 
     def _seen(self, images: Sequence[Source]) -> Iterable[Seen]:
         if not isinstance(self.model, Sees):
@@ -189,6 +199,15 @@ class ZeroShotImageClassification(TextEmbedding):
 
 
 # --- what is given ---
+
+
+def patches(count: int) -> tuple[str, ...]:
+    """The names of so many tokens of an image: row and column of a square, behind those that stand for all of it."""
+    side = isqrt(count)
+    before = count - side**2
+    if before > 2:  # [CLS], and the token of a distilled model
+        return numbered(count)
+    return (*("[CLS]", "[DIST]")[:before], *(f"{row},{column}" for row in range(side) for column in range(side)))
 
 
 def _images(given: Any) -> tuple[bool, list[Any]]:

@@ -3,7 +3,7 @@ import { forget, get, isStatic, post, Refused } from "./api.js";
 import { go, place } from "./place.svelte.js";
 import { t } from "./words.js";
 
-export const now = $state({ opened: null, model: null, reading: null, busy: false, wrong: "", image: null });
+export const now = $state({ opened: null, model: null, reading: null, busy: false, wrong: "", file: null });
 
 export function worded(error) {
   if (!(error instanceof Refused)) return String(error?.message ?? error);
@@ -44,10 +44,11 @@ export async function choose(model) {
 }
 
 const given = () => {
-  if (now.model?.takes === "image") return { image: now.image };
+  if (["image", "sound"].includes(now.model?.takes)) return { file: now.file };
   if (place.ids && now.model?.takes === "pair") return { text: place.text, ids: place.ids.split(".").map(Number) };
   if (place.ids) return { ids: place.ids.split(".").map(Number) };
-  return place.pair ? { text: place.text, pair: place.pair } : { text: place.text };
+  const two = place.pair && ["texts", "pair"].includes(now.model?.takes);
+  return two ? { text: place.text, pair: place.pair } : { text: place.text };
 };
 
 let last = 0;

@@ -16,7 +16,7 @@ export function figure(value, digits = 4) {
   if (value === 0) return "0";
   const size = Math.abs(value);
   const text = size < 1e-4 || size >= 1e6 ? value.toExponential(digits - 1) : value.toPrecision(digits);
-  return (text.includes("e") ? text.replace("e", "·10^").replace("^+", "^") : text).replace("-", "−");
+  return text.replace("e+", "e").replaceAll("-", "−");
 }
 
 // A token with its spaces and line ends to be seen.
