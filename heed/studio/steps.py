@@ -19,6 +19,7 @@ from ..parts.masks import Sight, Whole
 from ..parts.positions import Takes
 
 KEYS = 512  # of a softmax whose every step is shown
+EMPTY = 1e30  # a running maximum begins below any number that a model makes; it is shown as nothing
 CELLS = 48  # numbers of a state that are shown, of those that change most
 
 
@@ -100,7 +101,7 @@ def state_steps(mixer: Mixer[Any], x: Tensor, where: Where) -> dict[str, Any]:
             _, kept = mixer(x[:, place : place + 1], where.cut(place, place + 1), kept)
             rows.append(_numbers(fork(kept)))
     states = torch.stack(rows)  # [T + 1, numbers]
-    finite = states.nan_to_num(0.0, 0.0, 0.0)
+    finite = states.where(states.abs() < EMPTY, 0.0)
     moved = (finite[1:] - finite[:-1]).norm(dim=1)
     busiest = finite[1:].std(0, correction=0).topk(min(CELLS, finite.shape[1])).indices.sort().values
     return {
@@ -117,7 +118,7 @@ def state_steps(mixer: Mixer[Any], x: Tensor, where: Where) -> dict[str, Any]:
 def _numbers(state: Any) -> Tensor:
     """All cells of a state in one row."""
     parts = [t.flatten() for leaf in leaves(state) if isinstance(leaf, Cell) for t in leaf.tensors()]
-    return torch.cat([part.float() for part in parts]) if parts else torch.zeros(0)
+    return torch.cat([part.double() for part in parts]) if parts else torch.zeros(0)
 
 
 def _plain(values: Tensor) -> Any:

@@ -52,8 +52,18 @@ const given = () => {
 };
 
 let last = 0;
+let done = "";
+const asked = () => JSON.stringify([place.model, place.text, place.pair, place.ids]);
+
+// Texts that were left by going on from a candidate.
+export const left = $state([]);
+
+// Back and forth in the browser: another text is read again.
+addEventListener("popstate", () => now.model && asked() !== done && (place.text || place.ids) && choose(place.model));
+
 export async function read() {
   const mine = ++last;
+  done = asked();
   now.busy = true;
   const found = await tried(() => (isStatic() ? get("api/read") : post("api/read", { model: place.model, ...given() })));
   if (mine !== last) return;
