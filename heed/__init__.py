@@ -37,6 +37,9 @@ _WHERE = {  # public name -> module that holds it, :name there if it is another
     "register": "mixers",
     "save": "runs",
     "see": "views",
+    "cost": "views",
+    "plot": "views",
+    "summary": "views",
     "eval": "runs.evaluate:evaluate",
 }
 _PACKAGES = (
@@ -67,7 +70,10 @@ if TYPE_CHECKING:
     from .runs import save as save
     from .runs.evaluate import evaluate as _evaluate
     from .train import Train as _Train
+    from .views import cost as cost
+    from .views import plot as plot
     from .views import see as see
+    from .views import summary as summary
     from .weights.edits import edit as edit
 
     check: _Check  # packages that can be called

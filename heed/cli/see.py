@@ -67,3 +67,61 @@ def tell(view: View, html: Path | None, *, as_json: bool) -> None:
         from rich.console import Console
 
         Console().print(view.text_figure(), highlight=False)
+
+
+Subject = Annotated[
+    str, typer.Argument(metavar="CONFIG|PATH", help="A recipe, a .toml or .json file, a run, a checkpoint, a .gguf file.")
+]
+Vocabulary = Annotated[int, typer.Option(help="Tokens of a recipe whose tokenizer is not learnt yet.")]
+
+
+def cost(
+    config: Subject,
+    lengths: Annotated[str, typer.Option(help="Lengths of a text, with commas: 1k,8k,128k.")] = "1k,8k,128k",
+    rows: Annotated[int, typer.Option(help="Texts at once, which multiply the state.")] = 1,
+    vocabulary: Vocabulary = 32_000,
+    time: Annotated[bool, typer.Option("--time", help="Measure the time of a forward pass here, too.")] = False,
+    html: Html = None,
+    as_json: Json = False,
+) -> None:
+    """What a model costs: weights, FLOPs per token, sequential steps, bytes of state; beside other mixers in its place."""
+    from ..views import cost as costed
+
+    found = costed(config, lengths=lengths.split(","), rows=rows, vocabulary=vocabulary, time=time)
+    tell(found, html, as_json=as_json)
+
+
+def summary(
+    config: Subject,
+    tokens: Annotated[int, typer.Option(help="Tokens of the text whose shapes are shown.")] = 16,
+    rows: Annotated[int, typer.Option(help="Texts at once.")] = 1,
+    depth: Annotated[int, typer.Option(help="Levels of the tree that are shown.")] = 5,
+    vocabulary: Vocabulary = 32_000,
+    html: Html = None,
+    as_json: Json = False,
+) -> None:
+    """The tree of a model's modules: the shape of what each gives, its weights and their share."""
+    from ..views import summary as summed
+
+    tell(summed(config, tokens=tokens, rows=rows, depth=depth, vocabulary=vocabulary), html, as_json=as_json)
+
+
+def plot(
+    what: Annotated[str, typer.Argument(help="position, mask, kernel, scores, norm or schedule.")],
+    config: Annotated[
+        str | None, typer.Argument(help="Its kind (sinusoid, window ...), or a .toml or .json file that describes it.")
+    ] = None,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a setting: name=value. May be repeated.")
+    ] = None,
+    tokens: Annotated[int | None, typer.Option(help="How many tokens, or steps of a schedule.")] = None,
+    text: Annotated[str | None, typer.Option(help="Words of a text, which name the tokens of a mask.")] = None,
+    token: Annotated[str | None, typer.Option(help="Of a mask: who sees this token, and whom does it see?")] = None,
+    html: Html = None,
+    as_json: Json = False,
+) -> None:
+    """Draw a mechanism: a position code, a mask, kernels, scores against √d, norms and depth, a learning-rate schedule."""
+    from ..views import plot as drawn
+
+    found = drawn(what, config, changes=changes or (), tokens=tokens, text=text, token=token)
+    tell(found, html, as_json=as_json)

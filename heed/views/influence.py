@@ -2,9 +2,9 @@
 
     influence[i, j] = ‖∂y_i / ∂x_j‖_F
 
-It is there for any mixer, also where no matrix of weights is (LSTM, RWKV, Mamba). For a random vector v of signs the mean
-of ‖vᵀ ∂y_i/∂x_j‖² is the square of that norm, so a few of them give it quickly; all unit vectors give it exactly. What a
-token cannot see has a gradient of exactly zero, either way.
+It is there for any mixer, also where no matrix of weights is (LSTM, RWKV, Mamba). For a random vector v of signs the
+mean of ‖vᵀ ∂y_i/∂x_j‖² is the square of that norm, so a few of them give it quickly; all unit vectors give it exactly.
+What a token cannot see has a gradient of exactly zero, either way.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..core.state import Seen
 from ..pipelines.attentions import Inspected
 from .collect import SELF, Call, Layer, Place, calls_of, chosen, mixers_of, must_fit
 
-PROBES = 4
+PROBES = 8
 AT_ONCE = 2**20  # numbers of a batch of rows, each of which asks about another output
 PREFIX = "influence"  # of the part that such maps are
 

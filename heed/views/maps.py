@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..core.errors import InputError
+from ..pipelines.attentions import Inspected
 from ..pipelines.base import Pipeline
 from ..show.viewer import Grid, Panel, Table, viewer
 from .collect import Layer, chosen, layers_of, mixers_of, shows, weights_of
@@ -16,8 +17,6 @@ from .pairs import Change, Pair, changes, strongest, word
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-    from ..pipelines.attentions import Inspected
 
 Influence = Literal["probes", "exact"]
 BROAD = 24  # tokens of a map in a terminal, at most; a page shows all
@@ -139,7 +138,8 @@ def see(
 ) -> Maps:
     """The attention maps of a model on a text: self, encoder, decoder and cross, of all layers and heads or of one.
 
-    `model` is a pipeline or what `heed.load` takes. `text` is a text, ids, or the file of an image or a sound. With
+    `model` is a pipeline or what `heed.load` takes. `text` is a text, ids, the file of an image or a sound, or for a
+    model without a tokenizer an `Inspected` of tensors. With
     `source` it is the target that belongs to that source; without one, an encoder-decoder writes its own. `pair` is a
     second text, to be compared with it; `of` names the token whose changes count. Mixers that have no matrix of weights
     (LSTM, RWKV, Mamba) show their influence, which `influence` asks of all: "probes" is quick, "exact" is exact.
@@ -163,6 +163,8 @@ def _loaded(path: Path | str) -> Pipeline:
 
 
 def _inspected(pipeline: Pipeline, text: Any, source: str | None) -> Inspected:
+    if isinstance(text, Inspected):
+        return text
     if isinstance(text, str) and not text.strip():
         raise InputError("the text is empty; there is nothing to look at. Write a sentence")
     given = pipeline.inspect(text) if source is None else pipeline.inspect(source, text)
@@ -289,4 +291,4 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> R
 
 
 def _shown(text: Any) -> str:
-    return text if isinstance(text, str) else f"{text}"
+    return " ".join(map(word, text.tokens)) if isinstance(text, Inspected) else str(text)
