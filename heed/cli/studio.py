@@ -17,11 +17,13 @@ def studio(
         str | None,
         typer.Argument(
             metavar="[PATH|RUNS]",
-            help="A run folder, a checkpoint folder, a .gguf file, an id of the hub, or a folder of runs; default: runs.",
+            help="A run or checkpoint folder, a .gguf file, an id of the hub, or a folder of runs; default: runs.",
         ),
     ] = None,
     text: Annotated[str | None, typer.Option(help="Of --html: the text to look at; without a tokenizer: ids.")] = None,
-    pair: Annotated[str | None, typer.Option(help="Of --html: the second text, or the answer of an encoder-decoder.")] = None,
+    pair: Annotated[
+        str | None, typer.Option(help="Of --html: the second text, or the answer of an encoder-decoder.")
+    ] = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the page with one text to a file, and serve nothing.")
     ] = None,

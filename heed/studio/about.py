@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from ..core.errors import InputError
 from .. import mixers
+from ..core.errors import InputError
 from .reading import Layer
 
 

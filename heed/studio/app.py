@@ -152,6 +152,10 @@ async def _about(app: Application, request: Request) -> Response:
     return plain(await asyncio.to_thread(app.studio.about, *at))
 
 
+async def _cost(app: Application, request: Request) -> Response:
+    return plain(await asyncio.to_thread(app.studio.cost, _word(request, "model")))
+
+
 async def _next(app: Application, request: Request) -> Response:
     return plain(await asyncio.to_thread(app.studio.next, _word(request, "id"), _number(request, "place")))
 
@@ -180,6 +184,7 @@ ROUTES: dict[tuple[str, str], Answering] = {
     ("GET", "api/influence"): _influence,
     ("GET", "api/steps"): _steps,
     ("GET", "api/about"): _about,
+    ("GET", "api/cost"): _cost,
     ("GET", "api/next"): _next,
     ("GET", "api/runs"): _runs,
     ("GET", "api/news"): _news,

@@ -63,7 +63,9 @@ def coded(values: Floats, peak: float, *, signed: bool) -> bytes:
 def decoded(raw: bytes, peak: float, *, signed: bool) -> Floats:
     """The numbers again, each off by half a level at most."""
     codes = np.frombuffer(raw, np.uint8).astype(np.float32)
-    found: Floats = (codes - MIDDLE) * np.float32(peak / (LEVELS - MIDDLE)) if signed else codes * np.float32(peak / LEVELS)
+    found: Floats = (
+        (codes - MIDDLE) * np.float32(peak / (LEVELS - MIDDLE)) if signed else codes * np.float32(peak / LEVELS)
+    )
     return found
 
 
@@ -109,5 +111,7 @@ def comma_separated(values: Floats, rows: tuple[str, ...], columns: tuple[str, .
         return f'"\'{quoted}"' if quoted[:1] in "=+-@\t\r" else f'"{quoted}"'
 
     lines = [",".join(['""', *map(cell, columns)])]
-    lines += [",".join([cell(name), *(f"{value:.9g}" for value in row)]) for name, row in zip(rows, values, strict=True)]
+    lines += [
+        ",".join([cell(name), *(f"{value:.9g}" for value in row)]) for name, row in zip(rows, values, strict=True)
+    ]
     return "\r\n".join(lines) + "\r\n"

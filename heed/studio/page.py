@@ -36,7 +36,7 @@ def page() -> tuple[bytes, str]:
 
 
 def static(answers: dict[str, bytes]) -> str:
-    """The page as one file for the disk, with what a server would answer inside: paths, and answers in base64, deflated."""
+    """The page as one file for the disk; inside is what a server would answer: paths, and answers in base64."""
     told = {path: base64.b64encode(answer).decode() for path, answer in answers.items()}
     raw = base64.b64encode(zlib.compress(json.dumps(told, separators=(",", ":")).encode(), 9)).decode()
     text = FILE.read_text(encoding="utf-8")

@@ -85,7 +85,9 @@ def takes(pipeline: Pipeline) -> str:
 def scene(pipeline: Pipeline, given: Given) -> Scene:
     """What is given, as this model takes it."""
     if given.text is not None and len(given.text) > LETTERS:
-        raise InputError(f"the text has {len(given.text):,} characters; at most {LETTERS:,} are read. Give a part of it")
+        raise InputError(
+            f"the text has {len(given.text):,} characters; at most {LETTERS:,} are read. Give a part of it"
+        )
     found = Scene(_inspected(pipeline, given))
     model = pipeline.model
     _must_fit(len(found.ids), model.longest if isinstance(model, LanguageModel) else None)

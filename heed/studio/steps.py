@@ -1,4 +1,4 @@
-"""Attention step by step, for one head and one token, with the numbers of the model: x → q, k, v → scores → softmax → z.
+"""Attention step by step, for one head and one token, in the model's numbers: x → q, k, v → scores → softmax → z.
 
 For a mixer that remembers by a state instead: the state after each token, and what each token changed in it.
 """
@@ -35,7 +35,9 @@ def attention_steps(mixer: Mixer[Any], x: Tensor, where: Where, head: int, token
         query, seen, sight, how = _projected(mixer, x, where)
         key, value = (mixer.each_head(part) for part in seen.parts)
         if key.shape[1] > KEYS:
-            raise InputError(f"{key.shape[1]:,} keys are too many to show one by one; give a text of at most {KEYS} tokens")
+            raise InputError(
+                f"{key.shape[1]:,} keys are too many to show one by one; give a text of at most {KEYS} tokens"
+            )
         visible = sight.pairs(mixer.heads).expand(1, mixer.heads, x.shape[1], key.shape[1])[0, head, token]
         added = how.added(query, key, sight)
         bias = None if added is None else added.expand(1, mixer.heads, x.shape[1], key.shape[1])[0, head, token]
@@ -90,7 +92,7 @@ def _rows(mixer: Attention | Cross, head: int) -> Tensor:
 
 
 def state_steps(mixer: Mixer[Any], x: Tensor, where: Where) -> dict[str, Any]:
-    """The state after each token, of a mixer that keeps a fixed amount: its size, its change, and the busiest numbers."""
+    """The state after each token, of a mixer that keeps a fixed amount: its size, its change, its busiest numbers."""
     mixer.must_stream()
     before = _numbers(mixer.start(1, where.given))
     if not before.numel():

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from ..core.config import nearest
 from ..core.errors import HeedError, InputError
 from ..core.interfaces import LanguageModel
-from ..core.config import nearest
 from ..mixers import Attention, Cross
 from ..pipelines import Pipeline
 from .about import about
+from .expense import expense
 from .following import following
 from .influence import MOST as ASKED
 from .influence import Influence, influence
@@ -190,6 +191,11 @@ class Studio:
         """What the mixer of a layer is."""
         return about(self.reading(key).layer(part, depth))
 
+    def cost(self, name: str) -> dict[str, Any]:
+        """What a model costs as its texts grow."""
+        with self.lock:
+            return expense(self.pipeline(name))
+
     def next(self, key: str, place: int) -> dict[str, Any]:
         """What may come after a token."""
         with self.lock:
@@ -241,12 +247,16 @@ def _steps(layer: Layer) -> str:
 
 def _must_have(layer: Layer, head: int) -> None:
     if not 0 <= head < layer.heads:
-        raise InputError(f"layer {layer.depth} ({layer.kind}) has {layer.heads} heads that show weights, no head {head}")
+        raise InputError(
+            f"layer {layer.depth} ({layer.kind}) has {layer.heads} heads that show weights, no head {head}"
+        )
 
 
 def _must_be_within(values: Floats, row: int, column: int) -> None:
     if not (0 <= row < values.shape[0] and 0 <= column < values.shape[1]):
-        raise InputError(f"the map has {values.shape[0]} rows and {values.shape[1]} columns; {row}, {column} is outside")
+        raise InputError(
+            f"the map has {values.shape[0]} rows and {values.shape[1]} columns; {row}, {column} is outside"
+        )
 
 
 def _names(reading: Reading, layer: Layer) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -43,7 +43,13 @@ class Live:
         return f"http://127.0.0.1:{self.port}/{TOKEN}/"
 
     def ask(
-        self, path: str, body: Any = None, *, headers: Mapping[str, str] | None = None, whole: bool = False, **query: Any
+        self,
+        path: str,
+        body: Any = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        whole: bool = False,
+        **query: Any,
     ) -> tuple[int, bytes]:
         """One request below the token, or of a whole path: its status and its body."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
@@ -107,7 +113,9 @@ class Page:
     """The page as somebody uses it, and all that went wrong in it."""
 
     def __init__(self, chromium: Any, url: str, *, view: Mapping[str, Any] | None = None, **context: Any) -> None:
-        self.context = chromium.new_context(**{"locale": "en-US", "viewport": {"width": 1280, "height": 720}, **context})
+        self.context = chromium.new_context(
+            **{"locale": "en-US", "viewport": {"width": 1280, "height": 720}, **context}
+        )
         self.at = self.context.new_page()
         self.at.set_default_timeout(PATIENCE)
         self.wrong: list[str] = []

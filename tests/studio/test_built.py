@@ -42,7 +42,7 @@ def test_it_is_small_and_asks_nobody() -> None:
         b"http://www.w3.org/1999/xhtml",
         b"http://www.w3.org/1998/Math/MathML",
         b"https://svelte.dev/e/",
-    } | {found for found in re.findall(rb"https://svelte\.dev/e/\w+", raw)}
+    } | set(re.findall(rb"https://svelte\.dev/e/\w+", raw))
 
 
 def test_both_languages_say_everything() -> None:
@@ -57,7 +57,7 @@ def test_both_languages_say_everything() -> None:
 def test_every_message_is_used_and_every_use_is_a_message() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES)
     plain = set(re.findall(r"""\bt\(\s*(?:\w+(?:\.\w+)? \? )?"([\w.]+)\"""", text))
-    begun = {found for found in re.findall(r"\bt\(`([\w.]+\.)\$\{", text)}
+    begun = set(re.findall(r"\bt\(`([\w.]+\.)\$\{", text))
     named = set(re.findall(r'"([\w.]+)"', text))
     assert plain, "this test looks in the wrong place"
     assert plain <= set(MESSAGES["en"]), plain - set(MESSAGES["en"])
@@ -66,7 +66,9 @@ def test_every_message_is_used_and_every_use_is_a_message() -> None:
 
 
 def test_nothing_that_npm_made_is_kept() -> None:
-    listed = subprocess.run(["git", "ls-files", "studio"], cwd=WEB.parents[1], capture_output=True, text=True, check=False)
+    listed = subprocess.run(
+        ["git", "ls-files", "studio"], cwd=WEB.parents[1], capture_output=True, text=True, check=False
+    )
     if listed.returncode:
         pytest.skip("this is no working copy of git")
     files = listed.stdout.split()

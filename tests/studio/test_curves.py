@@ -93,8 +93,8 @@ def test_curves_on_the_page_grow_while_a_run_is_written(chromium: Any, tmp_path:
     with running(studio_of(tmp_path)) as live:
         page = Page(chromium, live.url, view={"view": "runs", "model": "a"})
         page.until("document.querySelectorAll('polyline').length === 2")
-        assert page.at.locator("tbody tr").count() == 2
-        assert "training.rate" in page.at.locator("thead").inner_text()
+        assert page.at.locator("tr[data-run]").count() == 2
+        assert "training.rate" in page.at.locator("main thead").inner_text()
         assert float(page.at.locator("[data-run=b] [data-last]").get_attribute("data-last")) == 1.0
         page.at.get_by_text("Live:").wait_for()
         with (places[1] / "metrics.jsonl").open("a") as file:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,14 @@ import torch
 from torch import Tensor
 
 import heed
+from heed.core.spec import price
+from heed.core.state import nbytes
 from tests.studio.serving import Live, Page, running, studio_of_recorded
 
 IDS = {"text": "1 2 3", "model": "recorded"}
 KINDS = ("gpt2/lm", "bert/pretraining", "t5/seq2seq", "vit/cls", "whisper/seq2seq")
 STATES = ("rwkv/lm_state", "mamba/lm")
+WAITED = {"compare": ".cells", "cost": "tr[data-version]"}  # what a view shows when it is there
 AXE = Path(__file__).parents[2] / "studio" / "web" / "node_modules" / "axe-core" / "axe.min.js"
 
 
@@ -78,7 +80,7 @@ def test_a_map_is_hovered_pinned_zoomed_and_read_as_a_table(chromium: Any, gpt2:
     page.until("location.hash.includes('zoom=2%2C7%2C2%2C6')")
     page.at.get_by_role("button", name="Show all").click()
     page.at.get_by_role("button", name="Table").click()
-    cells = page.at.locator("table.numbers td").all_inner_texts()
+    cells = page.at.locator("table.numbers tbody td").all_inner_texts()
     assert len(cells) == 12 * 12
     assert float(cells[7 * 12 + 3].replace("−", "-")) == pytest.approx(exact["weight"], rel=0.01)
     status, table = gpt2.ask("api/table.csv", id=key, part="self", layer=0, head="2")
@@ -123,7 +125,10 @@ def test_a_text_is_shaded_by_what_a_token_read_and_by_what_reads_it(chromium: An
     page.until("document.querySelector('.strip button[data-value]') !== null")
 
     def shown() -> list[float]:
-        return [float(one) for one in page.at.evaluate("[...document.querySelectorAll('.strip button')].map(b => b.dataset.value)")]
+        return [
+            float(one)
+            for one in page.at.evaluate("[...document.querySelectorAll('.strip button')].map(b => b.dataset.value)")
+        ]
 
     exact = gpt2.json("api/exact", id=key, part="self", layer=1, head=3, row=9, column=4)
     np.testing.assert_allclose(shown(), exact["row"], rtol=1e-6)
@@ -137,12 +142,14 @@ def test_a_text_is_shaded_by_what_a_token_read_and_by_what_reads_it(chromium: An
 
 @pytest.mark.parametrize("place", [*KINDS[:2], *STATES])
 def test_influence_is_shown_of_any_mixer(chromium: Any, place: str) -> None:
-    studio, m, given = studio_of_recorded(place)
+    studio, _, _ = studio_of_recorded(place)
     with running(studio) as live:
         key = live.json("api/read", {"model": "recorded", "text": "1 2 3"})["id"]
         layer = studio.reading(key).layer("self", 1)
         wanted = heed.views.influence_of(layer.mixer, layer.x, layer.where, exact=True)
-        page = Page(chromium, live.url, view={**IDS, "view": "influence", "layer": 1, "exact": "1", "row": 6, "column": 2})
+        page = Page(
+            chromium, live.url, view={**IDS, "view": "influence", "layer": 1, "exact": "1", "row": 6, "column": 2}
+        )
         assert page.value("#influence") == pytest.approx(float(wanted[6, 2]), rel=1e-5)
         ahead = page.value("#ahead")
         if layer.mixer.streams:
@@ -164,7 +171,9 @@ def test_the_steps_of_attention_recompute_by_hand(chromium: Any, gpt2: Live) -> 
         return np.array(json.loads(page.at.locator(f"[data-name='{name}']").first.get_attribute("data-values")))
 
     def column(name: str) -> np.ndarray:
-        return np.array(page.at.evaluate(f"[...document.querySelectorAll('[data-{name}]')].map(one => one.dataset.{name})"))
+        return np.array(
+            page.at.evaluate(f"[...document.querySelectorAll('[data-{name}]')].map(one => one.dataset.{name})")
+        )
 
     q, keys, values = vector("q"), *(np.stack([vector(f"{what}{n}") for n in range(12)]) for what in "kv")
     scale = 1 / math.sqrt(len(q))
@@ -225,6 +234,22 @@ def test_the_next_token_its_entropy_and_another_way_on(chromium: Any, gpt2: Live
     page.close()
 
 
+def test_state_and_cost(chromium: Any, gpt2: Live) -> None:
+    model: Any = gpt2.studio.pipeline("recorded").model
+    page = Page(chromium, gpt2.url, view={**IDS, "view": "cost"})
+    page.until("document.querySelectorAll('circle[data-bytes]').length > 1")
+    points = page.at.evaluate("[...document.querySelectorAll('circle')].map(c => [+c.dataset.tokens, +c.dataset.bytes])")
+    for tokens, held in points:
+        with torch.no_grad():
+            _, state = model(torch.zeros(1, tokens, dtype=torch.long), heed.Where.run(1, tokens), model.start(1))
+        assert held == nbytes(state) == price(model.spec(), tokens, tokens)
+    shown = page.at.evaluate("[...document.querySelectorAll('tr[data-version] td[data-state]')].map(c => +c.dataset.state)")
+    assert shown[0] == price(model.spec(), 64, 64)
+    assert page.at.locator("tr[data-version]").count() >= 4
+    assert page.wrong == []
+    page.close()
+
+
 def test_two_texts_side_by_side(chromium: Any) -> None:
     studio, m, _ = studio_of_recorded("bert/pretraining")
     del m.inspect  # type: ignore[attr-defined]  # it reads the ids that the page sends
@@ -232,7 +257,9 @@ def test_two_texts_side_by_side(chromium: Any) -> None:
         at = {"text": "5 6 7 8", "model": "recorded", "view": "compare", "other": "5 6 9 8", "layer": 1, "head": "1"}
         page = Page(chromium, live.url, view={**at, "row": 1, "column": 2})
         keys = [live.json("api/read", {"model": "recorded", "text": one})["id"] for one in ("5 6 7 8", "5 6 9 8")]
-        one, two = (live.json("api/exact", id=key, part="self", layer=1, head=1, row=1, column=2)["weight"] for key in keys)
+        one, two = (
+            live.json("api/exact", id=key, part="self", layer=1, head=1, row=1, column=2)["weight"] for key in keys
+        )
         assert one != two
         assert page.value("#difference") == pytest.approx(two - one, rel=1e-4)
         page.at.get_by_label("The other text").fill("5 6 7")
@@ -243,30 +270,37 @@ def test_two_texts_side_by_side(chromium: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def axe() -> Iterator[str]:
+def axe() -> str:
     if not AXE.is_file():
         pytest.skip("accessibility was not tested: axe-core is not there; run: make web")
-    yield AXE.read_text(encoding="utf-8")
+    return AXE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("view", ["maps", "text", "influence", "steps", "next", "compare"])
+@pytest.mark.parametrize("view", ["maps", "text", "influence", "steps", "cost", "next", "compare"])
 def test_no_violations_of_accessibility(chromium: Any, gpt2: Live, axe: str, view: str, scheme: str) -> None:
     at = {"view": view, "row": 5, "column": 3, "table": "1", "other": "4 5 6"}
     page = Page(chromium, gpt2.url, view={**IDS, **at}, color_scheme=scheme, reduced_motion="reduce", bypass_csp=True)
-    page.until(f"document.querySelectorAll({'.cells' if view == 'compare' else '.strip .token'!r}).length > 2")
+    page.until(f"document.querySelectorAll({WAITED.get(view, '.strip .token')!r}).length > 2")
     page.at.wait_for_timeout(200)
     page.at.evaluate(axe)
-    found = page.at.evaluate("axe.run().then(done => done.violations.map(one => [one.id, one.nodes.map(n => n.html + n.failureSummary).slice(0, 3)]))")
+    found = page.at.evaluate(
+        "axe.run().then(done => done.violations.map(one => [one.id, one.nodes.map(n => n.html + n.failureSummary)]))"
+    )
     assert found == []
     page.close()
 
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_nothing_sticks_out_at_the_side(chromium: Any, gpt2: Live, width: int) -> None:
-    for view in ("maps", "text", "influence", "steps", "next", "compare"):
-        page = Page(chromium, gpt2.url, view={**IDS, "view": view, "row": 5, "column": 3}, viewport={"width": width, "height": 720})
-        page.until("document.querySelector('.strip .token, form .other') !== null")
+    for view in ("maps", "text", "influence", "steps", "cost", "next", "compare"):
+        page = Page(
+            chromium,
+            gpt2.url,
+            view={**IDS, "view": view, "row": 5, "column": 3},
+            viewport={"width": width, "height": 720},
+        )
+        page.until("document.querySelector('.strip .token, form .other, tr[data-version]') !== null")
         assert page.at.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
         page.close()
 

@@ -63,7 +63,9 @@ def test_what_shows_no_weights_says_so() -> None:
         attention_steps(layer.mixer, layer.x, layer.where, 0, 0)
 
 
-@pytest.mark.parametrize("place", ["gpt2/lm", "bert/pretraining", "t5/seq2seq", "whisper/seq2seq", "llama/lm", "bloom/lm"])
+@pytest.mark.parametrize(
+    "place", ["gpt2/lm", "bert/pretraining", "t5/seq2seq", "whisper/seq2seq", "llama/lm", "bloom/lm"]
+)
 def test_steps_end_in_the_weights_that_look_shows(place: str) -> None:
     """Also with rotations, biases of distance, groups of heads, and across to a source."""
     m, given = recorded(place)
