@@ -70,7 +70,8 @@ def tell(view: View, html: Path | None, *, as_json: bool) -> None:
 
 
 Subject = Annotated[
-    str, typer.Argument(metavar="CONFIG|PATH", help="A recipe, a .toml or .json file, a run, a checkpoint, a .gguf file.")
+    str,
+    typer.Argument(metavar="CONFIG|PATH", help="A recipe, a .toml or .json file, a run, a checkpoint, a .gguf file."),
 ]
 Vocabulary = Annotated[int, typer.Option(help="Tokens of a recipe whose tokenizer is not learnt yet.")]
 

@@ -14,7 +14,7 @@ from ..core.contract import Mixer, MixerConfig
 from ..core.errors import ConfigError, InputError
 from ..core.interfaces import LanguageModel
 from ..core.spec import Slot, Spec, price, words
-from ..mixers import Attention, Convolution, Gru, Infini, Lstm, Mamba, Qrnn, Retention, Rnn, Rwkv, S4, TransformerXLAttention
+from ..mixers import Attention, Convolution, Mamba, Qrnn, Retention, Rnn, Rwkv, S4
 from ..models.backbone import TokenBackbone
 from ..models.seq2seq import Seq2seq
 from ..parts.attention.multihead import HeadedConfig
@@ -23,7 +23,7 @@ from ..parts.recurrence.retention import RetentionBase
 from ..show.pictures import Page, Sheet
 from ..show.svg import Chart, chart
 from .collect import mixers_of
-from .flops import Operations, counted, weights_of
+from .flops import LOOPED, Operations, counted, weights_of
 from .subject import VOCABULARY, Subject, given, outputs, subject
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ LENGTHS = (1024, 8192, 131_072)
 WINDOW = 1024  # tokens that the window beside a model sees
 UNITS = {"": 1, "k": 1024, "m": 1024**2}
 TIMED = 512  # tokens of the text that is timed, at most
-LOOPS = (Lstm, Gru, Rnn)
 SCANS = (Mamba, Qrnn, RetentionBase, Rwkv, S4)
 
 
@@ -111,16 +110,28 @@ class Cost:
         return Page(f"Cost of {self.model}", list(self._sheets()), drawings).html()
 
     def _sheets(self) -> Iterator[Sheet]:
-        per = [(_tokens(at.tokens), (_many(at.forward), _many(at.training), _many(at.decoding), _bytes(at.state))) for at in self.at]
+        per = [
+            (_tokens(at.tokens), (_many(at.forward), _many(at.training), _many(at.decoding), _bytes(at.state)))
+            for at in self.at
+        ]
         yield Sheet("per token of a text of", ("FLOPs forward", "FLOPs training", "FLOPs decoding", "state"), per)
         names = [_tokens(length) for length in self.lengths]
-        yield Sheet("bytes of state", ("weights", *names), [(v.name, (f"{v.weights:,}", *map(_bytes, v.state))) for v in self.versions])
+        yield Sheet(
+            "bytes of state",
+            ("weights", *names),
+            [(v.name, (f"{v.weights:,}", *map(_bytes, v.state))) for v in self.versions],
+        )
         both = [(v.name, tuple(f"{s:,} / {p:,}" for s, p in zip(v.steps, v.path, strict=True))) for v in self.versions]
         yield Sheet("sequential steps of a layer / longest path between two tokens", names, both)
 
 
 def cost(
-    model: Any, *, lengths: Sequence[int | str] = LENGTHS, rows: int = 1, vocabulary: int = VOCABULARY, time: bool = False
+    model: Any,
+    *,
+    lengths: Sequence[int | str] = LENGTHS,
+    rows: int = 1,
+    vocabulary: int = VOCABULARY,
+    time: bool = False,
 ) -> Cost:
     """What a model costs: a configuration, the name of a recipe, a .toml file, a run or a checkpoint.
 
@@ -223,17 +234,12 @@ def _law(spec: Spec) -> str:
 
 
 def _steps(mixer: Mixer[Any], tokens: int) -> int:
-    """Of a training pass, one after the other: all tokens of a loop, the depth of the tree of a scan, segments."""
+    """Of a training pass, one after the other: all tokens of a loop, the depth of the tree of a scan."""
 
     def of(part: torch.nn.Module) -> int:
-        match part:
-            case Infini() | TransformerXLAttention():
-                return 1
-            case _ if isinstance(part, LOOPS):
-                return tokens
-            case _ if isinstance(part, SCANS):
-                return max(1, ceil(log2(tokens))) if tokens > 1 else 1
-        return 1
+        if isinstance(part, LOOPED):
+            return tokens
+        return max(1, ceil(log2(tokens))) if isinstance(part, SCANS) else 1
 
     return max(of(part) for part in mixer.modules())
 
