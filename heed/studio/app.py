@@ -23,6 +23,7 @@ from ..serve.api.wire.log import Log
 from ..serve.api.wire.refusal import Refusal, refusal_of, typed
 from ..serve.api.wire.sending import Events, Gone, plain, refused
 from . import curves
+from .mechanisms import Drawn, drawn, kinds
 from .page import page
 from .scenes import Given
 from .studio import Forgotten, Studio
@@ -160,6 +161,15 @@ async def _next(app: Application, request: Request) -> Response:
     return plain(await asyncio.to_thread(app.studio.next, _word(request, "id"), _number(request, "place")))
 
 
+async def _kinds(app: Application, request: Request) -> Response:
+    return plain(await asyncio.to_thread(kinds))
+
+
+async def _drawn(app: Application, request: Request) -> Response:
+    asked = typed(Drawn, await read_json(request, BODY, ARRIVING))
+    return _json(await asyncio.to_thread(drawn, asked))
+
+
 async def _runs(app: Application, request: Request) -> Response:
     return _json(await asyncio.to_thread(curves.told, dict(app.studio.runs)))
 
@@ -186,6 +196,8 @@ ROUTES: dict[tuple[str, str], Answering] = {
     ("GET", "api/about"): _about,
     ("GET", "api/cost"): _cost,
     ("GET", "api/next"): _next,
+    ("GET", "api/kinds"): _kinds,
+    ("POST", "api/drawn"): _drawn,
     ("GET", "api/runs"): _runs,
     ("GET", "api/news"): _news,
 }

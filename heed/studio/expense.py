@@ -13,6 +13,7 @@ from ..core.state import nbytes
 from ..models import Shape
 from ..pipelines import Pipeline
 from ..views import cost
+from ..views.subject import Subject
 
 LENGTHS = (64, 256, 1024, 4096, 16_384, 65_536)
 MEASURED = (16, 64, 256, 1024)  # tokens of the states that are made, to be weighed
@@ -23,7 +24,10 @@ def expense(pipeline: Pipeline) -> dict[str, Any]:
     config = pipeline.config
     if not isinstance(config, Shape):
         raise InputError(f"{type(pipeline.model).__name__} has a configuration that no cost is told of")
-    return {**cost(config, lengths=LENGTHS).plain(), "measured": measured(pipeline)}
+    return {
+        **cost(Subject(pipeline.family or type(pipeline.model).__name__, config), lengths=LENGTHS).plain(),
+        "measured": measured(pipeline),
+    }
 
 
 @torch.no_grad()

@@ -43,21 +43,23 @@ def thumbnail(values: Floats) -> Floats:
 def of_heads(each: Floats, head: str) -> Floats:
     """One head's map, or all of them in one: "mean", "max" (of the largest magnitude)."""
     if head == "mean":
-        found: Floats = each.mean(0, dtype=np.float32)
-        return found
+        mean: Floats = each.mean(0, dtype=np.float32)
+        return mean
     if head == "max":
         largest = np.abs(each).argmax(0)
-        return np.take_along_axis(each, largest[None], 0)[0]
-    return each[int(head)]
+        most: Floats = np.take_along_axis(each, largest[None], 0)[0]
+        return most
+    one: Floats = each[int(head)]
+    return one
 
 
 def coded(values: Floats, peak: float, *, signed: bool) -> bytes:
     """Numbers in 8 bits: 0 to `peak` as 0 to 255, or -peak to peak around 128."""
     if not peak:
         return bytes([MIDDLE if signed else 0]) * values.size
-    if signed:
-        return (np.rint(values * ((LEVELS - MIDDLE) / peak)) + MIDDLE).astype(np.uint8).tobytes()
-    return np.rint(values * (LEVELS / peak)).astype(np.uint8).tobytes()
+    share = np.rint(values * ((LEVELS - MIDDLE if signed else LEVELS) / peak))
+    raw: bytes = (share + (MIDDLE if signed else 0)).astype(np.uint8).tobytes()
+    return raw
 
 
 def decoded(raw: bytes, peak: float, *, signed: bool) -> Floats:

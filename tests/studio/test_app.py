@@ -77,6 +77,18 @@ def test_what_cannot_be_is_refused_in_words(gpt2: Live) -> None:
     assert "read it again" in refused(gpt2, "api/map", 410, **{**at, "id": "unknown"})
 
 
+def test_only_kinds_are_drawn_and_no_files(gpt2: Live, tmp_path: Path) -> None:
+    (tmp_path / "mask.toml").write_text('kind = "causal"')
+    for kind in (str(tmp_path / "mask.toml"), "../mask.toml", "lstm2"):
+        assert "there is no mask" in refused(gpt2, "api/drawn", 400, {"what": "mask", "kind": kind})
+    assert "1 to 128 tokens" in refused(gpt2, "api/drawn", 400, {"what": "mask", "kind": "causal", "tokens": 5000})
+    assert "kernel" in refused(gpt2, "api/drawn", 400, {"what": "kernel", "kind": "gaussian"})
+    for what, some in gpt2.json("api/kinds").items():
+        for one in some:
+            found = gpt2.json("api/drawn", {"what": what, **one, "tokens": 32})
+            assert len(found["squares"][0]["values"]) == 32, one
+
+
 def test_long_texts_are_refused_before_anything_is_computed() -> None:
     studio = studio_of(GOLDEN / "rwkv/lm_state")  # it has places for any number of tokens
     (name,) = studio.sources

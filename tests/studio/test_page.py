@@ -15,12 +15,13 @@ from torch import Tensor
 import heed
 from heed.core.spec import price
 from heed.core.state import nbytes
+from heed.parts.masks import Window
 from tests.studio.serving import Live, Page, running, studio_of_recorded
 
 IDS = {"text": "1 2 3", "model": "recorded"}
 KINDS = ("gpt2/lm", "bert/pretraining", "t5/seq2seq", "vit/cls", "whisper/seq2seq")
 STATES = ("rwkv/lm_state", "mamba/lm")
-WAITED = {"compare": ".cells", "cost": "tr[data-version]"}  # what a view shows when it is there
+WAITED = {"compare": ".cells", "cost": "tr[data-version]", "masks": ".cells"}  # what a view shows when it is there
 AXE = Path(__file__).parents[2] / "studio" / "web" / "node_modules" / "axe-core" / "axe.min.js"
 
 
@@ -238,15 +239,42 @@ def test_state_and_cost(chromium: Any, gpt2: Live) -> None:
     model: Any = gpt2.studio.pipeline("recorded").model
     page = Page(chromium, gpt2.url, view={**IDS, "view": "cost"})
     page.until("document.querySelectorAll('circle[data-bytes]').length > 1")
-    points = page.at.evaluate("[...document.querySelectorAll('circle')].map(c => [+c.dataset.tokens, +c.dataset.bytes])")
+    circles = "[...document.querySelectorAll('circle')].map(c => [+c.dataset.tokens, +c.dataset.bytes])"
+    points = page.at.evaluate(circles)
     for tokens, held in points:
         with torch.no_grad():
             _, state = model(torch.zeros(1, tokens, dtype=torch.long), heed.Where.run(1, tokens), model.start(1))
         assert held == nbytes(state) == price(model.spec(), tokens, tokens)
-    shown = page.at.evaluate("[...document.querySelectorAll('tr[data-version] td[data-state]')].map(c => +c.dataset.state)")
+    shown = page.at.evaluate(
+        "[...document.querySelectorAll('tr[data-version] [data-state]')].map(c => +c.dataset.state)"
+    )
     assert shown[0] == price(model.spec(), 64, 64)
     assert page.at.locator("tr[data-version]").count() >= 4
     assert page.wrong == []
+    page.close()
+
+
+def test_a_mask_is_drawn_by_name_with_settings(chromium: Any, gpt2: Live) -> None:
+    page = Page(chromium, gpt2.url, view={"view": "masks", "kind": "window", "changes": "back=3", "tokens": 12})
+    page.until("document.querySelector('.cells') !== null")
+    fact = "[data-fact='pairs that are seen']"
+    allowed = int(Window(back=3).allows(torch.arange(12)[:, None], torch.arange(12)).sum())
+    assert page.at.locator(fact).inner_text().startswith(f"{allowed} of 144")
+    page.at.get_by_label("Settings").fill("back=1")
+    page.at.get_by_role("button", name="Draw").click()
+    page.until(f"document.querySelector({fact!r}).textContent.startsWith('23 of 144')")
+    page.at.locator(".cells").focus()
+    page.at.keyboard.press("ArrowDown")
+    page.at.keyboard.press("Enter")
+    page.until("[...document.querySelectorAll('.facts dd')].length > 2")
+    page.at.get_by_role("button", name="Position code").click()
+    page.until("location.hash.includes('what=position') && document.querySelectorAll('.cells').length > 0")
+    page.at.get_by_label("Kind").select_option("alibi")
+    page.until("document.querySelectorAll('.cells').length === 4")
+    assert page.wrong == []
+    page.at.get_by_label("Settings").fill("nonsense=1")
+    page.at.get_by_role("button", name="Draw").click()
+    page.at.get_by_role("alert").get_by_text("nonsense").wait_for()
     page.close()
 
 
@@ -277,11 +305,11 @@ def axe() -> str:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("view", ["maps", "text", "influence", "steps", "cost", "next", "compare"])
+@pytest.mark.parametrize("view", ["maps", "text", "influence", "steps", "cost", "next", "masks", "compare"])
 def test_no_violations_of_accessibility(chromium: Any, gpt2: Live, axe: str, view: str, scheme: str) -> None:
     at = {"view": view, "row": 5, "column": 3, "table": "1", "other": "4 5 6"}
     page = Page(chromium, gpt2.url, view={**IDS, **at}, color_scheme=scheme, reduced_motion="reduce", bypass_csp=True)
-    page.until(f"document.querySelectorAll({WAITED.get(view, '.strip .token')!r}).length > 2")
+    page.until(f"document.querySelectorAll({WAITED.get(view, '.strip .token')!r}).length > {view != 'masks'}")
     page.at.wait_for_timeout(200)
     page.at.evaluate(axe)
     found = page.at.evaluate(

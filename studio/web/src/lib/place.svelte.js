@@ -1,7 +1,7 @@
 // The whole view is in the address: what is read, where one looks, and how it is drawn.
 const USUAL = {
   view: "maps", model: "", text: "", pair: "", ids: "", part: "", layer: 0, head: "0", row: -1, column: -1,
-  curve: "sqrt", peak: "own", zoom: "", way: "read", exact: "", metric: "", logs: "", other: "", against: "", table: "",
+  curve: "sqrt", peak: "own", zoom: "", way: "read", exact: "", metric: "", logs: "", other: "", against: "", table: "", what: "", kind: "", changes: "", tokens: "",
 };
 const NUMBERS = new Set(["layer", "row", "column"]);
 

@@ -29,7 +29,7 @@ export async function tried(work) {
 export async function open() {
   now.opened = await tried(() => get("api/opened"));
   if (!now.opened) return;
-  if (!now.opened.models.length) return go({ view: "runs" });
+  if (!now.opened.models.length) return place.view === "masks" ? undefined : go({ view: "runs" });
   if (!now.opened.models.includes(place.model)) go({ model: now.opened.models[0] });
   await choose(place.model);
 }
