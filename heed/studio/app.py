@@ -10,7 +10,8 @@ import asyncio
 import hmac
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -28,6 +29,7 @@ from .page import page
 from .scenes import Given
 from .studio import Forgotten, Studio
 
+T = TypeVar("T")
 Answering: TypeAlias = Callable[["Application", Request], Awaitable[Response]]
 
 BODY, ARRIVING = 1 << 25, 60.0  # bytes of a request (an image in base64), and seconds in which they arrive
@@ -46,6 +48,11 @@ class Application:
     def __init__(self, studio: Studio, token: str, log: Log | None = None) -> None:
         self.studio, self._token, self._log = studio, token, log or Log(quiet=True)
         self._guard = Guard.of(Keys({}), "127.0.0.1")
+        self._worker = ThreadPoolExecutor(1, "studio")  # torch's modes and seeds are those of a process or a thread
+
+    async def work(self, what: Callable[..., T], *given: Any) -> T:
+        """The result of what a model is asked: one after the other, off the loop that answers."""
+        return await asyncio.get_running_loop().run_in_executor(self._worker, what, *given)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -95,7 +102,7 @@ async def _opened(app: Application, request: Request) -> Response:
 
 async def _model(app: Application, request: Request) -> Response:
     name = _word(request, "model")
-    return plain(await asyncio.to_thread(app.studio.told, name))
+    return plain(await app.work(app.studio.told, name))
 
 
 async def _read(app: Application, request: Request) -> Response:
@@ -103,71 +110,71 @@ async def _read(app: Application, request: Request) -> Response:
     name = data.pop("model", None)
     if not isinstance(name, str):
         raise Refusal(400, "model is missing: name one of those that are open", "model")
-    return plain(await asyncio.to_thread(app.studio.read, name, typed(Given, data)))
+    return plain(await app.work(app.studio.read, name, typed(Given, data)))
 
 
 async def _thumbnails(app: Application, request: Request) -> Response:
-    found = await asyncio.to_thread(app.studio.thumbnails, _word(request, "id"), _word(request, "part"))
+    found = await app.work(app.studio.thumbnails, _word(request, "id"), _word(request, "part"))
     return _bytes(found)
 
 
 async def _map(app: Application, request: Request) -> Response:
-    return _bytes(await asyncio.to_thread(app.studio.map, _word(request, "id"), *_at(request)))
+    return _bytes(await app.work(app.studio.map, _word(request, "id"), *_at(request)))
 
 
 async def _tile(app: Application, request: Request) -> Response:
     at = _word(request, "id"), _at(request), _number(request, "row"), _number(request, "column")
-    return _bytes(await asyncio.to_thread(app.studio.tile, *at))
+    return _bytes(await app.work(app.studio.tile, *at))
 
 
 async def _exact(app: Application, request: Request) -> Response:
     at = _word(request, "id"), _at(request), _number(request, "row"), _number(request, "column")
-    return plain(await asyncio.to_thread(app.studio.exact, *at))
+    return plain(await app.work(app.studio.exact, *at))
 
 
 async def _table(app: Application, request: Request) -> Response:
-    text = await asyncio.to_thread(app.studio.table, _word(request, "id"), *_at(request))
+    text = await app.work(app.studio.table, _word(request, "id"), *_at(request))
     headers = {"content-disposition": 'attachment; filename="map.csv"'}
     return Response(text, headers=headers, media_type="text/csv")
 
 
 async def _alike(app: Application, request: Request) -> Response:
     at = _word(request, "id"), _word(request, "part"), _number(request, "layer"), _number(request, "head")
-    return plain(await asyncio.to_thread(app.studio.alike, *at))
+    return plain(await app.work(app.studio.alike, *at))
 
 
 async def _influence(app: Application, request: Request) -> Response:
     exact = request.query_params.get("exact") == "1"
     at = _word(request, "id"), _word(request, "part"), _number(request, "layer")
-    return _bytes(await asyncio.to_thread(lambda: app.studio.influence(*at, exact=exact)))
+    return _bytes(await app.work(lambda: app.studio.influence(*at, exact=exact)))
 
 
 async def _steps(app: Application, request: Request) -> Response:
     at = _word(request, "id"), _word(request, "part"), _number(request, "layer")
     head, token = _number(request, "head"), _number(request, "token")
-    return plain(await asyncio.to_thread(app.studio.steps, *at, head, token))
+    return plain(await app.work(app.studio.steps, *at, head, token))
 
 
 async def _about(app: Application, request: Request) -> Response:
     at = _word(request, "id"), _word(request, "part"), _number(request, "layer")
-    return plain(await asyncio.to_thread(app.studio.about, *at))
+    return plain(await app.work(app.studio.about, *at))
 
 
 async def _cost(app: Application, request: Request) -> Response:
-    return plain(await asyncio.to_thread(app.studio.cost, _word(request, "model")))
+    return plain(await app.work(app.studio.cost, _word(request, "model")))
 
 
 async def _next(app: Application, request: Request) -> Response:
-    return plain(await asyncio.to_thread(app.studio.next, _word(request, "id"), _number(request, "place")))
+    return plain(await app.work(app.studio.next, _word(request, "id"), _number(request, "place")))
 
 
 async def _kinds(app: Application, request: Request) -> Response:
-    return plain(await asyncio.to_thread(kinds))
+    return plain(await app.work(kinds))
 
 
 async def _drawn(app: Application, request: Request) -> Response:
     asked = typed(Drawn, await read_json(request, BODY, ARRIVING))
-    return _json(await asyncio.to_thread(drawn, asked))
+    return _json(await app.work(drawn, asked))
 
 
 async def _runs(app: Application, request: Request) -> Response:
