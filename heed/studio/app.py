@@ -169,7 +169,7 @@ async def _next(app: Application, request: Request) -> Response:
 
 
 async def _kinds(app: Application, request: Request) -> Response:
-    return plain(await app.work(kinds))
+    return plain(await asyncio.to_thread(kinds))
 
 
 async def _drawn(app: Application, request: Request) -> Response:

@@ -140,7 +140,7 @@ def _of_file(pipeline: Pipeline, given: Given) -> Inspected:
     except (binascii.Error, ValueError):
         raise InputError("the file is not base64") from None
     if isinstance(pipeline, ImageEmbedding):
-        return pipeline.inspect(raw)  # type: ignore[arg-type]  # of an image its bytes are a source, too
+        return pipeline.inspect(raw)  # of an image its bytes are a source, too
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "sound"
         file.write_bytes(raw)
