@@ -46,7 +46,7 @@ MAY_IMPORT = {
         "check": "__init__ core",
         "testing": "check",
         "installed": "",
-        "views": "core show kernels parts mixers models pipelines runs",
+        "views": "core show kernels parts mixers models weights pipelines runs",
         "compare": f"{BELOW} train serve check",
         "verify": f"{BELOW} train serve check compare",
         "studio": "core show parts mixers models pipelines runs views check compare serve",

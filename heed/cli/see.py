@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import typer
 
@@ -42,13 +43,15 @@ def see(
     html: Html = None,
     as_json: Json = False,
 ) -> None:
-    """Attention maps of a run or checkpoint on a text: self, cross, encoder, decoder; with --pair the heads that change."""
+    """Attention maps of a run or checkpoint on a text: self, cross, encoder, decoder; with --pair what changes."""
     from ..views import see as seen
 
-    if influence not in (None, "probes", "exact"):
+    known: dict[str | None, Literal["probes", "exact"] | None] = {None: None, "probes": "probes", "exact": "exact"}
+    if influence not in known:
         raise typer.BadParameter(f"--influence is probes or exact, not {influence}")
-    pipeline = loading.load(loading.resolve(path))
-    found = seen(pipeline, text, pair=pair, source=source, layer=layer, head=head, influence=influence, of=of)
+    pipeline, asked = loading.load(loading.resolve(path)), known[influence]
+    found = seen(pipeline, text, pair=pair, source=source, layer=layer, head=head, influence=asked, of=of)
+    found = replace(found, model=path)
     tell(found, html, as_json=as_json)
 
 
@@ -85,7 +88,7 @@ def cost(
     html: Html = None,
     as_json: Json = False,
 ) -> None:
-    """What a model costs: weights, FLOPs per token, sequential steps, bytes of state; beside other mixers in its place."""
+    """What a model costs: weights, FLOPs per token, sequential steps, bytes of state; beside other mixers."""
     from ..views import cost as costed
 
     found = costed(config, lengths=lengths.split(","), rows=rows, vocabulary=vocabulary, time=time)
@@ -121,7 +124,7 @@ def plot(
     html: Html = None,
     as_json: Json = False,
 ) -> None:
-    """Draw a mechanism: a position code, a mask, kernels, scores against √d, norms and depth, a learning-rate schedule."""
+    """Draw a mechanism: a position code, a mask, kernels, scores against √d, norms, a learning-rate schedule."""
     from ..views import plot as drawn
 
     found = drawn(what, config, changes=changes or (), tokens=tokens, text=text, token=token)

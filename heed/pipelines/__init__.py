@@ -9,6 +9,7 @@ from ..core.tables import later
 if TYPE_CHECKING:
     from .attentions import Attentions as Attentions
     from .attentions import CrossAttentions as CrossAttentions
+    from .attentions import Inspected as Inspected
     from .base import Pipeline as Pipeline
     from .encoder import EncoderPipeline as EncoderPipeline
     from .forward import ModelOutput as ModelOutput
@@ -33,7 +34,7 @@ else:
         __name__,
         {
             "Pipeline": "base",
-            **dict.fromkeys(("Attentions", "CrossAttentions"), "attentions"),
+            **dict.fromkeys(("Attentions", "CrossAttentions", "Inspected"), "attentions"),
             "ModelOutput": "forward",
             **dict.fromkeys(("Completion", "GenerationPipeline"), "generation"),
             **dict.fromkeys(("Prediction", "Regression", "Response"), "results"),

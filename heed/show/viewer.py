@@ -97,7 +97,8 @@ def _policy() -> str:
     """A browser runs the script of this page and no other, and asks nobody for anything."""
     script = _template().rpartition("<script>")[2].partition("</script>")[0]
     digest = b64encode(sha256(script.encode()).digest()).decode()
-    return f"default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    closed = "default-src 'none'; base-uri 'none'; form-action 'none'"
+    return f"{closed}; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
 
 
 def _packed(grid: Grid, pool: int) -> dict[str, Any]:

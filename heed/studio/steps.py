@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..core.contract import Mixer, Where
 from ..core.errors import InputError
-from ..core.state import Cell, Seen, fork, leaves, remember
+from ..core.state import Cell, Seen, leaves, remember
 from ..mixers import Attention, Cross
 from ..parts.attention.sdpa import How
 from ..parts.masks import Sight, Whole
@@ -85,10 +85,9 @@ def _projected(mixer: Attention | Cross, x: Tensor, where: Where) -> tuple[Tenso
 
 def _rows(mixer: Attention | Cross, head: int) -> Tensor:
     """The columns of the output matrix that belong to a head: what it adds to the stream, where no norm is between."""
-    weight = mixer.out.weight
-    if not isinstance(weight, Tensor) or weight.shape[-1] != mixer.heads * mixer.head_size:
+    if type(mixer.out) is not nn.Linear:
         raise InputError("the output matrix of this layer is quantised; steps are shown of plain weights")
-    return weight[:, head * mixer.head_size : (head + 1) * mixer.head_size]
+    return mixer.out.weight[:, head * mixer.head_size : (head + 1) * mixer.head_size]
 
 
 def state_steps(mixer: Mixer[Any], x: Tensor, where: Where) -> dict[str, Any]:
@@ -100,8 +99,9 @@ def state_steps(mixer: Mixer[Any], x: Tensor, where: Where) -> dict[str, Any]:
     kept, rows = mixer.start(1, where.given), [before]
     with torch.no_grad():
         for place in range(x.shape[1]):
-            _, kept = mixer(x[:, place : place + 1], where.cut(place, place + 1), kept)
-            rows.append(_numbers(fork(kept)))
+            _, after = mixer(x[:, place : place + 1], where.cut(place, place + 1), kept)
+            kept = after
+            rows.append(_numbers(kept))
     states = torch.stack(rows)  # [T + 1, numbers]
     finite = states.where(states.abs() < EMPTY, 0.0)
     moved = (finite[1:] - finite[:-1]).norm(dim=1)

@@ -23,7 +23,7 @@ SELF, CROSS, SECOND = "self", "cross", "query stream"
 
 
 class Place(NamedTuple):
-    """Where in a model a module stands: in a part, at a depth. `calls` are the depths at which it is called, in order."""
+    """Where in a model a module stands: its part, and the depths at which it is called, in order."""
 
     part: str
     calls: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""`heed cost`: weights, operations, sequential steps and bytes of state of a model, beside other mixers in its place."""
+"""`heed cost`: weights, operations, sequential steps and bytes of state of a model, beside other mixers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..core.contract import Mixer, MixerConfig
 from ..core.errors import ConfigError, InputError
 from ..core.interfaces import LanguageModel
 from ..core.spec import Slot, Spec, price, words
-from ..mixers import Attention, Convolution, Mamba, Qrnn, Retention, Rnn, Rwkv, S4
+from ..mixers import S4, Attention, Convolution, Mamba, Qrnn, Retention, Rnn, Rwkv
 from ..models.backbone import TokenBackbone
 from ..models.seq2seq import Seq2seq
 from ..parts.attention.multihead import HeadedConfig
@@ -187,7 +187,7 @@ def _versions(about: Subject) -> Iterator[tuple[str, Subject]]:
         return
     for name, mixer in _others(inner):
         try:
-            changed: Any = inner.model_copy(update={"mixer": (mixer,)})
+            changed: Any = inner.model_copy(update={"mixer": (mixer,), "one_position": False})
             whole = shape.model_copy(update={"decoder": changed}) if inner is not shape else changed
             other = Subject(name, whole)
             other.model()

@@ -23,7 +23,8 @@ from ..parts.residual.wiring import DeepNorm, PostNorm, PreNorm, WiringConfig
 from ..parts.scores import Boxcar, Constant, Epanechnikov, Gaussian, Kernel, Triangular, pool
 from ..parts.scores.kernels import KernelConfig
 from ..runs.recipe import Recipe, find, shipped
-from ..runs.training import AnySchedule, Constant as Held, Cosine, InverseSqrt, Linear, Schedule
+from ..runs.training import AnySchedule, Cosine, InverseSqrt, Linear, Schedule
+from ..runs.training import Constant as Held
 from .pairs import word
 from .pictures import Asked, Curves, Picture, Square, chosen, square
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..core.contract import Mixer
 from ..core.errors import InputError
 from ..pipelines.attentions import Inspected
 from ..pipelines.base import Pipeline
@@ -126,10 +127,10 @@ class Maps:
 
 
 def see(
-    model: Pipeline | Path | str,
+    model: Pipeline | Mixer[Any] | Path | str,
     text: Any,
     *,
-    pair: str | None = None,
+    pair: Any = None,
     source: str | None = None,
     layer: int | None = None,
     head: int | None = None,
@@ -138,14 +139,14 @@ def see(
 ) -> Maps:
     """The attention maps of a model on a text: self, encoder, decoder and cross, of all layers and heads or of one.
 
-    `model` is a pipeline or what `heed.load` takes. `text` is a text, ids, the file of an image or a sound, or for a
+    `model` is a pipeline, a model of heed's or what `heed.load` takes. `text` is a text, ids, the file of an image or a sound, or for a
     model without a tokenizer an `Inspected` of tensors. With
     `source` it is the target that belongs to that source; without one, an encoder-decoder writes its own. `pair` is a
     second text, to be compared with it; `of` names the token whose changes count. Mixers that have no matrix of weights
     (LSTM, RWKV, Mamba) show their influence, which `influence` asks of all: "probes" is quick, "exact" is exact.
     """
-    pipeline = model if isinstance(model, Pipeline) else _loaded(model)
-    named = pipeline.family or type(pipeline.model).__name__ if isinstance(model, Pipeline) else str(model)
+    pipeline = _loaded(model)
+    named = str(model) if isinstance(model, str | Path) else pipeline.family or type(pipeline.model).__name__
     given = _inspected(pipeline, text, source)
     layers = _layers(pipeline, given, layer, head, influence)
     if pair is None:
@@ -153,13 +154,16 @@ def see(
             raise InputError("of=... (--of) names a token whose changes count; give the other text: pair=... (--pair)")
         return Maps(named, _shown(text), layers, agreement=_agreement(layers))
     others = _layers(pipeline, _inspected(pipeline, pair, source), layer, head, influence)
-    return Maps(named, _shown(text), layers, pair, others, of, _agreement(layers))
+    return Maps(named, _shown(text), layers, _shown(pair), others, of, _agreement(layers))
 
 
-def _loaded(path: Path | str) -> Pipeline:
+def _loaded(model: Pipeline | Mixer[Any] | Path | str) -> Pipeline:
+    from ..pipelines.checkpoint import Bare
     from ..runs import load
 
-    return load(path)
+    if isinstance(model, Pipeline):
+        return model
+    return Bare(model) if isinstance(model, Mixer) else load(model)
 
 
 def _inspected(pipeline: Pipeline, text: Any, source: str | None) -> Inspected:

@@ -1,4 +1,4 @@
-"""What a command is about: a run, a checkpoint, a recipe or a model's configuration; as a shape, without its weights."""
+"""What a command is about: a run, a checkpoint, a recipe or a model's configuration; a shape without weights."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def subject(given: Subject | Shape | Mixer[Any] | Path | str, *, vocabulary: int
     if isinstance(given, Subject):
         return given
     if isinstance(given, Plan):
-        return Subject(type(given).__qualname__, given.sized(vocabulary))
+        return Subject(type(given).__qualname__, _sized(given, vocabulary))
     if not isinstance(given, str | Path):
         raise InputError(f"a configuration, a path or a name is needed, not {type(given).__name__}")
     name = str(given)
@@ -79,12 +79,27 @@ def _configured(name: str, vocabulary: int) -> Subject:
     data = read_data(path)
     if "kind" not in data:
         recipe = Recipe.read(path)
-        return Subject(name, recipe.shape(vocabulary), recipe.edits)
-    return Subject(name, Alone.load({"model": data}).model.sized(vocabulary))
+        return Subject(name, recipe.shape(_named(recipe.model) or vocabulary), recipe.edits)
+    return Subject(name, _sized(Alone.load({"model": data}).model, vocabulary))
+
+
+def _sized(plan: Plan, vocabulary: int) -> Shape:
+    """For so many tokens, unless it says itself how many it has, or has none."""
+    return plan if isinstance(plan, Shape) and (_named(plan) or not _reads(plan)) else plan.sized(vocabulary)
+
+
+def _reads(plan: Plan) -> bool:
+    return isinstance(plan, TokenBackbone.Config | Seq2seq.Config)
+
+
+def _named(plan: Plan) -> int | None:
+    """The vocabulary that it names."""
+    inner = plan.decoder if isinstance(plan, Seq2seq.Config) else plan
+    return inner.vocabulary if isinstance(inner, TokenBackbone.Config) else None
 
 
 def given(shape: Shape, tokens: int, rows: int = 1, device: str = "meta") -> Inspected:
-    """What such a model reads: so many tokens, of an encoder-decoder of source and target each; an image has its size."""
+    """What such a model reads: so many tokens; of an encoder-decoder, of source and target each."""
     if isinstance(shape, Seq2seq.Config) and isinstance(shape.encoder, TokenBackbone.Config):
         source = _ids(rows, tokens, fields_of(shape.encoder), device)
         return Inspected(_ids(rows, tokens, 1, device), source=source)

@@ -14,7 +14,7 @@ from ..core.interfaces import Sees
 from ..core.state import Seen
 from ..parts.look import Look
 from ..show.pictures import Page, Sheet
-from .flops import READS, weights_of
+from .flops import must_be_unreadable, weights_of
 from .subject import VOCABULARY, Subject, given, outputs, subject
 
 if TYPE_CHECKING:
@@ -108,8 +108,7 @@ def _shapes(model: Any, about: Subject, tokens: int, rows: int) -> dict[str, tup
             else:
                 outputs(model, given(about.shape, tokens, rows))
     except RuntimeError as error:  # what decides by its numbers is shown as far as it came
-        if READS not in str(error) and "meta tensor" not in str(error):
-            raise
+        must_be_unreadable(error)
     finally:
         for handle in handles:
             handle.remove()
@@ -155,6 +154,7 @@ def _walked(
         top = own[0]
         yield Node(head, top.kind, top.depth, len(alike), top.shape, every, every / total)
         yield from own[1:]
+    told |= {id(weight) for weight in module.parameters()}
 
 
 def _fresh(module: nn.Module, told: set[int], *, mark: bool = False) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from tests.weights.support import GOLDEN
 GIVEN = {"model": "recorded", "text": "1 2 3"}
 
 
-def refused(live: Live, path: str, status: int, body: object = None, **query: object) -> str:
+def refused(live: Live, path: str, status: int, body: object = None, **query: Any) -> str:
     """The message of a refusal, which must be one of this status."""
     found, raw = live.ask(path, body, **query)
     assert found == status, raw
@@ -121,7 +122,7 @@ def test_two_browsers_at_once_get_what_each_asked_for(gpt2: Live) -> None:
 def test_readings_are_let_go_the_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(studio_module, "READINGS", 2)
     studio, m, _ = studio_of_recorded("gpt2/lm")
-    del m.inspect  # type: ignore[attr-defined]  # it reads the ids that are sent
+    del m.inspect  # it reads the ids that are sent
     with running(studio) as live:
         first, *others = (live.json("api/read", {"model": "recorded", "ids": [n, n + 1]})["id"] for n in range(3))
         assert live.ask("api/thumbnails", id=first, part="self")[0] == 410

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from heed.studio.maps import PLAIN, TILE, WHOLE, alike, coded, decoded, message, of_heads, shrunk, tile
 
 
-def parts(raw: bytes) -> tuple[dict[str, object], bytes]:
+def parts(raw: bytes) -> tuple[dict[str, Any], bytes]:
     head, body = raw.split(b"\n", 1)
     return json.loads(head), body
 

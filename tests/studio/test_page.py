@@ -214,13 +214,14 @@ def test_a_recurrence_shows_its_state(chromium: Any, place: str) -> None:
 
 def test_the_next_token_its_entropy_and_another_way_on(chromium: Any, gpt2: Live) -> None:
     studio, m, given = studio_of_recorded("gpt2/lm")
+    assert given.ids is not None
     page = Page(chromium, gpt2.url, view={**IDS, "view": "next", "row": 5})
     with torch.no_grad():
         log = torch.log_softmax(m.model(given.ids, heed.Where.run(1, 12))[0][0, 5].double(), -1)
     assert page.value("#entropy") == pytest.approx(float(-(log.exp() * log).sum() / math.log(2)), rel=1e-4)
     shown = page.at.evaluate("[...document.querySelectorAll('[data-p]')].map(one => Number(one.dataset.p))")
     np.testing.assert_allclose(shown, log.exp().topk(12).values.numpy(), rtol=1e-4)
-    del m.inspect  # type: ignore[attr-defined]  # from here on it reads the ids that the page sends
+    del m.inspect  # from here on it reads the ids that the page sends
     with running(studio) as live:
         other = Page(chromium, live.url, view={"text": "7 8 9", "model": "recorded", "view": "next"})
         other.until("document.querySelectorAll('[data-p]').length === 12")
@@ -280,7 +281,7 @@ def test_a_mask_is_drawn_by_name_with_settings(chromium: Any, gpt2: Live) -> Non
 
 def test_two_texts_side_by_side(chromium: Any) -> None:
     studio, m, _ = studio_of_recorded("bert/pretraining")
-    del m.inspect  # type: ignore[attr-defined]  # it reads the ids that the page sends
+    del m.inspect  # it reads the ids that the page sends
     with running(studio) as live:
         at = {"text": "5 6 7 8", "model": "recorded", "view": "compare", "other": "5 6 9 8", "layer": 1, "head": "1"}
         page = Page(chromium, live.url, view={**at, "row": 1, "column": 2})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -46,6 +48,7 @@ def test_weights_are_those_of_look(place: str, room: int) -> None:
 
 def test_nothing_is_left_behind_on_the_model() -> None:
     m, given = recorded("gpt2/lm")
+    assert given.ids is not None
     before = m.model(given.ids)[0]
     Reading(m.model, Scene(given))
     assert not any(len(one._forward_hooks) + len(one._forward_pre_hooks) for one in m.model.modules())
@@ -78,10 +81,11 @@ def test_steps_end_in_the_weights_that_look_shows(place: str) -> None:
             torch.testing.assert_close(torch.tensor(steps["weights"]).float(), torch.from_numpy(weights[head, token]))
             with torch.no_grad():
                 y, _ = layer.mixer(layer.x, layer.where)
-            mixed = sum(
+            each = [
                 torch.tensor(attention_steps(layer.mixer, layer.x, layer.where, one, token)["out"])
                 for one in range(layer.heads)
-            )
-            bias = layer.mixer.out.bias
-            mixed = mixed if bias is None else mixed + bias.detach().double()
+            ]
+            mixer: Any = layer.mixer
+            bias = 0.0 if mixer.out.bias is None else mixer.out.bias.detach()
+            mixed = torch.stack(each).sum(0) + bias
             torch.testing.assert_close(mixed.float(), y[0, token], rtol=1e-4, atol=1e-5)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from heed.core.config import kind_of
@@ -33,19 +37,30 @@ def decoder(mixer: MixerConfig, depth: int = 2) -> Decoder.Config:
     return Decoder.Config(vocabulary=11, width=24, depth=depth, mixer=mixer)
 
 
+@contextmanager
+def without_onednn() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it tells of graphics cards
+        with torch.backends.mkldnn.flags(enabled=False):
+            yield
+
+
 def on_numbers(shape: Any, tokens: int) -> tuple[int, int]:
     """Operations that torch's counter sees when the model really runs, forwards and backwards."""
     torch.manual_seed(0)
     model, reading = shape.build().eval(), given(shape, tokens, device="cpu")
-    with FlopCounterMode(display=False) as forward:
-        y = outputs(model, reading)
-    with FlopCounterMode(display=False) as backward:
-        y.sum().backward()
+    # torch counts neither its fused attention on a processor nor oneDNN's LSTM, so that both are written out here
+    with sdpa_kernel(SDPBackend.MATH), without_onednn():
+        with FlopCounterMode(display=False) as forward:
+            y = outputs(model, reading)
+        with FlopCounterMode(display=False) as backward:
+            y.sum().backward()
     return forward.get_total_flops(), backward.get_total_flops()
 
 
 @pytest.mark.parametrize("kind", [kind for kind in STREAMING if kind not in BESIDE])
-def test_operations_are_those_that_torch_counts_on_numbers(kind: str) -> None:
+def test_operations_are_those_that_torch_counts_on_numbers(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heed.kernels.dispatch._built", lambda: False)  # a scan is one operator, or written out
     shape = decoder(STREAMING[kind], depth=1)
     found = counted(subject(shape), TOKENS)
     if found is None:  # it reads its numbers to decide what it computes, and says so
@@ -64,6 +79,18 @@ def test_operations_of_a_transformer_are_its_formula() -> None:
     assert at.decoding is not None
     assert at.decoding == 2 * per_layer + 2 * width * vocabulary + 2 * 4 * inner  # the new token sees one more: itself
     assert at.training == pytest.approx(3 * at.forward, rel=0.01)
+
+
+@torch.no_grad()
+def test_the_kernel_of_a_scan_counts_what_it_stands_for() -> None:
+    torch.manual_seed(0)
+    shape = decoder(STREAMING["mamba"], depth=1)
+    model, reading = shape.build().eval(), given(shape, TOKENS, device="cpu")
+    with counter() as found:
+        outputs(model, reading)
+    alone = counted(subject(shape), TOKENS)
+    assert alone is not None
+    assert found.get_total_flops() == alone.forward
 
 
 def test_a_loop_is_continued_from_few_tokens_exactly() -> None:

@@ -13,7 +13,7 @@ from torch import nn
 from heed.core.errors import InputError
 from heed.mixers import Attention
 from heed.models import Decoder, Encoder
-from heed.models.architectures.vit import Vit
+from heed.models.architectures.vit import ViT
 from heed.views import summary
 
 SHAPE = Decoder.Config(vocabulary=11, width=24, depth=3, mixer=Attention.Config(heads=4), tied=True)
@@ -21,7 +21,7 @@ SHAPE = Decoder.Config(vocabulary=11, width=24, depth=3, mixer=Attention.Config(
 
 def test_weights_add_up_and_are_counted_once() -> None:
     found, model = summary(SHAPE), SHAPE.build()
-    assert found.weights == sum(weight.numel() for weight in model.parameters())
+    assert found.weights == sum(weight.numel() for weight in model.parameters())  # what is tied counts once
     assert found.nodes[0].weights == found.weights
     top = [node for node in found.nodes if node.depth == 1]
     assert sum(node.weights for node in top) == found.weights
@@ -54,7 +54,7 @@ def test_blocks_that_differ_are_told_one_by_one() -> None:
 
 
 def test_a_vision_model_and_an_encoder_have_shapes() -> None:
-    sees = summary(Vit.load({"width": 16, "depth": 1, "heads": 2, "size": 16, "patch": 8, "classes": 3}))
+    sees = summary(ViT(width=16, depth=1, heads=2, image=(16, 16), patch=(8, 8), labels=3))
     assert sees.nodes[0].shape is not None
     reads = summary(Encoder.Config(vocabulary=5, width=8, depth=1), tokens=4)
     assert next(node for node in reads.nodes if node.kind == "Stack").shape == (1, 4, 8)

@@ -137,6 +137,8 @@ def distinct(value: Tensor, room: int) -> tuple[Tensor, Tensor]:
     """
     if value.numel() == 0:
         return value.flatten(), value
+    if value.is_meta:  # no numbers are there: as many as a text without gaps has
+        return torch.arange(sum(value.shape[-2:]) - 1, device=value.device), torch.zeros_like(value)
     low, high = (int(end) for end in value.aminmax())
     if high - low < room:
         return torch.arange(low, high + 1, device=value.device), value - low
@@ -146,7 +148,7 @@ def distinct(value: Tensor, room: int) -> tuple[Tensor, Tensor]:
 
 def must_fit(position: Tensor, limit: int, what: str, remedy: str, lowest: int = 0) -> None:
     """Raise unless every position lies in lowest .. limit-1."""
-    if position.numel() == 0:
+    if position.numel() == 0 or position.is_meta:
         return
     low, high = (int(end) for end in position.aminmax())
     if low < lowest or high >= limit:
