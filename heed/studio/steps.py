@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..core.contract import Mixer, Where
 from ..core.errors import InputError
 from ..core.state import Cell, Seen, leaves, remember
 from ..mixers import Attention, Cross
 from ..parts.attention.sdpa import How
+from ..parts.layers.linear import matrix_of
 from ..parts.masks import Sight, Whole
 from ..parts.positions import Takes
 
@@ -85,9 +86,7 @@ def _projected(mixer: Attention | Cross, x: Tensor, where: Where) -> tuple[Tenso
 
 def _rows(mixer: Attention | Cross, head: int) -> Tensor:
     """The columns of the output matrix that belong to a head: what it adds to the stream, where no norm is between."""
-    if type(mixer.out) is not nn.Linear:
-        raise InputError("the output matrix of this layer is quantised; steps are shown of plain weights")
-    return mixer.out.weight[:, head * mixer.head_size : (head + 1) * mixer.head_size]
+    return matrix_of(mixer.out)[:, head * mixer.head_size : (head + 1) * mixer.head_size]
 
 
 def state_steps(mixer: Mixer[Any], x: Tensor, where: Where) -> dict[str, Any]:
