@@ -17,6 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from . import corpora
 from .case import ROOT, Files, read_folder
 from .templates import TEMPLATE
 
@@ -94,7 +95,8 @@ MADE: dict[str, dict[str, Any]] = {  # families without a golden checkpoint, as 
 
 def materials() -> Path:
     """The folder of all of them: TARGET/MATERIAL/files. It is made when it is not there."""
-    key = sha256(Path(__file__).read_bytes() + TEMPLATE.encode()).hexdigest()[:12]
+    sources = Path(__file__).read_bytes() + Path(corpora.__file__).read_bytes() + TEMPLATE.encode()
+    key = sha256(sources).hexdigest()[:12]
     place = PLACE / f"materials-{key}"
     if not place.is_dir():
         fresh = place.with_name(place.name + ".new")
@@ -120,6 +122,7 @@ def main(out: Path) -> None:
     for make in (_families, _safetensors, _tokenizers, _templates, _images, _sounds, _data, _recipes, _trained):
         make(out)
     _formats(out)
+    corpora.main(out, _put)
 
 
 def _put(folder: Path, files: dict[str, Any]) -> Path:

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeAlias
 
+from . import http, tasks
 from .case import Case, Files
 from .formats import mutated
 from .materials import materials, of_target
@@ -283,6 +284,7 @@ def _signed(draw: Random, files: Files) -> None:
         files[name] = "".join(lines).encode()
 
 
+TASKS = ("*.json", "*.jsonl", "*.tsv", "*.conll", "*.safetensors", "SHA256SUMS")
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
@@ -300,5 +302,10 @@ TARGETS: dict[str, Target] = {
         Target("recipe", _recipe),
         Target("run", _run, ("*.json", "*.jsonl", "*.safetensors", "SHA256SUMS"), share=1.5, finish=_signed, batch=8),
         Target("adapter", _adapter, ("adapters.safetensors",)),
+        Target("peft", tasks.peft, ("adapter_config.json", "adapter_model.safetensors")),
+        Target("tasks", tasks.run_of_a_task, TASKS, finish=_signed, batch=8, pipes=False),
+        Target("shards", tasks.shards, ("*/layout.json", "*/progress.json", "*/shard-*"), finish=_signed, batch=8),
+        Target("corpus", tasks.corpus, pipes=False),
+        Target("request", http.request, ("body.json", "body.json", "head.json"), pipes=False),
     )
 }
