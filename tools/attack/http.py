@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from io import StringIO
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,12 +24,13 @@ def request(folder: Path, out: Path, draw: Random) -> None:
     from heed.serve.api.service import Service
     from heed.serve.api.settings import HttpLimits
     from heed.serve.api.wire.guard import Guard, Keys
+    from heed.serve.api.wire.log import Log
 
     models: dict[str, Any] = {name: heed.load(folder / name) for name in ("chain", "words")}
     head, body = _head(folder / "head.json"), _bytes(folder / "body.json")
     with Engine(models, Limits(memory=1 << 26, rows=4)) as engine:
         guard = Guard.of(Keys({}), "127.0.0.1")
-        service = Service(engine, guard, "0.0.0", HttpLimits(body=1 << 20, answering=60))
+        service = Service(engine, guard, "0.0.0", HttpLimits(body=1 << 20, answering=60), log=Log(StringIO()))
         try:
             before, status, after = asyncio.run(_three(Application(service), head, body, draw))
         finally:
