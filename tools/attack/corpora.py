@@ -1,4 +1,7 @@
-"""More healthy files: corpora of words, questions, images and sounds, runs of tasks, shards, adapters, requests."""
+"""More healthy files: corpora of words, questions, images and sounds, runs of tasks, shards, adapters, requests.
+
+They are made apart from the others (`python -m tools.attack.corpora FOLDER`), since trainings take their time.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from .case import ROOT
+from .materials import made, materials, put
 from .templates import TEMPLATE
 
 NAMES = {"Anna": "PER", "Bert": "PER", "Paris": "LOC", "Rome": "LOC"}
@@ -117,16 +120,24 @@ def sounds(count: int = 4) -> dict[str, bytes]:
     return files
 
 
-def main(out: Path, put: Callable[[Path, dict[str, Any]], Path]) -> None:
-    """All of them, into the folder of materials in which the others are already."""
-    _corpora(out / "corpus", put)
-    _runs(out / "tasks", put)
+def corpora() -> Path:
+    """The folder of all of them; they begin with the other materials."""
+    return made("corpora", Path(__file__).read_bytes() + materials().name.encode())
+
+
+def main(out: Path) -> None:
+    import torch
+
+    torch.manual_seed(0)
+    others = materials()
+    _corpora(out / "corpus")
+    _runs(out / "tasks")
     _spread(out / "shards")
-    _peft(out)
-    _requests(out, put)
+    _peft(out / "peft", others / "config")
+    _requests(out / "request", {"chain": others / "checkpoint", "words": out / "tasks" / "classify"})
 
 
-def _corpora(out: Path, put: Callable[[Path, dict[str, Any]], Path]) -> None:
+def _corpora(out: Path) -> None:
     """Below the name of what they are read as."""
     rows = asked()
     said = [{"words": ["Anna", "met", "Rome"], "labels": ["B-PER", "O", "B-LOC"]}] * 8
@@ -151,7 +162,7 @@ def _corpora(out: Path, put: Callable[[Path, dict[str, Any]], Path]) -> None:
     put(out / "sounds", {f"sound/train/{name}": data for name, data in heard.items()})
 
 
-def _runs(out: Path, put: Callable[[Path, dict[str, Any]], Path]) -> None:
+def _runs(out: Path) -> None:
     """Runs beside their data, evaluated, so that their floors are known; the paths in them are those of a case."""
     import heed
     from heed.runs import digests
@@ -188,7 +199,8 @@ import sys
 from pathlib import Path
 from heed.train.call import call
 from tools.attack.materials import SMALL, TRAINING
-call("characters", out=Path(sys.argv[1]), settings=[*TRAINING, *SMALL, "training.parallel.kind=shard"], quiet=True, seed=1)
+settings = [*TRAINING, *SMALL, "training.parallel.kind=shard"]
+call("characters", out=Path(sys.argv[1]), settings=settings, quiet=True, seed=1)
 """
 
 
@@ -204,20 +216,22 @@ def _spread(out: Path) -> None:
     script.unlink()
 
 
-def _peft(out: Path) -> None:
+def _peft(out: Path, bases: Path) -> None:
     """Adapters as peft writes them, beside their base."""
     import peft
     import torch
     import transformers
 
     library: Any = transformers  # untyped
+    library.utils.logging.disable_progress_bar()
+    library.utils.logging.set_verbosity_error()
     for name, kind, targets in (
         ("llama", library.AutoModelForCausalLM, ["q_proj", "v_proj"]),
         ("gpt2", library.AutoModelForCausalLM, ["c_attn"]),
         ("bert", library.AutoModelForSequenceClassification, ["query", "value"]),
     ):
-        place = out / "peft" / name
-        base = kind.from_pretrained(out / "config" / name)
+        place = out / name
+        base = kind.from_pretrained(bases / name)
         base.save_pretrained(place / "base")
         task = "SEQ_CLS" if name == "bert" else "CAUSAL_LM"
         told = peft.LoraConfig(r=2, lora_alpha=4, target_modules=targets, task_type=task)
@@ -232,7 +246,7 @@ def _peft(out: Path) -> None:
         (place / "README.md").unlink(missing_ok=True)
 
 
-def _requests(out: Path, put: Callable[[Path, dict[str, Any]], Path]) -> None:
+def _requests(out: Path, models: dict[str, Path]) -> None:
     """What a server is asked, each with the models that it has."""
     model = {"model": "chain"}
     few = {**model, "max_tokens": 2, "temperature": 0.5, "seed": 1}
@@ -250,11 +264,15 @@ def _requests(out: Path, put: Callable[[Path, dict[str, Any]], Path]) -> None:
         "detokenize": ("/detokenize", {**model, "tokens": [1, 2, 3]}),
     }
     for name, (path, body) in asks.items():
-        place = out / "request" / name
-        shutil.copytree(out / "checkpoint", place / "chain")
+        place = out / name
+        for called, folder in models.items():
+            shutil.copytree(folder, place / called, ignore=shutil.ignore_patterns("state", "data*"))
         told = place / "chain" / "tokenizer_config.json"
         data = json.loads(told.read_text()) if told.is_file() else {}
         told.write_text(json.dumps({**data, "chat_template": TEMPLATE}))
-        shutil.copytree(out / "tasks" / "classify", place / "words", ignore=shutil.ignore_patterns("state", "data*"))
         head = {"method": "POST", "path": path, "headers": {"host": "127.0.0.1", "content-type": "application/json"}}
         put(place, {"head.json": head, "body.json": body})
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

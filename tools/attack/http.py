@@ -1,4 +1,4 @@
-"""Requests as a server gets them: the head and the body are a stranger's, and the next one must be answered as before."""
+"""Requests as a server gets them: a stranger's head and body, after which a good one must be answered as before."""
 
 from __future__ import annotations
 
@@ -76,9 +76,18 @@ async def _answered(app: Any, head: dict[str, Any], body: bytes, draw: Random) -
 
     headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in head["headers"].items()]
     scope = {
-        **{"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http", "query_string": b""},
-        **{"method": head["method"], "path": head["path"], "raw_path": head["path"].encode("utf-8", "replace")},
-        **{"headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8000), "state": {}},
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "scheme": "http",
+        "query_string": b"",
+        "method": head["method"],
+        "path": head["path"],
+        "raw_path": head["path"].encode("utf-8", "replace"),
+        "headers": headers,
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 8000),
+        "state": {},
     }
     async with asyncio.timeout(PATIENCE):
         await app(scope, receive, send)
