@@ -232,6 +232,20 @@ def test_floors_are_computed_once(run: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert float(heed.eval(run, split="test", quiet=True).floors["test"]["linear"]["accuracy"]) > 90
 
 
+def test_floors_are_of_their_examples_and_damaged_ones_are_computed_again(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heed.eval(run, split="test", quiet=True)
+    heed.eval(run, split="valid", quiet=True)
+    path = run / "floors.json"
+    kept = json.loads(path.read_text())
+    assert len({name.partition(": ")[0] for name in kept}) == 2, "each split has floors of its own"
+    path.write_text(json.dumps({name: {"accuracy": 1.0} for name in kept}))  # its digest does not hold any more
+    monkeypatch.setattr(Classify, "floors", lambda *_: {"majority": {"accuracy": 50.0}})
+    assert heed.eval(run, split="test", quiet=True).floors["test"] == {"majority": {"accuracy": 50.0}}
+    path.unlink()
+
+
 def test_a_run_is_begun_from_with_other_classes(run: Path, tmp_path: Path) -> None:
     """Fine-tuning: the body is the base's, the head is fresh and has as many classes as the new data."""
     data = written(
