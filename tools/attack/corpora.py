@@ -1,6 +1,7 @@
 """More healthy files: corpora of words, questions, images and sounds, runs of tasks, shards, adapters, requests.
 
-They are made apart from the others (`python -m tools.attack.corpora FOLDER`), since trainings take their time.
+They are made apart from the others, and those of each target by themselves (`python -m tools.attack.corpora FOLDER
+TARGET`), since trainings take their time.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import shutil
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -120,21 +122,16 @@ def sounds(count: int = 4) -> dict[str, bytes]:
     return files
 
 
-def corpora() -> Path:
-    """The folder of all of them; they begin with the other materials."""
-    return made("corpora", Path(__file__).read_bytes() + materials().name.encode())
+def corpora(target: str) -> Path:
+    """The folder of those of a target; some begin with the other materials."""
+    return made("corpora", Path(__file__).read_bytes() + materials().name.encode(), target)
 
 
-def main(out: Path) -> None:
+def main(out: Path, target: str) -> None:
     import torch
 
     torch.manual_seed(0)
-    others = materials()
-    _corpora(out / "corpus")
-    _runs(out / "tasks")
-    _spread(out / "shards")
-    _peft(out / "peft", others / "config")
-    _requests(out / "request", {"chain": others / "checkpoint", "words": out / "tasks" / "classify"})
+    MAKERS[target](out / target)
 
 
 def _corpora(out: Path) -> None:
@@ -216,7 +213,7 @@ def _spread(out: Path) -> None:
     script.unlink()
 
 
-def _peft(out: Path, bases: Path) -> None:
+def _peft(out: Path) -> None:
     """Adapters as peft writes them, beside their base."""
     import peft
     import torch
@@ -231,7 +228,7 @@ def _peft(out: Path, bases: Path) -> None:
         ("bert", library.AutoModelForSequenceClassification, ["query", "value"]),
     ):
         place = out / name
-        base = kind.from_pretrained(bases / name)
+        base = kind.from_pretrained(materials() / "config" / name)
         base.save_pretrained(place / "base")
         task = "SEQ_CLS" if name == "bert" else "CAUSAL_LM"
         told = peft.LoraConfig(r=2, lora_alpha=4, target_modules=targets, task_type=task)
@@ -246,8 +243,9 @@ def _peft(out: Path, bases: Path) -> None:
         (place / "README.md").unlink(missing_ok=True)
 
 
-def _requests(out: Path, models: dict[str, Path]) -> None:
+def _requests(out: Path) -> None:
     """What a server is asked, each with the models that it has."""
+    models = {"chain": materials() / "checkpoint", "words": corpora("tasks") / "tasks" / "classify"}
     model = {"model": "chain"}
     few = {**model, "max_tokens": 2, "temperature": 0.5, "seed": 1}
     said = [{"role": "system", "content": "Be short."}, {"role": "user", "content": [{"type": "text", "text": "Hi"}]}]
@@ -274,5 +272,13 @@ def _requests(out: Path, models: dict[str, Path]) -> None:
         put(place, {"head.json": head, "body.json": body})
 
 
+MAKERS: dict[str, Callable[[Path], None]] = {
+    "corpus": _corpora,
+    "tasks": _runs,
+    "shards": _spread,
+    "peft": _peft,
+    "request": _requests,
+}
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -92,19 +92,19 @@ MADE: dict[str, dict[str, Any]] = {  # families without a golden checkpoint, as 
 }
 
 
-def materials() -> Path:
-    """The folder of all of them: TARGET/MATERIAL/files. It is made when it is not there."""
+def materials(target: str = "") -> Path:
+    """The folder of all of them: TARGET/MATERIAL/files. It is made when it is not there, for all targets at once."""
     return made("materials", Path(__file__).read_bytes() + TEMPLATE.encode())
 
 
-def made(module: str, source: bytes) -> Path:
+def made(module: str, source: bytes, *options: str) -> Path:
     """What a module of this package makes, whose name in the folder follows from how it is made."""
-    place = PLACE / f"{module}-{sha256(source).hexdigest()[:12]}"
+    place = PLACE / "-".join([module, *options, sha256(source).hexdigest()[:12]])
     if not place.is_dir():
         fresh = place.with_name(place.name + ".new")
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
-        subprocess.run([sys.executable, "-m", f"tools.attack.{module}", str(fresh)], check=True, cwd=ROOT)
+        subprocess.run([sys.executable, "-m", f"tools.attack.{module}", str(fresh), *options], check=True, cwd=ROOT)
         fresh.rename(place)
     return place
 

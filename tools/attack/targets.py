@@ -36,12 +36,12 @@ class Target:
     finish: Callable[[Random, Files], None] | None = None  # after the mutations
     pipes: bool = True  # one may stand in the place of a file; not of one that the user names: it is waited for
     anything: bool = False  # any exception is a refusal: another process turns it into one
-    place: Callable[[], Path] = materials  # where its healthy files are
+    place: Callable[[str], Path] = materials  # where its healthy files are
     given: dict[str, Files] | None = field(default=None, repr=False)  # these, in the place of those made
 
     @cached_property
     def materials(self) -> dict[str, Files]:
-        return of_target(self.place(), self.name) if self.given is None else self.given
+        return of_target(self.place(self.name), self.name) if self.given is None else self.given
 
     def case(self, seed: int) -> Case:
         """The case of a seed: a material, and one mutation or a few."""

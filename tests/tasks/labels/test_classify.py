@@ -22,6 +22,7 @@ from heed.pipelines import GenerationConfig
 from heed.runs import Run
 from heed.tasks import Classify
 from heed.tasks.labels.base import in_order
+from heed.tasks.labels.scores import several_classes
 from heed.text import Char, Tokenizer
 from tests.tasks.test_tasks import Some
 
@@ -171,6 +172,24 @@ def test_metrics_are_those_of_predictions(tokenizer: Tokenizer) -> None:
     assert found["examples"] == 30
     with pytest.raises(InputError, match="nothing is generated"):
         task.evaluate(task.pipeline(model, tokenizer), COLOURS, GenerationConfig())
+
+
+def test_metrics_of_several_classes_by_hand() -> None:
+    """Of three labels two are found and none is wrong: micro F1 is 4/5, those of the classes are 2/3 and 1."""
+    found = several_classes(np.array([[1, 0], [1, 1]]), np.array([[1, 0], [0, 1]]), ("x", "y"))
+    assert found["accuracy"] == 50
+    assert found["micro_f1"] == pytest.approx(80)
+    assert found["macro_f1"] == pytest.approx(250 / 3)
+
+
+def test_of_several_classes_those_above_a_half_are_told(tokenizer: Tokenizer) -> None:
+    examples = Some(("a", "x, y"), ("b", "x"), ("c", "x"))
+    task = Classify(several=True).informed(examples)
+    model = built(task, tokenizer)
+    head = model.get_submodule("heads.pooled")
+    nn.init.zeros_(head.get_parameter("scores.weight"))
+    head.get_parameter("scores.bias").data = torch.tensor([1.0, -1.0], dtype=DOUBLE)
+    assert task.evaluate(task.pipeline(model, tokenizer), examples)["accuracy"] == pytest.approx(200 / 3)
 
 
 def test_floors_stand_beside() -> None:
