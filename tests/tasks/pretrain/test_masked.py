@@ -159,6 +159,17 @@ def test_half_of_all_pairs_belong_together() -> None:
         assert NEXT[other] == ("follows" if any(together in text for text in spelt) else "other")
 
 
+def test_other_texts_are_of_other_documents() -> None:
+    documents = Documents.of(texts()[:3], tokenizer(), cut=True)
+    drawn, others = np.random.default_rng(0), set[tuple[int, int]]()
+    for _ in range(5):
+        for one, other, follows in documents.pairs(64, drawn):
+            numbers = [int(np.searchsorted(documents.bounds, part.start, "right")) for part in (one, other)]
+            assert (numbers[0] == numbers[1]) == follows
+            others |= {(numbers[0], numbers[1])} if not follows else set()
+    assert others == {(a, b) for a in (1, 2, 3) for b in (1, 2, 3) if a != b}
+
+
 def test_pairs_of_a_single_text_and_of_too_little() -> None:
     task = MaskedTokens(next_sentence=True, context=32)
     known = task.equip(tokenizer())
