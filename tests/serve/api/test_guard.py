@@ -152,6 +152,7 @@ def test_hostile_bodies_are_refused(solo: Solo, raw: bytes, status: int) -> None
         assert got == status, found
         assert found["error"]["message"]
         assert len(json.dumps(found)) < 3_000, "an answer does not give a large body back"
+        assert found["error"]["code"] == "invalid_json" or not any(word in raw for word in (b"NaN", b"Infinity"))
         assert live.ask("/health")[0] == 200
     assert not solo.asked
 
