@@ -14,6 +14,7 @@ from torch import Tensor
 from heed.core.errors import InputError
 from heed.decode import Greedy, Sample
 from heed.serve import Answer, Busy, Engine, EngineStopped, Limits, Request, RequestFailed
+from heed.serve.answer import Event
 from heed.serve.worker import Worker
 from tests.serve.support import VOCABULARY, built
 
