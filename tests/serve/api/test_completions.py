@@ -135,6 +135,11 @@ def test_a_prompt_alone_is_scored(real: Live) -> None:
     assert found["finish_reason"] == "length"
 
 
+def test_every_answer_echoes_its_own_prompt(real: Live) -> None:
+    found = asked(real, prompt=["né", " "], n=2, max_tokens=2, echo=True)["choices"]
+    assert [one["text"] for one in found] == ["né" + chained(2, "é")] * 2 + [" " + chained(2)] * 2
+
+
 def test_echo_in_a_stream(real: Live) -> None:
     body = {"model": "chain", "prompt": "né", "temperature": 0, "max_tokens": 4, "echo": True, "stream": True}
     found = events(real.ask(PATH, {**body, "stream_options": {"include_usage": True}})[1])

@@ -15,7 +15,7 @@ from heed.pipelines import GenerationConfig
 from heed.runs import Recipe, find
 from heed.tasks import Batch, Item, MaskedTokens, TextTask
 from heed.tasks.pretrain.documents import Documents
-from heed.tasks.pretrain.masked import NEXT
+from heed.tasks.pretrain.masked import NEXT, Tally
 from heed.text import Byte, Tokenizer
 from heed.text.kinds import framing
 from tests.tasks.pretrain.material import examples, texts, tokenizer, within
@@ -157,6 +157,24 @@ def test_half_of_all_pairs_belong_together() -> None:
             continue
         together = f" {' '.join(map(str, one + two))} "
         assert NEXT[other] == ("follows" if any(together in text for text in spelt) else "other")
+
+
+def test_accuracy_is_a_percentage() -> None:
+    tally = Tally()
+    tally.add(torch.eye(4), torch.tensor([0, 1, 2, 0]))
+    assert (tally.accuracy, tally.count) == (75, 4)
+
+
+def test_a_text_of_which_nothing_is_known_is_no_document() -> None:
+    class Letters:
+        """Knows digits alone, and has nothing for other letters."""
+
+        def encode_all(self, texts: list[str]) -> list[list[int]]:
+            return [[int(letter) for letter in text if letter.isdigit()] for text in texts]
+
+    tokenizer: Any = Letters()
+    documents = Documents.of(["12", "what", "345"], tokenizer)
+    assert (len(documents), documents.bounds.tolist()) == (2, [0, 2, 5])
 
 
 def test_other_texts_are_of_other_documents() -> None:
