@@ -152,6 +152,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "unknown": ({"temprature": 1}, "temprature", "did you mean temperature"),
     "of other servers": ({"frequency_penalty": 0.5}, "frequency_penalty", "repetition_penalty"),
     "tools": ({"tools": [{"type": "function"}]}, "tools", "not supported"),
+    "ids of no vocabulary": ({"prompt": [1 << 31]}, "prompt", "beyond every vocabulary"),
     "a wrong type": ({"temperature": "1"}, "temperature", "number"),
     "true is no number": ({"n": True}, "n", "integer"),
     "too many": ({"n": 9}, "n", "8"),
