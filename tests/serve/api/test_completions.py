@@ -79,6 +79,12 @@ def test_several_prompts_and_answers(live: Live) -> None:
     assert [one["text"] for one in found] == [chained(4, "é")] * 2 + [chained(4)] * 2
 
 
+def test_a_prompt_that_is_answered_twice_was_read_once(live: Live) -> None:
+    once, twice = (asked(live, prompt=["né", " "], n=n, max_tokens=4)["usage"] for n in (1, 2))
+    assert once["prompt_tokens"] == twice["prompt_tokens"]
+    assert 2 * once["completion_tokens"] == twice["completion_tokens"]
+
+
 def test_ids_are_prompts(live: Live) -> None:
     alone = asked(live, prompt=list(b"ab "))
     assert alone["choices"][0]["text"] == chained(22)
