@@ -158,6 +158,7 @@ class Checkpoint:
                 _must_be(counts, name, "a number of steps")
             else:
                 _must_be_like(held.like(name), weight, name)
+        _must_be(averaged or not self.progress.averaged, f"averaged in {PROGRESS}", "0, where no weights are averaged")
         weights = dict(model.named_parameters()) if averaged else {}
         for name in weights.keys() | means.keys():
             _must_be_like(means.like(name) if name in means else None, weights.get(name), f"average {name}")

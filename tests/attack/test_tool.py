@@ -13,6 +13,7 @@ import pytest
 
 from tools.attack.case import ROOT, Case, Special, read_case, write_case
 from tools.attack.formats import FORMATS, mutated
+from tools.attack.lanes import Result
 from tools.attack.mutate import mutated_json
 from tools.attack.targets import Target
 
@@ -82,6 +83,14 @@ def test_a_seed_gives_the_same_case_again() -> None:
     assert made == [target.case(seed) for seed in range(300)]
     assert len({repr(case.changed) + repr(case.removed) for case in made}) > 200
     assert all(case.changed or case.removed or case.steps for case in made)
+
+
+def test_failures_are_told_apart_by_what_was_raised_where() -> None:
+    target = Target("sample", lambda folder, out, draw: None, given={})
+    frames = 'Traceback (most recent call last):\n  File "/a/heed/data/x.py", line 7, in b\n    c\n'
+    one, other = (Result(target, 1, "traceback", f"{frames}OSError: {told}") for told in ("a\nb: c", "d"))
+    assert one.signature == other.signature == 'sample: traceback OSError data/x.py", line 7, in b'
+    assert Result(target, 1, "crash", "SIGABRT").signature == "sample: crash SIGABRT"
 
 
 @pytest.mark.parametrize("end", sorted(FORMATS))

@@ -64,6 +64,16 @@ def test_steps_are_those_of_a_row_by_itself(name: str) -> None:
     assert batch.arena.free == batch.arena.columns // PAGE - 1
 
 
+@pytest.mark.parametrize("name", ["window", "linear"])
+@torch.no_grad()
+def test_logits_of_a_step_stay(name: str) -> None:
+    row = read(built(name), [1, 2, 3])
+    first = row.step(4)
+    kept = first.clone()
+    assert not torch.equal(row.step(5), kept)
+    assert torch.equal(first, kept)
+
+
 @torch.no_grad()
 def test_codes_reach_the_longest_row() -> None:
     """A code that is added to tokens is made ready for so many places at first; a longer row needs more."""

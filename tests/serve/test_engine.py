@@ -14,6 +14,7 @@ from torch import Tensor
 from heed.core.errors import InputError
 from heed.decode import Greedy, Sample
 from heed.serve import Answer, Busy, Engine, EngineStopped, Limits, Request, RequestFailed
+from heed.serve.answer import Event
 from heed.serve.worker import Worker
 from tests.serve.support import VOCABULARY, built
 
@@ -135,7 +136,7 @@ def test_what_cannot_be_asked_is_refused(engine: Engine) -> None:
         ({"prompt": "a text"}, "give the prompt as ids"),
         ({"stop": ["x"]}, "no tokenizer"),
         ({"ends": [99]}, "not in the vocabulary"),
-        ({"logit_bias": {99: 1.0}}, "logit_bias names"),
+        ({"logit_bias": {VOCABULARY: 1.0}}, "logit_bias names"),
         ({"source": [1]}, "encodes no source"),
         ({"model": "other"}, "no model 'other'"),
     ]
@@ -147,7 +148,9 @@ def test_what_cannot_be_asked_is_refused(engine: Engine) -> None:
         ({"logprobs": 1000}, "at most 100"),
         ({"stop": "text"}, "list of at most"),
         ({"stop": ["x" * 1000]}, "1 to 256"),
+        ({"stop": [""]}, "1 to 256"),
         ({"logit_bias": {1: float("nan")}}, "logit_bias holds nan"),
+        ({"logit_bias": {1: float("inf")}}, "logit_bias holds inf"),
         ({"deadline": float("inf")}, "seconds from now"),
     ]
     for wrong, told in malformed:
@@ -162,6 +165,15 @@ def test_calls_run_between_ticks_on_the_same_thread(engine: Engine) -> None:
     with pytest.raises(ZeroDivisionError):
         engine.call(lambda: 1 // 0).result(10)
     assert engine.health().alive
+
+
+def test_nothing_comes_after_the_last_event() -> None:
+    answer = Answer(lambda: None)
+    last = Event(text="b", reason="limit")
+    for event in (Event(1, "a"), last, Event(2, "c"), Event(reason="cancelled")):
+        answer.put(event)
+    answer.fail(EngineStopped("later"))
+    assert list(answer) == [Event(1, "a"), last]
 
 
 def test_several_models_in_one_process() -> None:

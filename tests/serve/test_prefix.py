@@ -84,6 +84,7 @@ def test_bytes_are_bounded_and_parents_stay() -> None:
     assert tree.find("", [*IDS, 1])[1] == 2 * CHUNK  # the oldest lost its leaves, not its root
     tree.reclaim(each + 1)
     assert len(tree) == 5
+    assert all(node.parent is None or node.parent.key in tree._nodes for node in tree._nodes.values())
     tree.reclaim(1 << 30)
     assert (len(tree), tree.bytes, tree._pool.used) == (0, 0, 0)
 

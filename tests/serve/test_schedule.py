@@ -15,7 +15,7 @@ from hypothesis.stateful import (
 )
 
 from heed.core.errors import InputError
-from heed.core.spec import Entries, Slot, price
+from heed.core.spec import STAMP_BYTES, Entries, Slot, price
 from heed.serve.answer import Busy
 from heed.serve.plan import Bounds, Job, plan
 from heed.serve.pool import Pool, Prices
@@ -154,6 +154,34 @@ def test_prices_cover_what_a_spec_declares() -> None:
             assert prices.bytes(tokens, source) >= price(spec, tokens, source)
     assert prices.bytes(160, 0) - prices.bytes(16, 0) <= 1.1 * (price(spec, 160, 0) - price(spec, 16, 0))
     assert Prices.of(Slot(((8,),), Entries(fixed=1)), page=16).pages(1000) == 0  # a recurrence does not grow
+
+
+@pytest.mark.parametrize("entries", [Entries(each=1, cap=5), Entries(each=3), Entries(each=5, lead=2)])
+def test_prices_cover_each_kind_of_entries_by_itself(entries: Entries) -> None:
+    spec = Slot(((4,),), entries)
+    prices = Prices.of(spec, page=16)
+    assert all(prices.bytes(tokens) >= price(spec, tokens) for tokens in range(1, 400))
+    full = 6 * (price(Slot(((4,),), Entries(fixed=1)), 1) + STAMP_BYTES)
+    assert prices.slot_bytes == full or entries.cap is None, "a full ring has a free column"
+
+
+def test_a_page_is_left_for_each_that_runs() -> None:
+    running = [Job(number, "a", 4, 9, written=1, done=4, pages=2) for number in range(2)]
+    new = Job(9, "b", 3, 4)
+    needed = PRICES.bytes(4)
+    for free, admitted in ((needed + 2 * PRICES.page_bytes, (9,)), (needed + 2 * PRICES.page_bytes - 1, ())):
+        assert plan([new], running, PRICES, Bounds(free, rows=8, chunk=CHUNK, budget=64)).admit == admitted
+
+
+def test_the_oldest_of_those_put_off_goes_on_first() -> None:
+    schedule = Schedule(Pool(1000), PRICES, rows=8, waiting=6, chunk=CHUNK, reclaim=lambda missing: None)
+    for number in range(3):
+        schedule.submit(Job(number, "a", 4, 9))
+    schedule.plan(64, 0)
+    for number in (2, 0, 1):
+        schedule._preempt(schedule.running.pop(number))
+    assert [job.number for job in schedule.put_off] == [0, 1, 2]
+    assert schedule.plan(64, 0).admit == (0, 1, 2)
 
 
 def test_owners_take_turns() -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn.functional import one_hot
 
 from heed.serve.answer import Event
+from heed.serve.request import Request
 from heed.serve.text import GrowingText
+from heed.serve.writer import Writer
 from heed.text.stream import Bytes
 
 TEXT = "naïve 😀 日本語 ABAB ABA end"
@@ -71,6 +75,19 @@ def test_an_unfinished_character_is_shown_at_the_end_only() -> None:
         shown, events, _ = grown(data, stops)
         assert shown == "a\ufffd"
         assert [event.token for event in events] == list(data)
+
+
+def test_an_unfinished_character_may_end_an_answer() -> None:
+    """It is shown as broken, and what is shown so may be a stop string: known at the end alone."""
+    data, stops = "ab😀".encode()[:-1], ("b\ufffd",)
+    shown, _, stopped = grown(data, stops)
+    assert (shown, stopped) == ("a", True)
+    writer = Writer(Request(prompt=[1], stop=stops), [1], limit=len(data), ends=(), stream=Counted())
+    for token in data:
+        writer.write(one_hot(torch.tensor(token), 256).float())
+    assert writer.reason == "limit"
+    events, rest, reason = writer.finish()
+    assert ("".join(event.text for event in events) + rest, reason) == ("", "stop")  # "a" was given out before
 
 
 def test_a_long_answer_searches_little() -> None:

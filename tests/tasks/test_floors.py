@@ -104,4 +104,5 @@ def test_a_model_below_its_floor_is_told_so() -> None:
     told = below(Classify(), {"accuracy": 79.0}, floors)
     assert told is not None
     assert "no better than its floor: accuracy 79, against 80 by linear" in told
+    assert below(Classify(), {"accuracy": 80.0}, floors) is not None, "as good is no better"
     assert below(Classify(), {"accuracy": 81.0}, floors) is None

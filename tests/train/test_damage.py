@@ -316,6 +316,7 @@ PROGRESS: dict[str, Callable[[dict[str, object]], object]] = {
     "text": lambda data: {**data, "batch": "many"},
     "flag": lambda data: {**data, "round": True},
     "huge": lambda data: {**data, "averaged": 10**30},
+    "averages without weights": lambda data: {**data, "averaged": 1},
     "null": lambda data: {**data, "tokens": None},
     "list": lambda data: {**data, "best": [1.0]},
     "none": lambda data: {**data, "processes": 0},

@@ -11,6 +11,7 @@ import os
 import resource
 import shutil
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Iterable
@@ -94,6 +95,7 @@ def attempts(target: Target, cases: Iterable[Case | int], room: Path, report: Bi
     """Try cases, or those of seeds, one after another; each outcome is a line of JSON. For a process of its own."""
     outside = room / "outside"
     os.environ.update(HOME=str(room / "home"), TMPDIR=str(room / "tmp"))
+    tempfile.tempdir = str(room / "tmp")  # the parent may have asked before, and it remembers
     heard = os.open(room / "stderr", os.O_CREAT | os.O_RDWR | os.O_TRUNC)
     os.dup2(heard, 2)
     os.dup2(os.open(os.devnull, os.O_RDWR), 1)

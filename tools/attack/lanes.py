@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,9 @@ class Result:
         places = [line for line in lines if line.startswith("File ")]
         ours = [line for line in places if "/heed/" in line] or places
         where = ours[-1].partition("/heed/")[2] if ours and "/heed/" in ours[-1] else "".join(ours[-1:])
-        error = lines[-1].split(":")[0] if lines and self.verdict != "outside" else ""
+        raw = self.text.splitlines()  # messages may have many lines: what was raised is named behind the last place
+        named = [line for before, line in pairwise(raw) if before.startswith("  ") and line[:1].strip()] or lines
+        error = named[-1].split(":")[0][:80] if named and self.verdict != "outside" else ""
         return f"{self.target.name}: {self.verdict} {error} {where}".strip()
 
 

@@ -92,15 +92,19 @@ MADE: dict[str, dict[str, Any]] = {  # families without a golden checkpoint, as 
 }
 
 
-def materials() -> Path:
-    """The folder of all of them: TARGET/MATERIAL/files. It is made when it is not there."""
-    key = sha256(Path(__file__).read_bytes() + TEMPLATE.encode()).hexdigest()[:12]
-    place = PLACE / f"materials-{key}"
+def materials(target: str = "") -> Path:
+    """The folder of all of them: TARGET/MATERIAL/files. It is made when it is not there, for all targets at once."""
+    return made("materials", Path(__file__).read_bytes() + TEMPLATE.encode())
+
+
+def made(module: str, source: bytes, *options: str) -> Path:
+    """What a module of this package makes, whose name in the folder follows from how it is made."""
+    place = PLACE / "-".join([module, *options, sha256(source).hexdigest()[:12]])
     if not place.is_dir():
         fresh = place.with_name(place.name + ".new")
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(parents=True)
-        subprocess.run([sys.executable, "-m", "tools.attack.materials", str(fresh)], check=True, cwd=ROOT)
+        subprocess.run([sys.executable, "-m", f"tools.attack.{module}", str(fresh), *options], check=True, cwd=ROOT)
         fresh.rename(place)
     return place
 
@@ -122,7 +126,7 @@ def main(out: Path) -> None:
     _formats(out)
 
 
-def _put(folder: Path, files: dict[str, Any]) -> Path:
+def put(folder: Path, files: dict[str, Any]) -> Path:
     for name, value in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -186,7 +190,7 @@ def _tokenizers(out: Path) -> None:
     pairs.train_from_iterator(LINES, trainers.BpeTrainer(vocab_size=400, special_tokens=special, show_progress=False))
     pairs.add_special_tokens([AddedToken("<|im_start|>", special=True)])
     pairs.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-    _put(out / "tokenizer" / "bpe", saved(pairs, bos_token="<s>", eos_token="</s>", chat_template=TEMPLATE))
+    put(out / "tokenizer" / "bpe", saved(pairs, bos_token="<s>", eos_token="</s>", chat_template=TEMPLATE))
 
     grams = Inner(models.Unigram())
     grams.normalizer = normalizers.Sequence(
@@ -196,23 +200,23 @@ def _tokenizers(out: Path) -> None:
     grams.decoder = decoders.Metaspace()
     trainer = trainers.UnigramTrainer(vocab_size=80, special_tokens=special, unk_token="<unk>", show_progress=False)
     grams.train_from_iterator(LINES, trainer)
-    _put(out / "tokenizer" / "unigram", saved(grams, unk_token="<unk>"))
+    put(out / "tokenizer" / "unigram", saved(grams, unk_token="<unk>"))
 
     words = Inner(
         models.WordPiece({**{t: i for i, t in enumerate(["[UNK]", "[CLS]", "[SEP]", *WORDS])}}, unk_token="[UNK]")
     )
     words.normalizer, words.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
     words.decoder = decoders.WordPiece()
-    _put(out / "tokenizer" / "wordpiece", saved(words, cls_token="[CLS]", sep_token="[SEP]"))
+    put(out / "tokenizer" / "wordpiece", saved(words, cls_token="[CLS]", sep_token="[SEP]"))
     split = Inner(models.WordLevel({"<unk>": 0, **{t: i + 1 for i, t in enumerate(WORDS)}}, unk_token="<unk>"))
     split.pre_tokenizer = pre_tokenizers.Split(_regex(r"\s*\w+|[^\w\s]+"), "isolated")
-    _put(out / "tokenizer" / "split", saved(split))
+    put(out / "tokenizer" / "split", saved(split))
 
     written = json.loads(pairs.to_str())["model"]
     merges = "#version: 0.2\n" + "\n".join(" ".join(pair) for pair in written["merges"]) + "\n"
     files = {"vocab.json": written["vocab"], "merges.txt": merges, "special_tokens_map.json": {"eos_token": "</s>"}}
-    _put(out / "tokenizer" / "pairs", {**files, "tokenizer_config.json": {"tokenizer_class": "GPT2Tokenizer"}})
-    _put(
+    put(out / "tokenizer" / "pairs", {**files, "tokenizer_config.json": {"tokenizer_class": "GPT2Tokenizer"}})
+    put(
         out / "tokenizer" / "words",
         {
             "vocab.txt": "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s"]) + "\n",
@@ -234,7 +238,7 @@ def _tokenizers(out: Path) -> None:
         kind = "T5Tokenizer" if name == "spiece" else "LlamaTokenizer"
         file = "spiece.model" if name == "spiece" else "tokenizer.model"
         settings = {"tokenizer_class": kind, "extra_ids": 2}
-        _put(out / "tokenizer" / f"sentencepiece-{name}", {file: made.getvalue(), "tokenizer_config.json": settings})
+        put(out / "tokenizer" / f"sentencepiece-{name}", {file: made.getvalue(), "tokenizer_config.json": settings})
 
 
 def _regex(pattern: str) -> Any:
@@ -247,7 +251,7 @@ def _templates(out: Path) -> None:
     files = dict(read_folder(out / "tokenizer" / "bpe"))
     del files["tokenizer_config.json"]
     settings = {"bos_token": "<s>", "eos_token": "</s>"}
-    _put(out / "template" / "bpe", {**files, "chat_template.jinja": TEMPLATE, "tokenizer_config.json": settings})
+    put(out / "template" / "bpe", {**files, "chat_template.jinja": TEMPLATE, "tokenizer_config.json": settings})
 
 
 def _images(out: Path) -> None:
@@ -266,7 +270,7 @@ def _images(out: Path) -> None:
     for kind in ("png", "jpeg", "gif", "bmp", "tiff", "webp", "ppm"):
         made = io.BytesIO()
         picture.save(made, kind)
-        _put(out / "image" / kind, {f"picture.{kind}": made.getvalue(), "preprocessor_config.json": how})
+        put(out / "image" / kind, {f"picture.{kind}": made.getvalue(), "preprocessor_config.json": how})
 
 
 def _sounds(out: Path) -> None:
@@ -283,7 +287,7 @@ def _sounds(out: Path) -> None:
     ):
         made = io.BytesIO()
         soundfile.write(made, wave, 8000, subtype, format=kind)
-        _put(out / "sound" / f"{kind}-{subtype}", {f"sound.{kind}": made.getvalue()})
+        put(out / "sound" / f"{kind}-{subtype}", {f"sound.{kind}": made.getvalue()})
 
 
 def _data(out: Path) -> None:
@@ -297,9 +301,9 @@ def _data(out: Path) -> None:
     text = "\n".join(LINES)
     plain = {"tsv": tsv, "csv": csv, "jsonl": jsonl, "txt": text}
     for kind, content in plain.items():
-        _put(out / "data" / kind, {f"train.{kind}": content})
+        put(out / "data" / kind, {f"train.{kind}": content})
         packed = gzip.compress(content.encode(), mtime=0)
-        _put(out / "data" / f"{kind}-gz", {f"train.{kind}.gz": packed})
+        put(out / "data" / f"{kind}-gz", {f"train.{kind}.gz": packed})
     table = pa.table({"source": [a for a, _ in rows], "target": [b for _, b in rows]})
     forms: dict[str, dict[str, Any]] = {
         "plain": {"use_dictionary": False},
@@ -314,12 +318,12 @@ def _data(out: Path) -> None:
     for name, options in forms.items():
         made = io.BytesIO()
         pq.write_table(table, made, **options)
-        _put(out / "data" / f"parquet-{name}", {"train.parquet": made.getvalue()})
+        put(out / "data" / f"parquet-{name}", {"train.parquet": made.getvalue()})
 
 
 def _recipes(out: Path) -> None:
     for path in sorted((ROOT / "heed" / "recipes").glob("*.toml")):
-        _put(out / "recipe" / path.stem, {"recipe.toml": path.read_bytes()})
+        put(out / "recipe" / path.stem, {"recipe.toml": path.read_bytes()})
 
 
 TRAINING = (
@@ -376,13 +380,13 @@ def _formats(out: Path) -> None:
     version1 = struct.pack("<Ii7iB", 0x616B3432, 1, *header, 1).ljust(256, b"\0")
     count = sum(sizes) - length * width // heads
     for name, data in (("version0", version0), ("version1", version1 + weights[:count].tobytes())):
-        _put(out / "llama2c" / name, {"stories.bin": data, "tok.bin": struct.pack("<i", 5) + pieces})
+        put(out / "llama2c" / name, {"stories.bin": data, "tok.bin": struct.pack("<i", 5) + pieces})
     tensors = load_file(out / "config" / "llama" / "model.safetensors")
     for name, options in (("zip", {}), ("legacy", {"_use_new_zipfile_serialization": False})):
         made = io.BytesIO()
         torch.save({"state_dict": tensors, "epoch": 3}, made, **options)
         config = (out / "config" / "llama" / "config.json").read_bytes()
-        _put(out / "pickle" / name, {"pytorch_model.bin": made.getvalue(), "config.json": config})
+        put(out / "pickle" / name, {"pytorch_model.bin": made.getvalue(), "config.json": config})
 
 
 if __name__ == "__main__":

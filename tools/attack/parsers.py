@@ -58,6 +58,35 @@ def _run(folder: Path, out: Path, draw: Random) -> None:
     repr((damage, run.recipe, run.evaluated, run.base, records.history(folder / "metrics.jsonl")))
 
 
+def _shards(folder: Path, out: Path, draw: Random) -> None:
+    from heed.runs import Run
+    from heed.train import checkpoint
+
+    run = Run.open(folder)
+    repr([checkpoint.damage(place) for place in checkpoint.found(run)])
+    checkpoint.Checkpoint.load(run)
+
+
+def _peft(folder: Path, out: Path, draw: Random) -> None:
+    from heed.weights.adapters import PeftAdapter
+
+    adapter = PeftAdapter.open(folder)
+    repr((list(adapter.problems()), [adapter.scale(module) for module in adapter.modules]))
+
+
+def _request(folder: Path, out: Path, draw: Random) -> None:
+    import json
+
+    from heed.serve.api.app import ROUTES
+    from heed.serve.api.shapes.requests import without_neutral
+    from heed.serve.api.wire.body import parsed
+    from heed.serve.api.wire.refusal import typed
+
+    path = json.loads((folder / "head.json").read_bytes())["path"]
+    kinds = [route.asks for route in ROUTES if route.path == path and route.asks is not None]
+    typed(kinds[0], without_neutral(parsed((folder / "body.json").read_bytes())))
+
+
 def _guided(name: str, use: Use | None = None, *focus: str) -> Target:
     return replace(TARGETS[name], use=use or TARGETS[name].use, focus=focus or TARGETS[name].focus)
 
@@ -72,4 +101,8 @@ GUIDED = {  # a tokenizer.json and parquet files are read by libraries of others
     "data": _guided("data", None, "*.txt", "*.csv", "*.tsv", "*.jsonl", "*.gz"),
     "recipe": _guided("recipe"),
     "run": _guided("run", _run, "*.json", "*.jsonl", "*SHA256SUMS"),
+    "shards": _guided("shards", _shards, "*/layout.json", "*/progress.json", "*SHA256SUMS"),
+    "peft": _guided("peft", _peft, "*.json", "*.safetensors"),
+    "corpus": _guided("corpus", None, "*.conll*", "*.jsonl", "*.json", "*.tsv", "*ubyte*", "*.npz"),
+    "request": _guided("request", _request, "body.json"),
 }

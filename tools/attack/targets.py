@@ -11,7 +11,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeAlias
 
+from . import http, tasks
 from .case import Case, Files
+from .corpora import corpora
 from .formats import mutated
 from .materials import materials, of_target
 from .mutate import Mutator, mutated_bytes, mutated_folder
@@ -34,11 +36,12 @@ class Target:
     finish: Callable[[Random, Files], None] | None = None  # after the mutations
     pipes: bool = True  # one may stand in the place of a file; not of one that the user names: it is waited for
     anything: bool = False  # any exception is a refusal: another process turns it into one
-    given: dict[str, Files] | None = field(default=None, repr=False)  # materials, in the place of those made
+    place: Callable[[str], Path] = materials  # where its healthy files are
+    given: dict[str, Files] | None = field(default=None, repr=False)  # these, in the place of those made
 
     @cached_property
     def materials(self) -> dict[str, Files]:
-        return of_target(materials(), self.name) if self.given is None else self.given
+        return of_target(self.place(self.name), self.name) if self.given is None else self.given
 
     def case(self, seed: int) -> Case:
         """The case of a seed: a material, and one mutation or a few."""
@@ -283,6 +286,8 @@ def _signed(draw: Random, files: Files) -> None:
         files[name] = "".join(lines).encode()
 
 
+TASKS = ("*.json", "*.jsonl", "*.tsv", "*.conll", "*.safetensors", "SHA256SUMS")
+SHARDS = ("*/layout.json", "*/progress.json", "*/shard-*")
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
@@ -300,5 +305,10 @@ TARGETS: dict[str, Target] = {
         Target("recipe", _recipe),
         Target("run", _run, ("*.json", "*.jsonl", "*.safetensors", "SHA256SUMS"), share=1.5, finish=_signed, batch=8),
         Target("adapter", _adapter, ("adapters.safetensors",)),
+        Target("peft", tasks.peft, ("adapter_config.json", "adapter_model.safetensors"), place=corpora),
+        Target("tasks", tasks.run_of_a_task, TASKS, finish=_signed, batch=8, pipes=False, place=corpora),
+        Target("shards", tasks.shards, SHARDS, finish=_signed, batch=8, place=corpora),
+        Target("corpus", tasks.corpus, pipes=False, place=corpora),
+        Target("request", http.request, ("body.json", "body.json", "head.json"), pipes=False, place=corpora),
     )
 }

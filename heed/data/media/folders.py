@@ -62,11 +62,21 @@ def walked(folder: Path, suffixes: frozenset[str], most: int) -> Walked:
 
 def inside(path: Path, root: Path) -> bool:
     """Whether it is a file below the (resolved) root, links followed."""
+    real = _real(path)
+    return real is not None and real.is_relative_to(root) and real.is_file()
+
+
+def outside(path: Path, root: Path) -> bool:
+    """Whether it is there, and not below the (resolved) root, links followed."""
+    real = _real(path)
+    return real is not None and not real.is_relative_to(root)
+
+
+def _real(path: Path) -> Path | None:
     try:
-        real = path.resolve(strict=True)
-    except (OSError, RuntimeError):  # a link to nowhere, or in a circle
-        return False
-    return real.is_relative_to(root) and real.is_file()
+        return path.resolve(strict=True)
+    except (OSError, RuntimeError, ValueError):  # a link to nowhere or in a circle; no name that a disk takes
+        return None
 
 
 def classes(folder: Path, files: Sequence[Path]) -> Iterator[tuple[str, str]]:

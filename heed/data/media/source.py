@@ -25,7 +25,7 @@ from ..files import Column, Files, Paths, Rows
 from ..paths import names, there
 from ..rows import Notes, Table
 from . import arrays
-from .folders import SUFFIXES, TABLES, classes, inside, walked
+from .folders import SUFFIXES, TABLES, classes, inside, outside, walked
 
 FEW = 3  # files that are named
 
@@ -123,7 +123,7 @@ class MediaFiles(Source):
             place = root / name
             if inside(place, real):
                 yield (str(place), *told)
-            elif place.exists() and not place.resolve().is_relative_to(real):
+            elif outside(place, real):
                 notes.problem(
                     path, number, f"{name[:80]} leads out of {root}; set data.root to the folder of all files"
                 )

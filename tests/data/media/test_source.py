@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,15 @@ def test_paths_that_lead_out_of_the_table_are_refused(tmp_path: Path) -> None:
     table.write_text("image\tlabel\nshots/x/0.png\ta\nshots/x/1.png\tb\nshots/x/9.png\tb\n")
     given = MediaFiles(train=str(table), root=str(tmp_path), bad_rows="skip", held_out=0.0)
     assert len(given.split("train", IMAGE)) == 2
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "loop"])
+def test_names_that_no_disk_takes_are_no_files(tmp_path: Path, name: str) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    table = tmp_path / "table.jsonl"
+    table.write_text(json.dumps({"image": name, "label": "a"}) + "\n")
+    with pytest.raises(InputError, match="there is no file"):
+        MediaFiles(train=str(table)).split("train", IMAGE)
 
 
 @pytest.mark.parametrize("packed", ["", ".gz"])

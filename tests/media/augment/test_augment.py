@@ -47,6 +47,26 @@ def test_every_change_of_rand_keeps_the_picture_a_picture() -> None:
         assert RandAugment(strength=1.0, count=3).picture(picture(), drawing(seed, 0, 0)).size == (20, 12)
 
 
+def test_as_many_changes_as_are_asked_for_go_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[float]()
+
+    def noted(picture: Image.Image, much: float) -> Image.Image:
+        made.append(much)
+        return picture
+
+    monkeypatch.setattr("heed.media.augment.rand.CHANGES", (noted,))
+    for seed in range(10):
+        RandAugment(strength=0.5, count=3).picture(picture(), drawing(seed, 0, 0))
+    assert (len(made), set(made)) == (30, {-0.5, 0.5})
+
+
+def test_crops_go_every_way() -> None:
+    found = [np.asarray(Crop(pad=0.3).picture(picture("L"), drawing(0, 0, number))) for number in range(30)]
+    edges = [(plane[0], plane[-1], plane[:, 0], plane[:, -1]) for plane in found]
+    black = [sum(not edge.any() for edge in side) for side in zip(*edges, strict=True)]
+    assert all(5 < count < 25 for count in black), black
+
+
 def test_a_crop_moves_the_picture() -> None:
     moved = np.asarray(Crop(pad=0.5).picture(picture("L"), drawing(0, 0, 1)))
     whole = np.asarray(picture("L"))
@@ -67,11 +87,12 @@ def _shifted(plane: Pixels, down: int, right: int) -> Pixels:
 def test_a_flip_is_a_mirror_and_a_zoom_is_a_part() -> None:
     mirrored = Flip(chance=1.0).picture(picture(), drawing(0, 0, 0))
     assert np.array_equal(np.asarray(mirrored), np.asarray(picture())[:, ::-1])
-    for number in range(50):
-        part = Zoom(least=0.25).picture(picture(), drawing(0, 0, number))
-        assert 0.15 * 240 <= part.width * part.height <= 240
-        assert part.width <= 20
-        assert part.height <= 12
+    parts = [Zoom(least=0.25).picture(picture(), drawing(0, 0, number)) for number in range(50)]
+    areas = [part.width * part.height for part in parts]
+    assert 0.15 * 240 <= min(areas) < 0.4 * 240
+    assert 0.8 * 240 < max(areas) <= 240
+    assert max(part.width for part in parts) <= 20
+    assert max(part.height for part in parts) <= 12
 
 
 def test_mixup_is_a_share_of_both() -> None:

@@ -41,6 +41,14 @@ def test_bands_and_stretches_are_hidden_by_the_mean() -> None:
     assert places == set(range(50))  # the first and the last, too
 
 
+def test_the_last_frame_is_hidden_as_often_as_the_first() -> None:
+    given, spec = frames(bins=1), SpecAugment(bands=0, spans=1, span=0.1)
+    hidden = sum((spec.frames(given, draw(seed)) != given)[:, 0].int() for seed in range(2000))
+    first, last = int(hidden[0]), int(hidden[-1])
+    assert abs(first - last) < 4 * (first + last) ** 0.5
+    assert first > 10
+
+
 def test_nothing_is_hidden_where_nothing_is_to_be() -> None:
     given = frames()
     assert torch.equal(SpecAugment(bands=0, spans=0).frames(given, draw(0)), given)

@@ -80,6 +80,12 @@ def test_several_prompts_and_answers(live: Live) -> None:
     assert [one["text"] for one in found] == [chained(4, "é")] * 2 + [chained(4)] * 2
 
 
+def test_a_prompt_that_is_answered_twice_was_read_once(live: Live) -> None:
+    once, twice = (asked(live, prompt=["né", " "], n=n, max_tokens=4)["usage"] for n in (1, 2))
+    assert once["prompt_tokens"] == twice["prompt_tokens"]
+    assert 2 * once["completion_tokens"] == twice["completion_tokens"]
+
+
 def test_ids_are_prompts(live: Live) -> None:
     alone = asked(live, prompt=list(b"ab "))
     assert alone["choices"][0]["text"] == chained(22)
@@ -136,6 +142,11 @@ def test_a_prompt_alone_is_scored(real: Live) -> None:
     assert found["finish_reason"] == "length"
 
 
+def test_every_answer_echoes_its_own_prompt(real: Live) -> None:
+    found = asked(real, prompt=["né", " "], n=2, max_tokens=2, echo=True)["choices"]
+    assert [one["text"] for one in found] == ["né" + chained(2, "é")] * 2 + [" " + chained(2)] * 2
+
+
 def test_echo_in_a_stream(real: Live) -> None:
     body = {"model": "chain", "prompt": "né", "temperature": 0, "max_tokens": 4, "echo": True, "stream": True}
     found = events(real.ask(PATH, {**body, "stream_options": {"include_usage": True}})[1])
@@ -149,6 +160,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "of other servers": ({"best_of": 3}, "best_of", "write n"),
     "too great a penalty": ({"frequency_penalty": 2.5}, "frequency_penalty", "2"),
     "tools": ({"tools": [{"type": "function"}]}, "tools", "not supported"),
+    "ids of no vocabulary": ({"prompt": [1 << 31]}, "prompt", "beyond every vocabulary"),
     "a wrong type": ({"temperature": "1"}, "temperature", "number"),
     "true is no number": ({"n": True}, "n", "integer"),
     "too many": ({"n": 9}, "n", "8"),

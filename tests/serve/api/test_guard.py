@@ -152,6 +152,7 @@ def test_hostile_bodies_are_refused(solo: Solo, raw: bytes, status: int) -> None
         assert got == status, found
         assert found["error"]["message"]
         assert len(json.dumps(found)) < 3_000, "an answer does not give a large body back"
+        assert found["error"]["code"] == "invalid_json" or not any(word in raw for word in (b"NaN", b"Infinity"))
         assert live.ask("/health")[0] == 200
     assert not solo.asked
 
@@ -185,7 +186,20 @@ def test_a_million_of_anything_is_refused_at_once(live: Live, fields: dict[str, 
     assert time.monotonic() - begin < 10, "most of it is a busy machine; a bound that is not there takes minutes"
 
 
+def test_a_request_of_many_fields_is_not_looked_through(live: Live) -> None:
+    status, found, _ = live.ask(PATH, {**BODY, **{f"f{index}": 1 for index in range(200)}})
+    assert (status, found["error"]["message"]) == (400, "204 fields; a request has at most 128")
+
+
 # --- queues, and what is told ---
+
+
+def test_so_many_texts_are_prepared_at_once(live: Live) -> None:
+    live.service._preparing = live.service.bounds.texts
+    status, found, response = live.ask("/tokenize", {"model": "chain", "prompt": "a"})
+    assert (status, found["error"]["code"], response.headers["retry-after"]) == (429, "busy", "1")
+    live.service._preparing -= 1
+    assert live.ask("/tokenize", {"model": "chain", "prompt": "a"})[0] == 200
 
 
 def test_a_full_queue_says_when_to_come_again(live: Live, solo: Solo) -> None:

@@ -22,6 +22,7 @@ from heed.pipelines import GenerationConfig
 from heed.runs import Run
 from heed.tasks import Classify
 from heed.tasks.labels.base import in_order
+from heed.tasks.labels.scores import several_classes
 from heed.text import Char, Tokenizer
 from tests.tasks.test_tasks import Some
 
@@ -173,6 +174,24 @@ def test_metrics_are_those_of_predictions(tokenizer: Tokenizer) -> None:
         task.evaluate(task.pipeline(model, tokenizer), COLOURS, GenerationConfig())
 
 
+def test_metrics_of_several_classes_by_hand() -> None:
+    """Of three labels two are found and none is wrong: micro F1 is 4/5, those of the classes are 2/3 and 1."""
+    found = several_classes(np.array([[1, 0], [1, 1]]), np.array([[1, 0], [0, 1]]), ("x", "y"))
+    assert found["accuracy"] == 50
+    assert found["micro_f1"] == pytest.approx(80)
+    assert found["macro_f1"] == pytest.approx(250 / 3)
+
+
+def test_of_several_classes_those_above_a_half_are_told(tokenizer: Tokenizer) -> None:
+    examples = Some(("a", "x, y"), ("b", "x"), ("c", "x"))
+    task = Classify(several=True).informed(examples)
+    model = built(task, tokenizer)
+    head = model.get_submodule("heads.pooled")
+    nn.init.zeros_(head.get_parameter("scores.weight"))
+    head.get_parameter("scores.bias").data = torch.tensor([1.0, -1.0], dtype=DOUBLE)
+    assert task.evaluate(task.pipeline(model, tokenizer), examples)["accuracy"] == pytest.approx(200 / 3)
+
+
 def test_floors_stand_beside() -> None:
     task = Classify().informed(COLOURS)
     found = task.floors(COLOURS, COLOURS)
@@ -230,6 +249,20 @@ def test_floors_are_computed_once(run: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert len({name.partition(": ")[0] for name in kept}) == 1
     monkeypatch.setattr(Classify, "floors", lambda *_: pytest.fail("again"))
     assert float(heed.eval(run, split="test", quiet=True).floors["test"]["linear"]["accuracy"]) > 90
+
+
+def test_floors_are_of_their_examples_and_damaged_ones_are_computed_again(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heed.eval(run, split="test", quiet=True)
+    heed.eval(run, split="valid", quiet=True)
+    path = run / "floors.json"
+    kept = json.loads(path.read_text())
+    assert len({name.partition(": ")[0] for name in kept}) == 2, "each split has floors of its own"
+    path.write_text(json.dumps({name: {"accuracy": 1.0} for name in kept}))  # its digest does not hold any more
+    monkeypatch.setattr(Classify, "floors", lambda *_: {"majority": {"accuracy": 50.0}})
+    assert heed.eval(run, split="test", quiet=True).floors["test"] == {"majority": {"accuracy": 50.0}}
+    path.unlink()
 
 
 def test_a_run_is_begun_from_with_other_classes(run: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from heed.parts.outputs.heads import pooled
 from heed.pipelines.similarity import SimilarityPipeline
 from heed.pipelines.streams import stream_of
 from heed.tasks import Match
+from heed.tasks.labels.match import FINE
 from heed.tasks.labels.scores import spearman
 from heed.text import Char, Tokenizer
 from tests.tasks.test_tasks import Some
@@ -94,6 +95,26 @@ def test_scores_are_cosines_of_embeddings(tokenizer: Tokenizer) -> None:
     found = pipeline.similarity([(row[0], row[1]) for row in rows])
     assert found == pytest.approx([5 * cos(u, v) for u, v in zip(one, other, strict=True)], rel=1e-9)
     assert pipeline.similarity((rows[0][0], rows[0][1])) == pytest.approx(found[0], rel=1e-9)
+
+
+def test_scores_need_not_begin_at_zero(tokenizer: Tokenizer) -> None:
+    rows = Some(("a1 x", "b1", "1"), ("a2", "b2 xx", "2"))
+    task = Match().informed(rows)
+    assert [int(label) / FINE for *_, (label,) in task.corpus(rows, tokenizer).once()] == [0, 1]
+    assert task._scores(list(rows), np.array([1.2, 1.8]))["accuracy"] == 100, "1.5 lies between"
+    model, pairs = built(task, tokenizer), [row[:2] for row in rows]
+    one, other = (vectors(model, tokenizer, [row[side] for row in rows]) for side in (0, 1))
+    found = task.pipeline(model, tokenizer).similarity(pairs)
+    assert found == pytest.approx([1 + cos(u, v) for u, v in zip(one, other, strict=True)], rel=1e-9)
+
+
+def test_both_texts_of_a_pair_cost_and_may_be_cut(tokenizer: Tokenizer) -> None:
+    task = Match(longest=6).informed(PAIRS)
+    corpus = task.corpus(Some(("a" * 20, "b" * 20, "1"), ("a", "b", "2")), tokenizer)
+    assert "2 cut to 6 tokens" in corpus.report()
+    item, short = corpus.once()
+    assert task.cost(item) == 12
+    assert task.cost(short) == len(short[0]) + len(short[1]) < 12
 
 
 def test_contrast_is_a_softmax_over_the_batch_from_both_sides(tokenizer: Tokenizer) -> None:

@@ -12,11 +12,13 @@ from heed.core.config import override, read_data
 from heed.core.errors import ConfigError, InputError
 from heed.runs.recipe import Recipe, find
 from heed.show.progress import Silent
-from heed.tasks import Feed
+from heed.tasks import Feed, ImageText
 from heed.tasks.media.base import Sample
 from heed.tasks.media.image_text import recalls
+from heed.text import Char
 from heed.train import train
 from tests.tasks.media.pictures import photos
+from tests.tasks.test_tasks import Some
 
 SMALL = {
     "tokenizer": {"kind": "char"},
@@ -45,9 +47,20 @@ def test_recall_by_hand() -> None:
     assert found["recall@1"] == pytest.approx(100 / 3)
     assert found["recall@5"] == 100
     assert found["recall@1 of images"] == pytest.approx(200 / 3)  # of the texts 0 and 2 the nearest image is right
+    sixth = recalls(-np.arange(6.0)[None].repeat(6, 0), np.arange(6))  # each image is nearest to the texts in order
+    assert sixth["recall@5"] == pytest.approx(500 / 6)
     shared = recalls(near[:, :2], np.array([0, 0, 1]))  # two images have one text: either is right
     assert shared["recall@1"] == 100
     assert shared["recall@1 of images"] == 100
+
+
+def test_a_long_text_is_cut_within_its_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = ImageText(longest=5)
+    tokenizer = task.equip(Char().train(["a long text"]))
+    monkeypatch.setattr(ImageText, "looked", lambda self, cell: 1)
+    (sample,) = task.corpus(Some(("x.png", "a long text")), tokenizer).samples
+    assert len(sample.label) == 5
+    assert (sample.label[0], sample.label[-1]) == (tokenizer.begin, tokenizer.end)
 
 
 def test_a_batch_holds_texts_of_every_length(tmp_path: Path) -> None:

@@ -249,5 +249,7 @@ def test_what_is_judged_by_hand() -> None:
         ("r", "b", "a"),
     ]
     assert judged.table().splitlines()[1:] == ["   a  b  c", "a  1  1  ·", "b  1  ·  1", "c  ·  ·  ·"]
-    many = Judged.of(["p"] * 2, np.array([0, 5]), np.eye(40)[[1, 1]], [f"c{number}" for number in range(40)])
+    many = Judged.of(
+        ["p"] * 3, np.array([0, 5, 7]), np.eye(40)[[1, 1, 7]], [f"c{number}" for number in range(40)]
+    )  # the third is right
     assert many.table().splitlines() == ["confused most often:", "1 × c0 taken for c1", "1 × c5 taken for c1"]

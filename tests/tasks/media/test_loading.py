@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from heed.core.errors import InputError
+from heed.media.augment.base import Mixup
 from heed.show.progress import Silent
 from heed.tasks import Batch, Feed, Images
 from heed.tasks.base import Item
@@ -60,6 +61,25 @@ def test_workers_load_the_same_batches(tmp_path: Path) -> None:
     here, there = batches(task, corpus, 5), batches(task, corpus, 5, workers=2)
     assert all(map(equal, here, there))
     assert not equal(here[0], here[3])
+
+
+def test_orders_differ_and_what_is_mixed_in_draws_for_itself() -> None:
+    corpus = MediaCorpus([Sample(str(number), (0,)) for number in range(30)], "image", pairing=Mixup(alpha=1.0))
+    first, again, second = (
+        [item for item in corpus.round(number, 0) if isinstance(item, Sample)] for number in (1, 1, 2)
+    )
+    assert first == again
+    assert [item.cell for item in first] != [item.cell for item in second]
+    assert {item.cell for item in first} == {item.cell for item in second}
+    mixed = [item for item in first if item.other is not None]
+    assert len(mixed) > 20
+    for item in first:
+        assert item.draw is not None
+        assert str(item.draw.place) == item.cell
+    for item in mixed:
+        assert item.other is not None
+        assert item.other.draw is not None
+        assert str(item.other.draw.place) == item.other.cell
 
 
 def test_what_is_drawn_depends_on_seed_round_and_number_alone(tmp_path: Path) -> None:

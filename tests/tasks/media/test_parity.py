@@ -78,6 +78,21 @@ def test_mixed_labels_are_soft_labels_of_torch() -> None:
         assert float(found.total) == pytest.approx(float(wanted), abs=BOUND)
 
 
+def test_labels_are_smoothed_while_learning_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = torch.randn(2, 3, generator=torch.Generator().manual_seed(1))
+    monkeypatch.setattr(Images, "logits", lambda *_: logits)
+    item = Loaded(np.zeros((3, 4, 4), np.float32), np.array([1], np.int32))
+    model: Any = torch.nn.Linear(1, 1)
+    plain, smooth = (Images(labels=CLASSES, smoothing=share) for share in (0.0, 0.3))
+    batch = plain.batch([item, item])
+    wanted = F.cross_entropy(logits, torch.tensor([1, 1]), reduction="sum")
+    for task in (plain, smooth):
+        assert float(task.loss(model.eval(), batch).total) == pytest.approx(float(wanted))
+    assert float(smooth.loss(model.train(), batch).total) == pytest.approx(
+        float(F.cross_entropy(logits, torch.tensor([1, 1]), reduction="sum", label_smoothing=0.3))
+    )
+
+
 def test_what_was_not_mixed_is_a_batch_without_shares_that_count() -> None:
     task = Images(labels=CLASSES)
     one = Loaded(np.zeros((3, 4, 4), np.float32), np.array([1], np.int32))

@@ -31,6 +31,7 @@ def test_lengths_are_those_of_the_paper() -> None:
     out, spans = noise.counts(568)
     assert (568 - out + spans + 1, out + spans + 1) == (512, 114)
     assert len(noise.special(512)) == spans
+    assert noise.counts(12) == (2, 1)  # 1.8 tokens
     for context in (8, 30, 128, 200):
         room = noise.room(context)
         assert (
@@ -213,6 +214,16 @@ def test_rounds_differ_and_evaluations_do_not(name: str) -> None:
     assert set(found) == {"loss", "perplexity", "tokens"}
     with pytest.raises(InputError, match="nothing is generated"):
         task.evaluate(pipeline, FEW, GenerationConfig(max_new_tokens=3))
+
+
+def test_windows_begin_elsewhere_in_every_round() -> None:
+    """A text begins with something that stays: the first token of its window."""
+    task = Denoise(context=12)
+    letters = Some(("abcdefghijklmnopqrstuvwxyz0123456789",))
+    corpus = task.corpus(letters, task.equip(Byte().train(["x"])))
+    begins = {int(source[0]) for number in range(30) for source, _ in corpus.round(number, 0)}
+    assert len({int(source[0]) for source, _ in corpus.once()}) < 5
+    assert len(begins) > 20
 
 
 def test_gaps_that_a_text_spells_are_read_as_such_and_told_apart() -> None:

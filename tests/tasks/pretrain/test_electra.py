@@ -123,6 +123,16 @@ def test_the_discriminator_teaches_the_generator_nothing_but_by_embeddings(known
     assert len({id(one.table.weight) for one in embeddings}) == len({id(one.segment) for one in embeddings}) == 1
 
 
+def test_who_calls_every_token_replaced_finds_all_that_are(known: Tokenizer) -> None:
+    model = model_of(known).float()
+    for name, weight in model.discriminator.heads["replaced"].named_parameters():
+        weight.data.fill_(10.0 if name == "scores.bias" else 0.0)
+    found = TASK.evaluate(TASK.pipeline(model, known), FEW)
+    assert found["found"] == 100
+    assert 0 < float(found["replaced"]) < 100
+    assert found["accuracy"] == found["replaced"]
+
+
 def test_in_use(known: Tokenizer) -> None:
     pipeline = TASK.pipeline(model_of(known).float(), known)
     assert pipeline.embed("hello").shape == (16,)

@@ -15,7 +15,7 @@ from heed.pipelines import GenerationConfig
 from heed.runs import Recipe, find
 from heed.tasks import Batch, Item, MaskedTokens, TextTask
 from heed.tasks.pretrain.documents import Documents
-from heed.tasks.pretrain.masked import NEXT
+from heed.tasks.pretrain.masked import NEXT, Tally
 from heed.text import Byte, Tokenizer
 from heed.text.kinds import framing
 from tests.tasks.pretrain.material import examples, texts, tokenizer, within
@@ -157,6 +157,35 @@ def test_half_of_all_pairs_belong_together() -> None:
             continue
         together = f" {' '.join(map(str, one + two))} "
         assert NEXT[other] == ("follows" if any(together in text for text in spelt) else "other")
+
+
+def test_accuracy_is_a_percentage() -> None:
+    tally = Tally()
+    tally.add(torch.eye(4), torch.tensor([0, 1, 2, 0]))
+    assert (tally.accuracy, tally.count) == (75, 4)
+
+
+def test_a_text_of_which_nothing_is_known_is_no_document() -> None:
+    class Letters:
+        """Knows digits alone, and has nothing for other letters."""
+
+        def encode_all(self, texts: list[str]) -> list[list[int]]:
+            return [[int(letter) for letter in text if letter.isdigit()] for text in texts]
+
+    tokenizer: Any = Letters()
+    documents = Documents.of(["12", "what", "345"], tokenizer)
+    assert (len(documents), documents.bounds.tolist()) == (2, [0, 2, 5])
+
+
+def test_other_texts_are_of_other_documents() -> None:
+    documents = Documents.of(texts()[:3], tokenizer(), cut=True)
+    drawn, others = np.random.default_rng(0), set[tuple[int, int]]()
+    for _ in range(5):
+        for one, other, follows in documents.pairs(64, drawn):
+            numbers = [int(np.searchsorted(documents.bounds, part.start, "right")) for part in (one, other)]
+            assert (numbers[0] == numbers[1]) == follows
+            others |= {(numbers[0], numbers[1])} if not follows else set()
+    assert others == {(a, b) for a in (1, 2, 3) for b in (1, 2, 3) if a != b}
 
 
 def test_pairs_of_a_single_text_and_of_too_little() -> None:
