@@ -10,13 +10,13 @@ import copy
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from time import perf_counter
 from typing import Any
 
 import torch
 
 from .bugs import asked_by
 from .foreign.adapt import Beside, Ours
+from .foreign.budget import Budget
 from .foreign.build import Recipe
 from .foreign.calls import Face, OtherLength
 from .foreign.sizes import cut
@@ -33,8 +33,8 @@ HOW = re.compile(
 )
 SIGHT = re.compile(r"causal|mask|regress|direction|decod|ahead|future")  # switches of who sees whom
 ASKED = ("rows", "prefix", "future", "past", "mask", "padding", "dead-row", "repeat", "written-out", "cache")
-MOST = 12  # settings that are tried
-SECONDS = 20.0  # after which no other one is begun
+MOST, LEAST = 12, 4  # settings that are tried, and those that are however long that takes
+SECONDS = 60.0  # of computing, after which no other one is
 
 
 @dataclass(frozen=True)
@@ -65,16 +65,18 @@ def swept(subject: Subject, base: list[Outcome]) -> tuple[list[Outcome], list[st
     if subject.random:
         return found, tried
     known = {clue.slug for outcome in base for clue in outcome.clues if clue.sure > Sure.CONVENTION}
-    begun = perf_counter()
+    budget = Budget(MOST, SECONDS, LEAST)
     for words, beside in _other_faces(subject):
         tried.append(words)
         if (outcome := _of_another_length(beside, words)) is not None:
             found.append(outcome)
             continue
         found += _asked(beside, words, known, ("rows", "future", "past", "mask", "padding", "same", "source"))
-    for setting in list(settings(subject))[:MOST]:
+    for setting in settings(subject):
+        if budget.spent():
+            break
         other = with_setting(subject, setting)
-        if other is None or perf_counter() - begun > SECONDS:
+        if other is None:
             continue
         tried.append(setting.words)
         fresh = list(_asked(other, f"with {setting.words}", known | setting.meant, ASKED))
