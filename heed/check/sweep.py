@@ -19,6 +19,7 @@ from .foreign.adapt import Beside, Ours
 from .foreign.budget import Budget
 from .foreign.build import Recipe
 from .foreign.calls import Face, OtherLength
+from .foreign.guess.arguments import parameters_of
 from .foreign.sizes import cut
 from .foreign.words import Role
 from .outcome import Clue, Outcome, Status, Sure
@@ -186,10 +187,14 @@ def _other_faces(subject: Subject) -> Iterator[tuple[str, Subject]]:
 
 
 def _switched_off(subject: Subject) -> bool:
-    """Whether a switch of the constructor, which is off, says whether there is a source at all."""
+    """Whether an argument of the constructor says that it has no source: a switch that is off, a size that is none."""
     words = {"context", "cross", "encoder", "memory", "source"}
-    flags = {} if subject.recipe is None else _flags(subject.recipe)
-    return any(words & set(cut(name)) for name, value in flags.items() if not value)
+    if subject.recipe is None:
+        return False
+    taken = parameters_of(subject.recipe.make)
+    settled = {n: p.default for n, p in taken.items() if p.default is None} | _flags(subject.recipe)
+    told = {**settled, **{name: value for name, value in subject.recipe.arguments.items() if name in settled}}
+    return any(words & set(cut(name)) for name, value in told.items() if value is None or value is False)
 
 
 def _of_another_length(other: Subject, told: str) -> Outcome | None:

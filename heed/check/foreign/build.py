@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import inspect
 import json
+import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -37,6 +38,14 @@ LEAST = 24  # sets of arguments that are tried however long that takes
 DEEPEST = 1  # parts that are built to build a target have no such parts of their own
 
 
+def sown(seed: int) -> None:
+    """Whatever foreign code draws from now on is drawn by this seed: by torch, by Python, by numpy if it is there."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed)
+
+
 @dataclasses.dataclass(frozen=True)
 class Recipe:
     """How to build the target: again with another seed, or with an argument changed."""
@@ -51,7 +60,7 @@ class Recipe:
 
     def build(self, seed: int = 0, **changed: Any) -> Any:
         """A fresh one, in float64 unless it cannot be, not training."""
-        torch.manual_seed(seed)
+        sown(seed)
         with default_type(torch.float64 if self.double else torch.float32):
             made = applied(self.make, {**copied_parts(self.arguments), **changed})
         if not isinstance(made, nn.Module):

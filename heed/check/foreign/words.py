@@ -43,6 +43,8 @@ class Role(StrEnum):
     LOOKED = "looked"  # weights of an earlier step
     PAIRS = "pairs"  # a vector for every pair of tokens
     EDGES = "edges"  # of a graph: from whom to whom
+    SCALE = "scale"  # what scores are multiplied by
+    DROPPED = "dropped"  # a share of what is dropped
     OTHER = "other"
 
 
@@ -80,6 +82,8 @@ _NAMES: dict[Role, str] = {
     Role.WIDTH: "d_model dim embed_dim width depth d channels hidden_size n_embd d_hid embedding_dim emb_dim head_dim "
     "dim_head d_head",
     Role.HEIGHT: "height",
+    Role.SCALE: "scale scaling softmax_scale sm_scale attn_scale scale_factor",
+    Role.DROPPED: "dropout dropout_p attn_dropout dropout_rate attention_dropout attn_drop",
     Role.SHAPE: "hw x_size hw_shape size_hw spatial_shape input_resolution resolution",
     Role.HEADS: "heads num_heads n_heads nheads n_head head_num num_attention_heads h_count",
 }
@@ -90,6 +94,8 @@ _STREAMS = listed("x input inputs inp hidden feat feats feature features fmap em
 _GIVES = frozenset({"return", "output", "need", "with", "get", "give"})
 _LOOKED_AT = listed("key keys kv memory mem src source enc encoder valid hist history user context input")
 _EARLIER = listed("prev previous last cat cum cumulative cumulated accumulated old")
+_SHAPES = listed("resolution hw shape shapes")
+_CALLED = listed("fn func function mod callback hook")
 _NOT_TENSORS = listed("pos position positions mask masks bias len lens lengths proj scale drop dropout")
 
 
@@ -101,6 +107,8 @@ def role_of(name: str) -> Role:
     if plain in ROLES:
         return ROLES[plain]
     words = frozenset(cut(name))
+    if words & _CALLED:
+        return Role.OTHER
     return _beside(words) or _tensor(words) or Role.OTHER
 
 
@@ -122,7 +130,7 @@ def _beside(words: Set[str]) -> Role | None:
         ("causal" in words, Role.CAUSAL),
         (bool(words & {"cos", "sin", "freqs", "freq", "rope", "rotary", "cis"}), Role.TABLES),
         (bool(words & {"bias"}), Role.BIAS),
-        (bool(words & {"resolution", "hw", "shape", "shapes"} or words >= {"x", "size"}), Role.SHAPE),
+        (bool(words & _SHAPES or words >= {"x", "size"} or words >= {"feat", "size"}), Role.SHAPE),
         (bool(words & {"position", "positions", "pos"} and words & {"ids", "idx", "index"}), Role.PLACES),
     )
     return next((role for holds, role in rules if holds), None)

@@ -136,6 +136,9 @@ class Guesser:
         asked = attributes_of(self.make, name)
         if word is None and any(size_word(one) is not None for one in asked):  # an object that keeps the sizes
             yield GuessedConfig(self.sizes, self.answers)
+        elif many := _taken_apart(self.make, name):
+            usual = usual_value(name)
+            yield (usual if type(usual) is int else self._number(name, word),) * many
         elif _is_several(self.make, name):
             yield self._several(name)
         elif asked & _OF_TEXT:
@@ -270,6 +273,16 @@ def attributes_of(make: Callable[..., Any], name: str) -> frozenset[str]:
         return frozenset(re.findall(rf"(?<![\w.]){re.escape(name)}\.(\w+)", inspect.getsource(make)))
     except (TypeError, OSError):
         return frozenset()
+
+
+def _taken_apart(make: Callable[..., Any], name: str) -> int:
+    """Into how many names the source takes apart what is given by this name: `high, wide = size`; 0 if it does not."""
+    try:
+        source = inspect.getsource(make)
+    except (TypeError, OSError):
+        return 0
+    found = re.search(rf"^\s*\(?((?:[\w.]+\s*,\s*)+[\w.]+)\)?\s*=\s*{re.escape(name)}\s*$", source, re.MULTILINE)
+    return found[1].count(",") + 1 if found else 0
 
 
 def _is_several(make: Callable[..., Any], name: str) -> bool:

@@ -184,6 +184,8 @@ def choices_of(role: Role, sizes: Sizes, face: Face) -> list[Any]:
         Role.HEIGHT: [lambda n: grid(n)[0]],
         Role.BREADTH: [lambda n: grid(n)[1]],
         Role.SHAPE: [grid, lambda n: torch.tensor([grid(n)])],
+        Role.SCALE: [sizes.head**-0.5],
+        Role.DROPPED: [0.0],
         Role.OTHER: [None, False],
     }
     return plain.get(role, [None])
