@@ -184,7 +184,7 @@ def choices_of(role: Role, sizes: Sizes, face: Face) -> list[Any]:
         Role.HEIGHT: [lambda n: grid(n)[0]],
         Role.BREADTH: [lambda n: grid(n)[1]],
         Role.SHAPE: [grid, lambda n: torch.tensor([grid(n)])],
-        Role.SCALE: [sizes.head**-0.5],
+        Role.SCALE: [max(sizes.head, 1) ** -0.5],
         Role.DROPPED: [0.0],
         Role.OTHER: [None, False],
     }
