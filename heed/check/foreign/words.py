@@ -44,6 +44,7 @@ class Role(StrEnum):
     PAIRS = "pairs"  # a vector for every pair of tokens
     EDGES = "edges"  # of a graph: from whom to whom
     SCALE = "scale"  # what scores are multiplied by
+    OWNER = "owner"  # the module for which a function attends
     DROPPED = "dropped"  # a share of what is dropped
     OTHER = "other"
 
@@ -83,6 +84,7 @@ _NAMES: dict[Role, str] = {
     "dim_head d_head",
     Role.HEIGHT: "height",
     Role.SCALE: "scale scaling softmax_scale sm_scale attn_scale scale_factor",
+    Role.OWNER: "module",
     Role.DROPPED: "dropout dropout_p attn_dropout dropout_rate attention_dropout attn_drop",
     Role.SHAPE: "hw x_size hw_shape size_hw spatial_shape input_resolution resolution",
     Role.HEADS: "heads num_heads n_heads nheads n_head head_num num_attention_heads h_count",

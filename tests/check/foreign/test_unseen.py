@@ -1,4 +1,4 @@
-"""What public packages do that nobody told heed of: norms by hand, weights kept aside, windows, choices, other calls."""
+"""What public packages do that nobody told heed of: norms by hand, weights kept aside, windows, choices, calls."""
 
 from __future__ import annotations
 
@@ -230,15 +230,42 @@ def test_what_draws_is_not_taken_for_causal() -> None:
 def eager(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float, dropout: float
 ) -> Tensor:
-    """What it is told to scale by and to drop is no stream."""
-    weights = (query @ key.transpose(2, 3) * scaling).softmax(-1)
-    return F.dropout(weights, dropout, training=True) @ value
+    """What it is told to scale by and to drop is no stream, nor is the module for which it is called."""
+    groups = module.num_key_value_groups
+    assert isinstance(groups, int)
+    score = query @ key.repeat_interleave(groups, 1).transpose(2, 3) * scaling
+    score = score if mask is None else score + mask
+    return F.dropout(score.softmax(-1), dropout, module.training) @ value.repeat_interleave(groups, 1)
 
 
 def test_numbers_beside_the_streams() -> None:
-    assert check(eager).call.startswith("called with module, mask, scaling, dropout, query, key, value")
+    assert check(eager).ok
     assert role_of("mask_fn") is role_of("score_mod") is Role.OTHER
     assert role_of("feat_size") is Role.SHAPE
+
+
+class PlainProcessor:
+    """What an attention hands itself to."""
+
+    def __call__(self, attn: Processed, x: Tensor) -> Tensor:
+        q, k, v = attn.cut(x)
+        return attn.merged(F.scaled_dot_product_attention(q, k, v))
+
+
+class Processed(Heads):
+    """An attention that does nothing without a processor, though it may be left out."""
+
+    def __init__(self, dim: int, heads: int, processor: PlainProcessor | None = None) -> None:
+        super().__init__(dim, heads)
+        self.processor = processor
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.processor(self, x)  # type: ignore[misc]
+        return y
+
+
+def test_a_processor_is_found_beside() -> None:
+    assert "PlainProcessor" in " ".join(check(Processed).notes)
 
 
 class TakesApart:
@@ -263,6 +290,8 @@ def test_what_is_taken_apart_is_a_pair() -> None:
     ],
 )
 def test_lengths_of_a_pattern(pattern: str, shape: str, info: str, tokens: int) -> None:
-    told = f'Error while processing rearrange-reduction pattern "{pattern}".\n Input tensor shape: torch.Size([{shape}])'
+    told = (
+        f'Error while processing rearrange-reduction pattern "{pattern}".\n Input tensor shape: torch.Size([{shape}])'
+    )
     error = RuntimeError(f"{told}. Additional info: {info}.\n Shape mismatch, can't divide axis")
     assert tokens in [sizes.tokens for sizes in resized(error, Sizes())]

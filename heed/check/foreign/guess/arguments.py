@@ -82,6 +82,8 @@ class Guesser:
         elif name == "batch_first":
             yield True
         yield MISSING
+        if default is None and "processor" in cut(name):
+            yield from _made_beside(self.make, "processor")  # what it calls to attend
         if word is not None and default is None:
             yield getattr(self.sizes, word)  # some can be left out only together with others
 
@@ -273,6 +275,18 @@ def attributes_of(make: Callable[..., Any], name: str) -> frozenset[str]:
         return frozenset(re.findall(rf"(?<![\w.]){re.escape(name)}\.(\w+)", inspect.getsource(make)))
     except (TypeError, OSError):
         return frozenset()
+
+
+def _made_beside(make: Callable[..., Any], word: str) -> Iterator[Any]:
+    """Objects of the classes of the same file that take nothing and are called so, the likest names first."""
+    home = getattr(make, "__module__", "")
+    kinds = [kind for kind in vars(sys.modules.get(home, sys)).values() if inspect.isclass(kind)]
+    named = [kind for kind in kinds if kind.__module__ == home and word in cut(kind.__name__)]
+    for kind in sorted(named, key=lambda kind: -len(set(cut(kind.__name__)) & set(cut(make.__name__)))):
+        try:
+            yield kind()
+        except Exception:  # it wants something
+            continue
 
 
 def _taken_apart(make: Callable[..., Any], name: str) -> int:

@@ -16,6 +16,16 @@ from ..signature import Signature
 from ..sizes import Sizes, cut, listed
 from ..words import Role
 
+
+class Owner:
+    """The module for which a function attends, as far as such functions ask: sizes, and as many keys as queries."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.training = False
+        self.num_key_value_groups, self.num_heads, self.head_dim = 1, sizes.heads, sizes.head
+        self.scaling, self.attention_dropout, self.layer_idx, self.is_causal = max(sizes.head, 1) ** -0.5, 0.0, 0, False
+
+
 DRAWN = 64  # tokens of which pairs are drawn at once
 MOST = 240  # combinations of what is passed beside
 _OWN = listed("tgt trg target look ahead causal self slf own dec decoder future subsequent")  # masks of what asks
@@ -186,6 +196,7 @@ def choices_of(role: Role, sizes: Sizes, face: Face) -> list[Any]:
         Role.SHAPE: [grid, lambda n: torch.tensor([grid(n)])],
         Role.SCALE: [max(sizes.head, 1) ** -0.5],
         Role.DROPPED: [0.0],
+        Role.OWNER: [Owner(sizes), None],
         Role.OTHER: [None, False],
     }
     return plain.get(role, [None])
