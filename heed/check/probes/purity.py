@@ -141,11 +141,13 @@ def pure(subject: Subject) -> Outcome:
         sees = torch.ones(len(x), x.shape[1], subject.keys(x), dtype=torch.bool)
         sees[:, :, [0, -1]] = False
         mask = form.write(sees, subject.sizes.heads)
-        kept = mask.clone()
+        kept, mine = mask.clone(), x.clone()
         with torch.no_grad():
-            subject.call(x, source, extra={**subject.needed(x), form.argument: mask})
-        if not torch.equal(mask, kept):
-            words = f"the mask {form.argument} is changed by the call"
+            subject.call(mine, source, extra={**subject.needed(x), form.argument: mask})
+        changed = [] if torch.equal(mask, kept) else [f"the mask {form.argument}"]
+        changed += [] if torch.equal(mine, x) else [f"where {form.argument} hides it, the stream"]
+        if changed:
+            words = f"{changed[0]} is changed by the call"
             return Outcome.broken("pure", words, Clue("input-mutated", Sure.CERTAIN, words))
     if subject.random:
         return Outcome.held("pure", "inputs are left alone")

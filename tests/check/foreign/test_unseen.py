@@ -211,6 +211,23 @@ def test_what_python_draws_is_drawn_by_a_seed() -> None:
     assert check(DropsLayers).slugs == ["dropout-in-eval"]
 
 
+class ZeroesPadding(Heads):
+    """What is hidden is set to zero where it lies, which is the caller's tensor."""
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        if mask is not None:
+            x[~mask] = 0
+            mask = mask[:, None, None]
+        q, k, v = self.cut(x)
+        return self.merged(F.scaled_dot_product_attention(q, k, v, mask))
+
+
+def test_a_stream_that_is_written_to_where_a_mask_hides_it() -> None:
+    report = check(ZeroesPadding)
+    assert report.slugs == ["input-mutated"]
+    assert "where mask hides it" in report.likely[0].evidence[0]
+
+
 class Samples(Heads):
     """Of all tokens but the first, two are drawn, by how much the first looks at them."""
 
@@ -242,6 +259,15 @@ def test_numbers_beside_the_streams() -> None:
     assert check(eager).ok
     assert role_of("mask_fn") is role_of("score_mod") is Role.OTHER
     assert role_of("feat_size") is Role.SHAPE
+
+
+def told_none(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None) -> Tensor:
+    """A scale that may be left out by its signature, though not by its code."""
+    return (q @ k.mT * scale).softmax(-1) @ v
+
+
+def test_a_scale_that_is_left_out_and_missed_is_given() -> None:
+    assert check(told_none).ok
 
 
 class PlainProcessor:

@@ -45,7 +45,8 @@ def beside(
     open_ = [n for n in free if n in signature.needed]
     tables = [n for n in free if signature.roles[n] in (Role.TABLES, Role.PLACES) and n not in signature.needed]
     masks = [n for n in free if signature.roles[n] in (Role.MASK, Role.PADDING) and n not in signature.needed]
-    for more in dict.fromkeys((tuple[str, ...](), tuple(tables), tuple(masks) if loose else ())):
+    scales = [n for n in free if signature.roles[n] is Role.SCALE and n not in signature.needed]
+    for more in dict.fromkeys((tuple[str, ...](), tuple(tables), tuple(scales), tuple(masks) if loose else ())):
         yield from islice(_combined([*open_, *more], signature, sizes, face, given, loose), MOST)
 
 
