@@ -17,6 +17,7 @@ from tests.check.strangers import CORPUS, KNOWN, Found, Stranger, applied, asked
 
 STRANGERS = {one.target: one for one in strangers()}
 STYLES = 60
+pytestmark = pytest.mark.timeout(2000)  # whoever comes first waits for all targets; each has a limit of its own
 
 
 @pytest.fixture(scope="session")
