@@ -44,6 +44,7 @@ class Role(StrEnum):
     PAIRS = "pairs"  # a vector for every pair of tokens
     EDGES = "edges"  # of a graph: from whom to whom
     SCALE = "scale"  # what scores are multiplied by
+    VECTOR = "vector"  # one of each row, as of a step of time: what norms are modulated by
     OWNER = "owner"  # the module for which a function attends
     DROPPED = "dropped"  # a share of what is dropped
     OTHER = "other"
@@ -85,6 +86,8 @@ _NAMES: dict[Role, str] = {
     Role.HEIGHT: "height",
     Role.SCALE: "scale scaling softmax_scale sm_scale attn_scale scale_factor",
     Role.OWNER: "module",
+    Role.VECTOR: "temb time_emb time_embed time_embedding t_emb timestep_emb vec adaln_input pooled_projections "
+    "conditioning_vector time_cond",
     Role.DROPPED: "dropout dropout_p attn_dropout dropout_rate attention_dropout attn_drop",
     Role.SHAPE: "hw x_size hw_shape size_hw spatial_shape input_resolution resolution",
     Role.HEADS: "heads num_heads n_heads nheads n_head head_num num_attention_heads h_count",

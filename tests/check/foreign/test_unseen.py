@@ -270,6 +270,37 @@ def test_a_scale_that_is_left_out_and_missed_is_given() -> None:
     assert check(told_none).ok
 
 
+class Modulated(Heads):
+    """Its norm is moved by a vector of each row, as blocks of image models are by the step of time."""
+
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__(dim, heads)
+        self.norm, self.moves = nn.LayerNorm(dim, elementwise_affine=False), nn.Linear(dim, 2 * dim)
+
+    def forward(self, x: Tensor, temb: Tensor) -> Tensor:
+        times, plus = self.moves(F.silu(temb))[:, None].chunk(2, -1)
+        q, k, v = self.cut(self.norm(x) * (1 + times) + plus)
+        return x + self.merged(F.scaled_dot_product_attention(q, k, v))
+
+
+class Packed(Heads):
+    """Texts side by side in one stream, with the places where they begin and end."""
+
+    def forward(self, hidden_states: Tensor, cu_seqlens: Tensor) -> Tensor:
+        parts = list(zip(cu_seqlens[:-1].tolist(), cu_seqlens[1:].tolist(), strict=True))
+        streams = [self.cut(hidden_states[None, start:end]) for start, end in parts]
+        y = torch.cat([self.merged(F.scaled_dot_product_attention(*three))[0] for three in streams])
+        assert len(y) == len(hidden_states)
+        return y
+
+
+def test_what_blocks_of_image_models_take() -> None:
+    assert check(Modulated).ok
+    report = check(Packed)
+    assert report.ok
+    assert "[tokens, width]" in " ".join(report.notes)
+
+
 class PlainProcessor:
     """What an attention hands itself to."""
 

@@ -187,7 +187,12 @@ def choices_of(role: Role, sizes: Sizes, face: Face) -> list[Any]:
         Role.WEIGHTS: [False],
         Role.USE_CACHE: [False],
         Role.CACHE: [None, {}, (None, None)],
-        Role.LENGTHS: [None, _sized(sizes, lambda b, t, s: torch.full((b,), s), face), _lengths(sizes, face)],
+        Role.LENGTHS: [
+            None,
+            _sized(sizes, lambda b, t, s: torch.full((b,), s), face),
+            _lengths(sizes, face),
+            _bounds(sizes, face),
+        ],
         Role.EDGES: [lambda n: torch.cartesian_prod(torch.arange(n), torch.arange(n)).T],
         Role.HEADS: [sizes.heads],
         Role.WIDTH: [sizes.width],
@@ -197,10 +202,16 @@ def choices_of(role: Role, sizes: Sizes, face: Face) -> list[Any]:
         Role.SHAPE: [grid, lambda n: torch.tensor([grid(n)])],
         Role.SCALE: [max(sizes.head, 1) ** -0.5],
         Role.DROPPED: [0.0],
+        Role.VECTOR: [_vector(sizes, many) for many in (1, 2, 6)],
         Role.OWNER: [Owner(sizes), None],
         Role.OTHER: [None, False],
     }
     return plain.get(role, [None])
+
+
+def _vector(sizes: Sizes, many: int) -> Sized:
+    """A vector that is the same in every row, once or as many times as wide. [B, D]"""
+    return _sized(sizes, lambda b, t, s: _drawn(1, 1, many * sizes.width)[0].expand(b, -1))
 
 
 def _coordinates(sizes: Sizes, axes: int) -> Sized:
@@ -212,8 +223,13 @@ def _run(rows: int, tokens: int) -> Tensor:
     return torch.arange(tokens).expand(rows, -1)
 
 
-def _lengths(sizes: Sizes, face: Face) -> Sized:
-    return _sized(sizes, lambda b, t, s: [s] * b, face)
+def _lengths(sizes: Sizes, face: Face) -> list[Any]:
+    """How many there are: of each row, or where each of several texts in one stream begins and ends; here it is one."""
+    return [
+        _sized(sizes, lambda b, t, s: torch.full((b,), s), face),
+        _sized(sizes, lambda b, t, s: [s] * b, face),
+        _sized(sizes, lambda b, t, s: torch.tensor([0, s], dtype=torch.int32), face),
+    ]
 
 
 def _sized(sizes: Sizes, make: Callable[[int, int, int], Any], face: Face = Face.SELF) -> Sized:
