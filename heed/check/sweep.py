@@ -162,7 +162,7 @@ def _other_faces(subject: Subject) -> Iterator[tuple[str, Subject]]:
     if not subject.call.plain or subject.led_by_masks:
         return
     other = replace(subject)
-    if subject.call.face is Face.SELF and _switched_off(subject):
+    if subject.call.face is Face.SELF and _switched_off(subject, name):
         return
     if subject.call.face is Face.SELF and subject.meant_causal:
         return  # looking back at a source cannot be told from looking back at itself
@@ -186,7 +186,7 @@ def _other_faces(subject: Subject) -> Iterator[tuple[str, Subject]]:
     yield words, other
 
 
-def _switched_off(subject: Subject) -> bool:
+def _switched_off(subject: Subject, source: str) -> bool:
     """Whether an argument of the constructor says that it has no source: a switch that is off, a size that is none."""
     words = {"context", "cross", "encoder", "memory", "source"}
     if subject.recipe is None:
@@ -194,7 +194,8 @@ def _switched_off(subject: Subject) -> bool:
     taken = parameters_of(subject.recipe.make)
     settled = {n: p.default for n, p in taken.items() if p.default is None} | _flags(subject.recipe)
     told = {**settled, **{name: value for name, value in subject.recipe.arguments.items() if name in settled}}
-    return any(words & set(cut(name)) for name, value in told.items() if value is None or value is False)
+    off = [set(cut(name)) for name, value in told.items() if value is None or value is False]
+    return any(words & one or set(cut(source)) <= one for one in off)
 
 
 def _of_another_length(other: Subject, told: str) -> Outcome | None:

@@ -90,8 +90,23 @@ class MayLookElsewhere(Heads):
         return self.merged(F.scaled_dot_product_attention(q, k, v))
 
 
+class MayBeTold(Heads):
+    """It is moved by what else it is told, if the size of that is known."""
+
+    def __init__(self, dim: int, heads: int, text_cond_dim: int | None = None) -> None:
+        super().__init__(dim, heads)
+        self.told = None if text_cond_dim is None else nn.Linear(text_cond_dim, dim)
+
+    def forward(self, x: Tensor, text_cond: Tensor | None = None) -> Tensor:
+        if self.told is not None and text_cond is not None:
+            x = x + self.told(text_cond).mean(1, keepdim=True)
+        q, k, v = self.cut(x)
+        return self.merged(F.scaled_dot_product_attention(q, k, v))
+
+
 def test_a_source_that_the_constructor_leaves_out_is_none() -> None:
     assert "shared-self-cross" not in check(MayLookElsewhere).slugs
+    assert check(MayBeTold).ok
 
 
 class KeptBias(Heads):

@@ -187,12 +187,7 @@ def choices_of(role: Role, sizes: Sizes, face: Face) -> list[Any]:
         Role.WEIGHTS: [False],
         Role.USE_CACHE: [False],
         Role.CACHE: [None, {}, (None, None)],
-        Role.LENGTHS: [
-            None,
-            _sized(sizes, lambda b, t, s: torch.full((b,), s), face),
-            _lengths(sizes, face),
-            _bounds(sizes, face),
-        ],
+        Role.LENGTHS: [None, *_lengths(sizes, face)],
         Role.EDGES: [lambda n: torch.cartesian_prod(torch.arange(n), torch.arange(n)).T],
         Role.HEADS: [sizes.heads],
         Role.WIDTH: [sizes.width],
