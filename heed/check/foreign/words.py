@@ -112,7 +112,7 @@ def role_of(name: str) -> Role:
     if plain in ROLES:
         return ROLES[plain]
     words = frozenset(cut(name))
-    if words & _CALLED:
+    if says_called(name):
         return Role.OTHER
     return _beside(words) or _tensor(words) or Role.OTHER
 
@@ -155,6 +155,11 @@ def _tensor(words: Set[str]) -> Role | None:
         (bool(words & (_STREAMS | {"dec", "decoder"})), Role.INPUT),
     )
     return next((role for holds, role in rules if holds), None)
+
+
+def says_called(name: str) -> bool:
+    """Whether a name says that it is called: a function is no mask, whatever it is for."""
+    return bool(set(cut(name)) & _CALLED)
 
 
 def says_causal(name: str) -> bool:

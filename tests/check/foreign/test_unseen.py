@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -279,6 +280,18 @@ def test_numbers_beside_the_streams() -> None:
 def told_none(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None) -> Tensor:
     """A scale that may be left out by its signature, though not by its code."""
     return (q @ k.mT * scale).softmax(-1) @ v
+
+
+def told_by_a_function(q: Tensor, k: Tensor, v: Tensor, mask_fn: Callable[..., Tensor] | None = None) -> Tensor:
+    """Who is seen is told by a function."""
+    score = q @ k.mT * q.shape[-1] ** -0.5
+    if mask_fn is not None:
+        score = score.masked_fill(~mask_fn(*score.shape[-2:]), -torch.inf)
+    return score.softmax(-1) @ v
+
+
+def test_a_function_is_no_mask() -> None:
+    assert check(told_by_a_function).ok
 
 
 def test_a_scale_that_is_left_out_and_missed_is_given() -> None:
