@@ -271,8 +271,18 @@ def eager(
     return F.dropout(score.softmax(-1), dropout, module.training) @ value.repeat_interleave(groups, 1)
 
 
+def eager_and_turned(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float
+) -> tuple[Tensor, Tensor]:
+    """The same with tokens before heads in what comes out, and the weights beside it, as transformers has it."""
+    score = query @ key.transpose(2, 3) * scaling
+    weights = (score if mask is None else score + mask).softmax(-1)
+    return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
 def test_numbers_beside_the_streams() -> None:
     assert check(eager).ok
+    assert check(eager_and_turned).ok
     assert role_of("mask_fn") is role_of("score_mod") is Role.OTHER
     assert role_of("feat_size") is Role.SHAPE
 

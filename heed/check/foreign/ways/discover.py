@@ -229,6 +229,8 @@ def _tried(call: Call, tries: Tries, other: list[Call], late: list[Call]) -> Cal
         return None
     except NoStream as error:
         tries.add(str(call.face), error)
+        if call.axes in (Axes.HEADS_FIRST, Axes.TOKENS_FIRST) and _runs(turned := call.with_(turned=True)):
+            return turned
         other += [found for found in _instead(call) if _runs(found)]
         return None
     except Exception as error:  # foreign code may raise anything
