@@ -26,6 +26,7 @@ MOVES = frozenset(_MOVES.split())
 # What raises numbers to a power raises their factor, too: so what is divided by its own length loses it.
 POWERS = {"square": 2.0, "sqrt": 0.5, "rsqrt": -0.5, "reciprocal": -1.0, "mean": 1.0, "abs": 1.0, "clamp_min": 1.0}
 POWERS |= {"linalg_vector_norm": 1.0, "norm": 1.0, "std": 1.0, "var": 2.0, "clamp": 1.0}
+LENGTHS = frozenset({"linalg_vector_norm", "norm"})
 NORMS = frozenset({"native_layer_norm", "native_group_norm", "rms_norm", "_fused_rms_norm", "native_batch_norm"})
 
 
@@ -36,6 +37,8 @@ class Flow:
     factor: float = 1.0  # the product of all numbers that it was multiplied by; NaN if that is not known
     size: int | None = None  # of scores: over how many channels they are sums
     product: int | None = None  # of scores: which product of the trace they are
+    length: bool = False  # of vectors: what they may be divided by to be of length one
+    unit: bool = False  # whether they were
 
     @property
     def known(self) -> bool:
@@ -67,6 +70,8 @@ class Factors:
             self.set(made, self._multiplied(args[0], args[1], -1 if plain == "div" else 1))
         elif plain in NORMS:
             self.set(made, Flow())
+        elif plain in LENGTHS:
+            self.set(made, replace(self.of(args[0]), length=True))
         elif not given:
             self.set(made, None)
         elif plain == "pow" and len(args) > 1 and isinstance(args[1], int | float):
@@ -84,7 +89,9 @@ class Factors:
         if isinstance(one, Tensor) and (number := _number(other)) is not None:
             learned = isinstance(other, Tensor) and self._weighs(other)
             flow = self.of(one)
-            return replace(flow, factor=UNKNOWN if learned or not number else flow.factor * number**power)
+            if learned or not number:
+                return replace(flow, factor=UNKNOWN)
+            return _of_root_mean_square(replace(flow, factor=flow.factor * number**power), one)
         if isinstance(other, Tensor) and (number := _number(one)) is not None and power == 1:
             return self._multiplied(other, one, power)
         if not isinstance(one, Tensor) or not isinstance(other, Tensor):
@@ -92,10 +99,18 @@ class Factors:
         if not any(_place(t) in self._flows for t in (one, other)):
             return None
         left, right = self.of(one), self.of(other)
+        if right.length and power == -1 and left.size is None:
+            return _of_root_mean_square(Flow(left.factor / right.factor, unit=True), one)
         scores = left if left.size is not None else right
         if scores.size is not None and (self._weighs(one) or self._weighs(other)):
             return replace(scores, factor=UNKNOWN)  # a temperature that is learnt
         return replace(scores, factor=left.factor * right.factor**power)
+
+
+def _of_root_mean_square(flow: Flow, vectors: Tensor) -> Flow:
+    """Vectors of length one, times the root of their size, are what a norm makes of them: no scale of scores."""
+    root = vectors.shape[-1] ** 0.5 if vectors.dim() else 1.0
+    return Flow() if flow.unit and math.isclose(flow.factor, root, rel_tol=1e-4) else flow
 
 
 def _summed(flow: Flow, args: Sequence[Any]) -> Flow:

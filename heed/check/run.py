@@ -21,9 +21,10 @@ from ..core.interfaces import LanguageModel
 from .diagnose import diagnosed
 from .foreign.adapt import Ours
 from .foreign.build import plans, unbuilt
-from .foreign.calls import OtherLength
+from .foreign.calls import OtherLength, default_type
 from .foreign.candidates import attends as looks_so
 from .foreign.contain.cuda import on_cpu
+from .foreign.contain.flex import flexing
 from .foreign.contain.process import contained
 from .foreign.frameworks import refuse_others
 from .foreign.layouts import Layout
@@ -43,7 +44,7 @@ from .probes import PROBES, Probe
 from .reports.report import Report
 from .signs import weighed
 from .source.find import fixes
-from .subject import QUIET, Declared, Subject, made_in
+from .subject import QUIET, Declared, Subject
 from .sweep import swept
 from .trouble import Fault, Trouble
 from .unchecked import troubled, unchecked
@@ -117,7 +118,7 @@ def _mended(found: Any, name: str, asked: Asked) -> Report:
     refuse_others(found)
     if isinstance(found, Mixer) and isinstance(found, LanguageModel):
         found = Own(found)
-    with quiet():
+    with quiet(), flexing():
         report, subject = _report(found, name, asked)
 
         def again(other: Any, probes: Sequence[str]) -> Report:
@@ -309,7 +310,7 @@ def quiet() -> Iterator[None]:
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     torch.set_num_threads(1)
     try:
-        with warnings.catch_warnings(), made_in(torch.float64):
+        with warnings.catch_warnings(), default_type(torch.float64):
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .bugs import named_by
 from .factors import Flow
@@ -22,7 +22,7 @@ from .masks import Form
 from .outcome import Clue, Outcome, Status, Sure
 from .reference import distance, scales_of
 from .subject import QUIET, Subject
-from .trace import Product, Softmaxed, Trace
+from .trace import Product, Softmaxed, Trace, Tracer
 
 BIASES = re.compile(r"bias|(^|[._])(b|beta)([._]?[qkvo]\w*)?$", re.IGNORECASE)
 BEYOND = 1e6  # no score of an ordinary input is as large
@@ -308,3 +308,18 @@ def chooses(subject: Subject) -> bool:
     except Exception:  # foreign code may raise anything
         return False
     return any(shape[-2:] != (x.shape[1], subject.keys(x)) for shape in choices)
+
+
+def of_length(told: str, model: nn.Module, run: Callable[[int], object], lengths: tuple[int, int]) -> Clue:
+    """Why the scores of a text's beginning are others alone: later tokens are seen, or how many there are scales."""
+    flows = list[Flow]()
+    for tokens in lengths:
+        tracer = Tracer.of(model)
+        with tracer.watching():
+            run(tokens)
+        flows += [flow for flow in tracer.trace.scores if flow.size is not None and flow.known][:1]
+    many, few = lengths
+    if len(flows) < 2 or not math.isclose(flows[0].factor / flows[1].factor, (few / many) ** 0.5, rel_tol=1e-3):
+        return Clue("future-leak", Sure.LIKELY, told)
+    by = f"scores are scaled by {flows[0].factor:.3g} for {many} tokens and by {flows[1].factor:.3g} for {few}"
+    return Clue("wrong-scale", Sure.LIKELY, f"{told}: {by}, by how many there are")

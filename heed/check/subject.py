@@ -5,8 +5,7 @@ Facts about it are found by experiment when they are first asked for, and kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -16,13 +15,15 @@ from torch import Tensor, nn
 
 from ..core.config import Config, Flag, Positive, Size
 from .foreign.adapt import Adapted, Ours
-from .foreign.build import Recipe, copied, forget
-from .foreign.calls import Axes, Call, Face, OtherLength, Sized, in_single
+from .foreign.build import Recipe, copied, forget, sown
+from .foreign.calls import Axes, Call, Face, OtherLength, Sized, default_type, in_single
+from .foreign.layouts import Layout
 from .foreign.sizes import Sizes, size_word
 from .foreign.words import Role, says_causal
 from .masks import Form, Found, explore
 from .trace import Trace, Tracer
 
+MORE = range(3, 7)  # seeds by which code is run that draws random numbers: two of few outcomes may be alike by chance
 SOFT = 0.1  # of the usual size: where scores are so large that one key takes all, smaller ones let others through
 QUIET = 1e-9  # relative: an output that moves less than this has not moved (float64)
 ROUGH = 1e-5  # the same where a module computes some of it in float32, whatever it is given: 100 roundings of 2^-24
@@ -123,7 +124,7 @@ class Subject:
     ) -> Tensor:
         """The same with gradients."""
         beside, extra = self._beside(x, source, sees, form)
-        with made_in(self.dtype):  # theirs may write into what it is given
+        with default_type(self.dtype):  # theirs may write into what it is given
             return self.call(x.clone(), beside, None if value is None else value.clone(), extra)
 
     def watched(
@@ -131,7 +132,7 @@ class Subject:
     ) -> tuple[Tensor, Trace]:
         """The output, and what happened inside; projections that heed makes for a function are no part of it."""
         beside, extra = self._beside(x, source, sees, form)
-        with made_in(self.dtype):
+        with default_type(self.dtype):
             tracer = Tracer.of(self.target)
             return self.call.with_(watch=tracer.watching)(x, beside, None, extra), tracer.trace
 
@@ -180,17 +181,23 @@ class Subject:
     @cached_property
     def thrice(self) -> tuple[Tensor, Tensor, Tensor]:
         """Three calls with the same input, of which the first and the last draw the same random numbers."""
-        x, source, outputs = self.stream(), self.source(), list[Tensor]()
-        for seed in (1, 2, 1):
-            torch.manual_seed(seed)
-            outputs.append(self.run(x, source))
-        return outputs[0], outputs[1], outputs[2]
+        return self._drawn(1), self._drawn(2), self._drawn(1)
 
     @property
     def random(self) -> bool:
         """Whether the same input gives something else the next time: then nothing can be compared with anything."""
         first, second, third = (y.nan_to_num(9.0) for y in self.thrice)
-        return not (torch.equal(first, second) and torch.equal(first, third))
+        if not (torch.equal(first, second) and torch.equal(first, third)):
+            return True
+        return self._draws and any(not torch.equal(first, self._drawn(seed).nan_to_num(9.0)) for seed in MORE)
+
+    def _drawn(self, seed: int) -> Tensor:
+        sown(seed)
+        return self.run(self.stream(), self.source())
+
+    @cached_property
+    def _draws(self) -> bool:
+        return self.watched(self.stream(), self.source())[1].drew
 
     def takes(self, tokens: int) -> bool:
         """Whether a text of so many tokens is taken; where it looks at a source, one of so many."""
@@ -275,6 +282,8 @@ class Subject:
             return self.declared.causal
         if self.crossed:
             return False
+        if self.call.layout in (Layout.IMAGE, Layout.GRID):  # which of its tokens are later is nobody's business
+            return self._promised
         ahead, back = self.looks_ahead, (self.map > QUIET).tril(-1)
         possible = ahead.shape[0] * (ahead.shape[0] - 1) // 2
         if not bool(ahead.any()):
@@ -286,7 +295,7 @@ class Subject:
     def backwards(self) -> bool:
         """Whether it looks ahead only, as by a triangle upside down; the last token, left with nothing, may see all."""
         back, tokens = (self.map > QUIET).tril(-1), len(self.map)
-        return int(self.looks_ahead.sum()) == tokens * (tokens - 1) // 2 and not bool(back[:-1].any())
+        return tokens > 2 and int(self.looks_ahead.sum()) == tokens * (tokens - 1) // 2 and not bool(back[:-1].any())
 
     @cached_property
     def _promised(self) -> bool:
@@ -374,17 +383,6 @@ def _alike(one: nn.Module, other: nn.Module) -> bool:
     drawn = [(value, held[name]) for name, value in one.named_buffers() if name in held]  # some are drawn by chance
     pairs = [*zip(left.values(), right.values(), strict=False), *drawn]
     return left.keys() == right.keys() and all(a.shape == b.shape and torch.equal(a, b) for a, b in pairs)
-
-
-@contextmanager
-def made_in(dtype: torch.dtype) -> Iterator[None]:
-    """What a call makes anew (a table, a layer that belongs into the constructor) is made in this dtype."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def _in_single(make: Callable[[int], Any]) -> Callable[[int], Any]:

@@ -10,15 +10,16 @@ import copy
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from time import perf_counter
 from typing import Any
 
 import torch
 
 from .bugs import asked_by
 from .foreign.adapt import Beside, Ours
+from .foreign.budget import Budget
 from .foreign.build import Recipe
 from .foreign.calls import Face, OtherLength
+from .foreign.guess.arguments import parameters_of
 from .foreign.sizes import cut
 from .foreign.words import Role
 from .outcome import Clue, Outcome, Status, Sure
@@ -33,8 +34,8 @@ HOW = re.compile(
 )
 SIGHT = re.compile(r"causal|mask|regress|direction|decod|ahead|future")  # switches of who sees whom
 ASKED = ("rows", "prefix", "future", "past", "mask", "padding", "dead-row", "repeat", "written-out", "cache")
-MOST = 12  # settings that are tried
-SECONDS = 20.0  # after which no other one is begun
+MOST, LEAST = 12, 4  # settings that are tried, and those that are however long that takes
+SECONDS = 60.0  # of computing, after which no other one is
 
 
 @dataclass(frozen=True)
@@ -65,16 +66,18 @@ def swept(subject: Subject, base: list[Outcome]) -> tuple[list[Outcome], list[st
     if subject.random:
         return found, tried
     known = {clue.slug for outcome in base for clue in outcome.clues if clue.sure > Sure.CONVENTION}
-    begun = perf_counter()
+    budget = Budget(MOST, SECONDS, LEAST)
     for words, beside in _other_faces(subject):
         tried.append(words)
         if (outcome := _of_another_length(beside, words)) is not None:
             found.append(outcome)
             continue
         found += _asked(beside, words, known, ("rows", "future", "past", "mask", "padding", "same", "source"))
-    for setting in list(settings(subject))[:MOST]:
+    for setting in settings(subject):
+        if budget.spent():
+            break
         other = with_setting(subject, setting)
-        if other is None or perf_counter() - begun > SECONDS:
+        if other is None:
             continue
         tried.append(setting.words)
         fresh = list(_asked(other, f"with {setting.words}", known | setting.meant, ASKED))
@@ -159,7 +162,7 @@ def _other_faces(subject: Subject) -> Iterator[tuple[str, Subject]]:
     if not subject.call.plain or subject.led_by_masks:
         return
     other = replace(subject)
-    if subject.call.face is Face.SELF and _switched_off(subject):
+    if subject.call.face is Face.SELF and _switched_off(subject, name):
         return
     if subject.call.face is Face.SELF and subject.meant_causal:
         return  # looking back at a source cannot be told from looking back at itself
@@ -183,11 +186,16 @@ def _other_faces(subject: Subject) -> Iterator[tuple[str, Subject]]:
     yield words, other
 
 
-def _switched_off(subject: Subject) -> bool:
-    """Whether a switch of the constructor, which is off, says whether there is a source at all."""
+def _switched_off(subject: Subject, source: str) -> bool:
+    """Whether an argument of the constructor says that it has no source: a switch that is off, a size that is none."""
     words = {"context", "cross", "encoder", "memory", "source"}
-    flags = {} if subject.recipe is None else _flags(subject.recipe)
-    return any(words & set(cut(name)) for name, value in flags.items() if not value)
+    if subject.recipe is None:
+        return False
+    taken = parameters_of(subject.recipe.make)
+    settled = {n: p.default for n, p in taken.items() if p.default is None} | _flags(subject.recipe)
+    told = {**settled, **{name: value for name, value in subject.recipe.arguments.items() if name in settled}}
+    off = [set(cut(name)) for name, value in told.items() if value is None or value is False]
+    return any(words & one or set(cut(source)) <= one for one in off)
 
 
 def _of_another_length(other: Subject, told: str) -> Outcome | None:

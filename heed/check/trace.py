@@ -81,6 +81,7 @@ class Trace:
     waves: bool = False  # sines, cosines or complex numbers were computed: what a rotation is made of
     choices: list[torch.Size] = field(default_factory=list)  # shapes of what was sorted, or the best few chosen of
     drops: bool = False  # numbers were drawn as dropout draws them
+    drew: bool = False  # random numbers were drawn, of whatever kind
     gates: list[Product] = field(default_factory=list)  # activations times activations, one by one
 
     @property
@@ -128,6 +129,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in CHOICES:
             self.trace.choices.append(args[0].shape)
         self._drew |= name.rstrip("_") in DRAWS
+        self.trace.drew |= torch.Tag.nondeterministic_seeded in func.tags
         self.trace.drops |= name.rstrip("_") in DROPS or (self._drew and name.rstrip("_") in COMPARES)
         if name in PRODUCTS:
             self._product(name, args, kwargs or {}, made)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict
 from fcntl import LOCK_EX, flock
@@ -14,12 +13,11 @@ import pytest
 
 from heed.check.bugs import BUGS
 from heed.check.reports.report import Fix
-from tests.check.strangers import CORPUS, Found, Stranger, applied, asked, problem, read, strangers, table
+from tests.check.strangers import CORPUS, KNOWN, Found, Stranger, applied, asked, problem, read, strangers, table
 
 STRANGERS = {one.target: one for one in strangers()}
 STYLES = 60
 pytestmark = pytest.mark.timeout(2000)  # whoever comes first waits for all targets; each has a limit of its own
-KNOWN: dict[str, str] = tomllib.loads((CORPUS / "misses.toml").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="session")

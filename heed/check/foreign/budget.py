@@ -1,4 +1,4 @@
-"""How much may be tried: by the computing it takes, and never less than decides nearly every case."""
+"""How much may be tried: a number of tries, which decides; and computing, far beyond what so many of them take."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from time import process_time
 
 
 class Budget:
-    """Seconds of computing for tries, of which `least` are made however long they take.
+    """`most` tries; of tries that take long no others after `seconds` of computing, though `least` in any case.
 
-    The time of this process alone is counted, so a busy machine leaves as many tries as a quiet one. A slow machine, or
-    a try that imports something first, still leaves `least`: a verdict does not hang on either.
+    A number is the same on every machine, and so is the verdict that hangs on it. The seconds only keep a target of
+    which each try takes long from taking all day: they are many times what the tries of usual targets need.
     """
 
-    def __init__(self, seconds: float, least: int = 1) -> None:
-        self._until, self._left = process_time() + seconds, least
+    def __init__(self, most: int, seconds: float, least: int = 1) -> None:
+        self._made, self._most, self._least, self._until = 0, most, least, process_time() + seconds
 
     def spent(self) -> bool:
         """Whether no other try is to be made; counts one if it is."""
-        self._left -= 1
-        return self._left < 0 and process_time() > self._until
+        self._made += 1
+        return self._made > self._most or (self._made > self._least and process_time() > self._until)

@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import inspect
 import json
+import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -31,9 +32,18 @@ WILD = 1e4  # weights beyond this, or no numbers, were never set
 FIRST = 4  # sets of arguments that are tried before other sizes are
 TRIED = 40  # sets of arguments at one set of sizes
 ANSWERS = 40  # questions of one constructor to a configuration that are answered by a guess
-SECONDS = 1.5  # of computing, after which no other arguments are tried
-LEAST = 24  # arguments that are tried however long that takes
+SETS = 200  # sets of arguments that are tried in all
+SECONDS = 10.0  # of computing, after which no other arguments are tried
+LEAST = 24  # sets of arguments that are tried however long that takes
 DEEPEST = 1  # parts that are built to build a target have no such parts of their own
+
+
+def sown(seed: int) -> None:
+    """Whatever foreign code draws from now on is drawn by this seed: by torch, by Python, by numpy if it is there."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +60,7 @@ class Recipe:
 
     def build(self, seed: int = 0, **changed: Any) -> Any:
         """A fresh one, in float64 unless it cannot be, not training."""
-        torch.manual_seed(seed)
+        sown(seed)
         with default_type(torch.float64 if self.double else torch.float32):
             made = applied(self.make, {**copied_parts(self.arguments), **changed})
         if not isinstance(made, nn.Module):
@@ -183,7 +193,8 @@ def plans(
     depth: int = 0,
 ) -> Iterator[Recipe]:
     """Every way to build the target that works, the most likely first; what fails goes to `tries`."""
-    given, budget, seen = dict(given or {}), Budget(SECONDS / 4**depth, LEAST // 4**depth), list[Mapping[str, Any]]()
+    given, seen = dict(given or {}), list[Mapping[str, Any]]()
+    budget = Budget(SETS // 4**depth, SECONDS / 4**depth, LEAST // 4**depth)
     _must_take(make, given)
     ordered = [candidates(make, sizes, given, depth) for sizes in trials]
     rounds = [(sizes, islice(found, FIRST)) for sizes, found in zip(trials, ordered, strict=True)]

@@ -79,6 +79,7 @@ class Call:
     bagged: bool = False  # whether all is passed in one dict
     single: bool = False  # whether it takes float32 only
     only: int | None = None  # the one number of tokens that it takes
+    turned: bool = False  # of heads: whether tokens and heads change places on the way
     query: Query | None = None  # how a query is laid out, where each is asked by itself
     gives: Gives = Gives.VECTORS
     watch: Callable[[], AbstractContextManager[object]] = nullcontext  # what is around every call of the target
@@ -249,6 +250,10 @@ class Call:
         """The output among all that is returned: a tensor with a vector for every token."""
         found = numbers(returned)
         shape = self.split(x, 0).shape if self.face is Face.HEADS else self.layout.lay(x).shape
+        if self.face is Face.HEADS and len(shape) == 4:
+            found = [tensor for tensor in found if not _weighs(tensor, shape)]
+        if self.turned:
+            found = [tensor.transpose(1, 2) for tensor in found if tensor.dim() == 4]
         exact = next((tensor for tensor in found if tensor.shape == shape), None)
         if exact is not None:
             return exact
@@ -301,6 +306,14 @@ def widened(source: Tensor, width: int) -> Tensor:
     """A source of another width than the stream, by a fixed random matrix."""
     matrix = torch.randn(source.shape[-1], width, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
     return source @ (matrix / math.sqrt(source.shape[-1])).to(source)
+
+
+def _weighs(tensor: Tensor, shape: torch.Size) -> bool:
+    """Whether a tensor beside the output holds the weights of heads: each row sums to one."""
+    if tensor.dim() != 4 or tensor.shape[:-1] != shape[:-1] or tensor.shape == shape:
+        return False
+    ones = torch.ones((), dtype=tensor.dtype)
+    return bool((tensor >= 0).all()) and bool(torch.allclose(tensor.sum(-1), ones, atol=1e-4))
 
 
 def _must_be(found: Tensor | None, returned: Any) -> Tensor:

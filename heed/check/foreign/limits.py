@@ -8,10 +8,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from time import monotonic
+from dataclasses import dataclass, field
 from types import FrameType
 
+from .clock import Clock
 from .errors import CannotCheck
 
 AGAIN = 1.0  # seconds: code that catches everything is told again
@@ -19,10 +19,15 @@ AGAIN = 1.0  # seconds: code that catches everything is told again
 
 @dataclass(eq=False)
 class Deadline:
-    """When something must be done, and whether it was not."""
+    """How long something may take, of the time that it really had, and whether it took longer."""
 
-    end: float
+    limit: float
     over: bool = False
+    clock: Clock = field(default_factory=Clock)
+
+    @property
+    def left(self) -> float:
+        return self.limit - self.clock.seconds
 
 
 class _TimeIsUp(BaseException):
@@ -52,7 +57,7 @@ def within(seconds: float | None) -> Iterator[Deadline]:
     if seconds is None or not _signals():
         yield Deadline(math.inf)
         return
-    deadline, outermost = Deadline(monotonic() + seconds), not _deadlines
+    deadline, outermost = Deadline(seconds), not _deadlines
     before = signal.signal(signal.SIGALRM, _stop) if outermost else None
     rest = signal.getitimer(signal.ITIMER_REAL) if outermost else None
     _deadlines.append(deadline)
@@ -64,7 +69,7 @@ def within(seconds: float | None) -> Iterator[Deadline]:
             raise
         deadline.over = True
     finally:
-        deadline.end = math.inf  # from here on it is too late to be late
+        deadline.limit = math.inf  # from here on it is too late to be late
         _deadlines.remove(deadline)
         if rest is None:
             _arm()
@@ -78,15 +83,14 @@ def _signals() -> bool:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    now = monotonic()
     for deadline in _deadlines:  # the outermost ends all within it
-        if deadline.end <= now:
+        if deadline.left <= 0:
             raise _TimeIsUp(deadline)
     _arm()
 
 
 def _arm() -> None:
-    left = min(deadline.end for deadline in _deadlines) - monotonic()
+    left = min(deadline.left for deadline in _deadlines)
     signal.setitimer(signal.ITIMER_REAL, max(left, 1e-3), AGAIN)
 
 

@@ -27,9 +27,9 @@ from .ways.hints import Tries
 from .ways.settle import sample
 from .words import Role, role_of
 
-SECONDS = 4.0  # of computing, after which no other way to build is tried
+PLANS, LONG = 24, 8  # ways to build of which a call is tried, and tried at length
+SECONDS = 20.0  # of computing, after which no other one is
 FEW = 4  # of them are tried however long that takes
-PLANS = 24  # ways to build of which a call is tried
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ def reached(found: Any, init: Mapping[str, Any] | None, adapter: Callable[..., A
 def _of_class(
     make: Callable[..., Any], init: Mapping[str, Any] | None, adapter: Callable[..., Any] | None, seed: int
 ) -> Reached:
-    built, first, long = Tries(), Budget(SECONDS / 2, FEW), Budget(SECONDS, FEW)
+    built, first, long = Tries(), Budget(PLANS, SECONDS, FEW), Budget(LONG, 2 * SECONDS, FEW)
     kept: list[tuple[Recipe, Any, Tries]] = []
-    for plan in islice(plans(make, init, TRIALS, built), PLANS):  # a brief look at each, then a long one
+    for plan in plans(make, init, TRIALS, built):  # a brief look at each, then a long one
         if first.spent():
             break
         kept.append((plan, _faced(plan.build(seed), adapter), Tries()))

@@ -11,7 +11,7 @@ from torch import nn
 
 from .said import masks_in
 from .sizes import cut
-from .words import ROLES, Role, role_of
+from .words import ROLES, Role, role_of, says_called
 
 
 class Bag(dict[str, Any]):
@@ -51,7 +51,8 @@ class Signature:
             return cls({"q": Role.QUERY, "k": Role.KEY, "v": Role.VALUE}, frozenset("qkv"), placed=("q", "k", "v"))
         roles = _paired({p.name: role_of(p.name) for p in plain})
         used = masks_in(function_of(target)) if Role.OTHER in roles.values() else frozenset[str]()
-        open_ = [p.name for p in plain[1:] if (p.default is None or p.default is p.empty) and p.annotation is not int]
+        left = [p for p in plain[1:] if (p.default is None or p.default is p.empty) and p.annotation is not int]
+        open_ = [p.name for p in left if not says_called(p.name)]
         roles |= {name: Role.MASK for name in open_ if name in used and roles[name] is Role.OTHER}
         needed = frozenset(p.name for p in plain if p.default is p.empty)
         tensors = {Role.INPUT, Role.QUERY, Role.KEY, Role.VALUE}

@@ -43,6 +43,10 @@ class Role(StrEnum):
     LOOKED = "looked"  # weights of an earlier step
     PAIRS = "pairs"  # a vector for every pair of tokens
     EDGES = "edges"  # of a graph: from whom to whom
+    SCALE = "scale"  # what scores are multiplied by
+    VECTOR = "vector"  # one of each row, as of a step of time: what norms are modulated by
+    OWNER = "owner"  # the module for which a function attends
+    DROPPED = "dropped"  # a share of what is dropped
     OTHER = "other"
 
 
@@ -80,6 +84,11 @@ _NAMES: dict[Role, str] = {
     Role.WIDTH: "d_model dim embed_dim width depth d channels hidden_size n_embd d_hid embedding_dim emb_dim head_dim "
     "dim_head d_head",
     Role.HEIGHT: "height",
+    Role.SCALE: "scale scaling softmax_scale sm_scale attn_scale scale_factor",
+    Role.OWNER: "module",
+    Role.VECTOR: "temb time_emb time_embed time_embedding t_emb timestep_emb vec adaln_input pooled_projections "
+    "conditioning_vector time_cond",
+    Role.DROPPED: "dropout dropout_p attn_dropout dropout_rate attention_dropout attn_drop",
     Role.SHAPE: "hw x_size hw_shape size_hw spatial_shape input_resolution resolution",
     Role.HEADS: "heads num_heads n_heads nheads n_head head_num num_attention_heads h_count",
 }
@@ -90,6 +99,8 @@ _STREAMS = listed("x input inputs inp hidden feat feats feature features fmap em
 _GIVES = frozenset({"return", "output", "need", "with", "get", "give"})
 _LOOKED_AT = listed("key keys kv memory mem src source enc encoder valid hist history user context input")
 _EARLIER = listed("prev previous last cat cum cumulative cumulated accumulated old")
+_SHAPES = listed("resolution hw shape shapes")
+_CALLED = listed("fn func function mod callback hook")
 _NOT_TENSORS = listed("pos position positions mask masks bias len lens lengths proj scale drop dropout")
 
 
@@ -101,6 +112,8 @@ def role_of(name: str) -> Role:
     if plain in ROLES:
         return ROLES[plain]
     words = frozenset(cut(name))
+    if says_called(name):
+        return Role.OTHER
     return _beside(words) or _tensor(words) or Role.OTHER
 
 
@@ -122,7 +135,7 @@ def _beside(words: Set[str]) -> Role | None:
         ("causal" in words, Role.CAUSAL),
         (bool(words & {"cos", "sin", "freqs", "freq", "rope", "rotary", "cis"}), Role.TABLES),
         (bool(words & {"bias"}), Role.BIAS),
-        (bool(words & {"resolution", "hw", "shape", "shapes"} or words >= {"x", "size"}), Role.SHAPE),
+        (bool(words & _SHAPES or words >= {"x", "size"} or words >= {"feat", "size"}), Role.SHAPE),
         (bool(words & {"position", "positions", "pos"} and words & {"ids", "idx", "index"}), Role.PLACES),
     )
     return next((role for holds, role in rules if holds), None)
@@ -142,6 +155,11 @@ def _tensor(words: Set[str]) -> Role | None:
         (bool(words & (_STREAMS | {"dec", "decoder"})), Role.INPUT),
     )
     return next((role for holds, role in rules if holds), None)
+
+
+def says_called(name: str) -> bool:
+    """Whether a name says that it is called: a function is no mask, whatever it is for."""
+    return bool(set(cut(name)) & _CALLED)
 
 
 def says_causal(name: str) -> bool:

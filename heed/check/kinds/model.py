@@ -21,6 +21,7 @@ from ..foreign.target import CannotCheck
 from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance, only_down
+from ..signs import of_length
 from ..trouble import Fault, Trouble
 from .beside import Made, combinations
 
@@ -230,13 +231,13 @@ def prefix(scorer: Scorer, name: str) -> Outcome:
             told = "scores of earlier tokens change when the last token is replaced"
             return Outcome.broken("prefix", told, Clue("future-leak", Sure.LIKELY, told))
         return Outcome.moot("prefix", "it looks both ways")
-    ids = scorer.ids()
-    whole = scorer.scores(ids)
+    whole = scorer.scores(ids := scorer.ids())
     for t in range(1, TOKENS):
         gap = distance(scorer.scores(ids[:, :t]), whole[:, :t])
         if gap > SAME:
             told = f"the first {t} tokens are scored otherwise alone than before {TOKENS - t} more ({gap:.1e})"
-            return Outcome.broken("prefix", told, Clue("future-leak", Sure.LIKELY, told), error=gap)
+            clue = of_length(told, scorer.model, lambda n: scorer.scores(ids[:, :n]), (TOKENS, t))
+            return Outcome.broken("prefix", clue.evidence, clue, error=gap)
     return Outcome.held("prefix", f"equal for every t < {TOKENS}")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..outcome import Outcome
 from ..subject import Subject
-from . import cached, causal, extremes, hidden, purity, relative, rows, written
+from . import cached, causal, extremes, gradients, hidden, purity, relative, rows, written
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("order", "P8", "shuffled tokens give shuffled outputs, unless there are positions", rows.order),
     Probe("repeat", "P11", "the same input gives the same output while not training", purity.repeat),
     Probe("pure", "P20", "inputs and masks are left as they are, and nothing is kept between calls", purity.pure),
-    Probe("gradients", "P19", "every weight matters, and its gradient is finite", purity.gradients),
+    Probe("gradients", "P19", "every weight matters, and its gradient is finite", gradients.everywhere),
     Probe("precision", "P18", "in float32 the result is that of float64 up to rounding", purity.precision),
     Probe(
         "looking", "P20", "asking for the weights changes no output, and the weights are those of it", purity.looking

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..foreign.adapt import Adapted
-from ..foreign.build import Recipe, forget
+from ..foreign.build import Recipe
 from ..foreign.calls import Face
-from ..foreign.returned import numbers, tensors
+from ..foreign.returned import tensors
 from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
-from ..signs import looked
-from ..subject import Subject, made_in
+from ..subject import Subject
 from ..trouble import Fault, Trouble
 
 
@@ -143,11 +141,13 @@ def pure(subject: Subject) -> Outcome:
         sees = torch.ones(len(x), x.shape[1], subject.keys(x), dtype=torch.bool)
         sees[:, :, [0, -1]] = False
         mask = form.write(sees, subject.sizes.heads)
-        kept = mask.clone()
+        kept, mine = mask.clone(), x.clone()
         with torch.no_grad():
-            subject.call(x, source, extra={**subject.needed(x), form.argument: mask})
-        if not torch.equal(mask, kept):
-            words = f"the mask {form.argument} is changed by the call"
+            subject.call(mine, source, extra={**subject.needed(x), form.argument: mask})
+        changed = [] if torch.equal(mask, kept) else [f"the mask {form.argument}"]
+        changed += [] if torch.equal(mine, x) else [f"where {form.argument} hides it, the stream"]
+        if changed:
+            words = f"{changed[0]} is changed by the call"
             return Outcome.broken("pure", words, Clue("input-mutated", Sure.CERTAIN, words))
     if subject.random:
         return Outcome.held("pure", "inputs are left alone")
@@ -181,112 +181,6 @@ def _kept_of_the_first(subject: Subject, x: Tensor, source: Tensor | None) -> st
         f"if the first text has {shorter} tokens, one of {x.shape[1]} gives something else than otherwise ({gap:.1e})"
     )
     return told if gap > subject.bound else None
-
-
-def gradients(subject: Subject) -> Outcome:
-    """Every parameter is reached by a gradient, and every gradient is a number."""
-    if subject.module is None:
-        return Outcome.moot("gradients", "it has no weights")
-    named = {name: p for name, p in subject.module.named_parameters() if p.requires_grad}
-    if not named:
-        return Outcome.moot("gradients", "it has no weights")
-    y, trace = subject.watched(subject.stream(), subject.source())
-    draw = torch.randn(y.shape, generator=torch.Generator().manual_seed(4), dtype=y.dtype)
-    if not y.requires_grad:
-        if _learns(subject):
-            return Outcome.moot("gradients", "it gives gradients only while training, or to its input")
-        words = "no gradient reaches any weight: the output is cut off from them"
-        return Outcome.broken("gradients", words, Clue("parameter-unused", _unused(subject), words))
-    found: tuple[Tensor | None, ...] = torch.autograd.grad((y * draw).sum(), list(named.values()), allow_unused=True)
-    for name, gradient in zip(named, found, strict=True):
-        if gradient is not None and not bool(torch.isfinite(gradient).all()):
-            words = f"the gradient of {name} is not finite"
-            return Outcome.broken("gradients", words, Clue("overflow", Sure.HINT, words))
-    lost = [name for name, gradient in zip(named, found, strict=True) if gradient is None]
-    lost = [name for name in lost if name not in _in_other_outputs(subject, {n: named[n] for n in lost})]
-    if lost:
-        words = (
-            f"no gradient reaches {', '.join(lost[:4])}{' ...' if len(lost) > 4 else ''}: nothing is computed with it"
-        )
-        cross = [name for name in lost if any(word in name.lower() for word in ("cross", "enc", "src", "multihead"))]
-        if cross and subject.crossed:
-            return Outcome.broken("gradients", words, Clue("shared-self-cross", Sure.LIKELY, words))
-        if (looks := looked(subject)) is not None and looks.keys_summed:
-            words += ", and what the weights sum is the keys"
-            return Outcome.broken("gradients", words, Clue("value-is-key", Sure.LIKELY, words))
-        plain = [name for name in lost if named[name].dim() > 1 and not _replaced(subject, name)]
-        sure = _unused(subject) if plain else Sure.HINT  # biases of keys cancel
-        return Outcome.broken("gradients", words, Clue("parameter-unused", sure, words))
-    size = max(float(g.abs().max()) for g in found if g is not None)
-    matrices = {projected.name for projected in trace.projections}  # a bias of keys cancels, whatever its shape
-    idle = [n for n, g in zip(named, found, strict=True) if g is not None and n in matrices and _none(g, size)]
-    if idle and _always_idle(subject, idle, size):
-        words = f"the gradient of {', '.join(idle[:4])} is zero: what is computed with it has no effect"
-        return Outcome.broken("gradients", words, Clue("parameter-unused", _unused(subject), words))
-    return Outcome.held("gradients", f"all {len(named)} weights matter")
-
-
-def _always_idle(subject: Subject, names: Sequence[str], size: float) -> bool:
-    """Whether other inputs and other weights give them no gradient either: a few units may be off by chance."""
-    seeds = () if subject.recipe is None else (1, 2)
-    others = [subject, *(subject.with_target(subject.recipe.build(seed)) for seed in seeds if subject.recipe)]
-    for other in others:
-        weights = dict(other.module.named_parameters()) if other.module is not None else {}
-        if not set(names) <= weights.keys():
-            continue
-        for seed, sign in ((1, -1.0), (7, 1.0)):
-            made = other.live(sign * other.stream(seed=seed), other.source())
-            found: Sequence[Tensor | None] = torch.autograd.grad(
-                made.pow(2).sum(), [weights[name] for name in names], allow_unused=True
-            )
-            if not all(_none(gradient, size) for gradient in found if gradient is not None):
-                return False
-    return True
-
-
-def _in_other_outputs(subject: Subject, weights: Mapping[str, Tensor]) -> set[str]:
-    """Of these weights, those that something else which is returned is made of: places that are moved, a loss."""
-    if not weights or subject.module is None or isinstance(subject.module, Adapted):
-        return set()
-    forget(subject.module)
-    with made_in(subject.dtype):
-        returned = subject.call.raw(subject.stream(), subject.source(), None, subject.needed(subject.stream()))
-    made = [tensor.sum() for tensor in numbers(returned) if tensor.requires_grad]
-    if not made:
-        return set()
-    found: Sequence[Tensor | None] = torch.autograd.grad(
-        torch.stack(made).sum(), list(weights.values()), allow_unused=True
-    )
-    return {name for name, gradient in zip(weights, found, strict=True) if gradient is not None}
-
-
-def _learns(subject: Subject) -> bool:
-    """Whether a gradient reaches its output while training, or where its input has one: some go back by hand."""
-    trained = subject.copied()
-    assert trained.module is not None
-    trained.module.train()
-    streams = (subject.stream(), subject.stream().requires_grad_())
-    return any(trained.live(stream, subject.source()).requires_grad for stream in streams)
-
-
-def _none(gradient: Tensor, size: float) -> bool:
-    """Whether a gradient is zero up to rounding, beside the largest."""
-    return float(gradient.abs().max()) <= 1e-13 * size
-
-
-def _unused(subject: Subject) -> Sure:
-    """A weight that this call does not use may be for an input that it was not given."""
-    if isinstance(subject.module, Adapted):  # the adapter chose what to pass
-        return Sure.HINT
-    optional = [n for n, role in subject.call.signature.roles.items() if role in (Role.OTHER, Role.SOURCE)]
-    given = subject.call.arguments(subject.stream(), subject.source(), None)
-    return Sure.HINT if any(name not in given for name in optional) else Sure.LIKELY
-
-
-def _replaced(subject: Subject, weight: str) -> bool:
-    """Whether a weight may be what an argument stands for that may be left out, and was not: learnt queries."""
-    given = subject.call.arguments(subject.stream(), subject.source(), None)
-    return "." not in weight and any(name not in subject.call.signature.needed for name in given)
 
 
 def precision(subject: Subject) -> Outcome:

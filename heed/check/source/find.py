@@ -20,7 +20,8 @@ from .trial import CannotTry, mended
 
 Again = Callable[[Any, Sequence[str]], Report]  # the same check of another target, with all probes or with some
 
-SECONDS = 1.5  # of computing, for all trials together
+TRIALS = 48  # changes that are tried for all bugs together
+SECONDS = 20.0  # of computing, after which no other is
 SCORED = {"written-out", "mask", "scale", "same", "large", "future", "padding", "dead-row"}  # probes of what is scored
 LEAST = 24  # changes that are tried however long that takes
 MANY = 16  # changes that are tried for one bug
@@ -39,7 +40,7 @@ def fixes(origin: Any, report: Report, subject: Subject | None, again: Again) ->
     if home is None or not report.likely:
         return found
     case = Case(home, subject, lambda: again(origin, ()))
-    budget = Budget(SECONDS, LEAST)
+    budget = Budget(TRIALS, SECONDS, LEAST)
     for one in sorted(report.likely, key=lambda one: not one.fails):
         case.one = one
         try:

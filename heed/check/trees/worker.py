@@ -16,6 +16,7 @@ import sys
 from time import monotonic
 from typing import IO, Any, NoReturn
 
+from ..foreign.clock import Clock
 from ..reports.survey import Result
 from .job import Options, as_line, checked
 
@@ -60,8 +61,9 @@ def _forked(job: dict[str, Any]) -> dict[str, Any]:
         os.close(reading)
         _child(job, writing)
     os.close(writing)
-    limit = job["options"]["timeout"] + GRACE
-    answer = _received(reading, begun + limit)
+    clock, limit = Clock(child), job["options"]["timeout"] + GRACE
+    answer = _received(reading, clock, limit)
+    late = clock.seconds > limit
     os.close(reading)
     with contextlib.suppress(ProcessLookupError):  # also what the target has started and left behind
         os.killpg(child, signal.SIGKILL)
@@ -69,7 +71,7 @@ def _forked(job: dict[str, Any]) -> dict[str, Any]:
         os.kill(child, signal.SIGKILL)  # before it had a group
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if answer is None:
-        problem = _ended(code, job["options"]["timeout"], late=monotonic() - begun > limit)
+        problem = _ended(code, job["options"]["timeout"], late=late)
         return as_line(Result(job["target"], problem=problem, seconds=monotonic() - begun))
     return answer
 
@@ -86,10 +88,10 @@ def _child(job: dict[str, Any], writing: int) -> NoReturn:
         os._exit(0)
 
 
-def _received(reading: int, until: float) -> dict[str, Any] | None:
+def _received(reading: int, clock: Clock, limit: float) -> dict[str, Any] | None:
     """The answer of the child; None if it ends without one, takes too long, or nobody waits for it any more."""
     data = b""
-    while (left := until - monotonic()) > 0:
+    while (left := limit - clock.seconds) > 0:
         ready, _, _ = select.select([reading, 0], [], [], left)
         if reading not in ready:
             if ready:  # nothing is asked while a job is done: it is the end of the input

@@ -82,6 +82,8 @@ class Guesser:
         elif name == "batch_first":
             yield True
         yield MISSING
+        if default is None and "processor" in cut(name):
+            yield from _made_beside(self.make, "processor")  # what it calls to attend
         if word is not None and default is None:
             yield getattr(self.sizes, word)  # some can be left out only together with others
 
@@ -136,6 +138,9 @@ class Guesser:
         asked = attributes_of(self.make, name)
         if word is None and any(size_word(one) is not None for one in asked):  # an object that keeps the sizes
             yield GuessedConfig(self.sizes, self.answers)
+        elif many := _taken_apart(self.make, name):
+            usual = usual_value(name)
+            yield (usual if type(usual) is int else self._number(name, word),) * many
         elif _is_several(self.make, name):
             yield self._several(name)
         elif asked & _OF_TEXT:
@@ -270,6 +275,28 @@ def attributes_of(make: Callable[..., Any], name: str) -> frozenset[str]:
         return frozenset(re.findall(rf"(?<![\w.]){re.escape(name)}\.(\w+)", inspect.getsource(make)))
     except (TypeError, OSError):
         return frozenset()
+
+
+def _made_beside(make: Callable[..., Any], word: str) -> Iterator[Any]:
+    """Objects of the classes of the same file that take nothing and are called so, the likest names first."""
+    home = getattr(make, "__module__", "")
+    kinds = [kind for kind in vars(sys.modules.get(home, sys)).values() if inspect.isclass(kind)]
+    named = [kind for kind in kinds if kind.__module__ == home and word in cut(kind.__name__)]
+    for kind in sorted(named, key=lambda kind: -len(set(cut(kind.__name__)) & set(cut(make.__name__)))):
+        try:
+            yield kind()
+        except Exception:  # it wants something
+            continue
+
+
+def _taken_apart(make: Callable[..., Any], name: str) -> int:
+    """Into how many names the source takes apart what is given by this name: `high, wide = size`; 0 if it does not."""
+    try:
+        source = inspect.getsource(make)
+    except (TypeError, OSError):
+        return 0
+    found = re.search(rf"^\s*\(?((?:[\w.]+\s*,\s*)+[\w.]+)\)?\s*=\s*{re.escape(name)}\s*$", source, re.MULTILINE)
+    return found[1].count(",") + 1 if found else 0
 
 
 def _is_several(make: Callable[..., Any], name: str) -> bool:

@@ -15,10 +15,10 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from time import monotonic
 from types import CodeType, FrameType
 from typing import Any
 
+from ..clock import Clock
 from ..limits import within
 from .absent import Stub, importing
 from .text import Source, last_place, one_line, shown
@@ -180,13 +180,13 @@ class Script:
         else:
             imports = any(isinstance(part, ast.Import | ast.ImportFrom) for part in ast.walk(node))
             seconds = LATE_SECONDS if self._late else IMPORT_SECONDS if imports else max(self._seconds, 0.1)
-            begun, name = monotonic(), self.namespace["__name__"]
+            clock, name = Clock(), self.namespace["__name__"]
             self.namespace["__name__"] = statement.module
             try:
                 told = self._runner.run(statement, self.namespace, seconds)
             finally:
                 self.namespace["__name__"] = name
-            self._seconds -= 0 if imports else monotonic() - begun
+            self._seconds -= 0 if imports else clock.seconds
             if told is not None:
                 self._skip(statement, told)
                 self._late = self._late or (statement.place if told.startswith("not done") else "")

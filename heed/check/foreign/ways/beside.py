@@ -16,6 +16,16 @@ from ..signature import Signature
 from ..sizes import Sizes, cut, listed
 from ..words import Role
 
+
+class Owner:
+    """The module for which a function attends, as far as such functions ask: sizes, and as many keys as queries."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.training = False
+        self.num_key_value_groups, self.num_heads, self.head_dim = 1, sizes.heads, sizes.head
+        self.scaling, self.attention_dropout, self.layer_idx, self.is_causal = max(sizes.head, 1) ** -0.5, 0.0, 0, False
+
+
 DRAWN = 64  # tokens of which pairs are drawn at once
 MOST = 240  # combinations of what is passed beside
 _OWN = listed("tgt trg target look ahead causal self slf own dec decoder future subsequent")  # masks of what asks
@@ -35,7 +45,8 @@ def beside(
     open_ = [n for n in free if n in signature.needed]
     tables = [n for n in free if signature.roles[n] in (Role.TABLES, Role.PLACES) and n not in signature.needed]
     masks = [n for n in free if signature.roles[n] in (Role.MASK, Role.PADDING) and n not in signature.needed]
-    for more in dict.fromkeys((tuple[str, ...](), tuple(tables), tuple(masks) if loose else ())):
+    scales = [n for n in free if signature.roles[n] is Role.SCALE and n not in signature.needed]
+    for more in dict.fromkeys((tuple[str, ...](), tuple(tables), tuple(scales), tuple(masks) if loose else ())):
         yield from islice(_combined([*open_, *more], signature, sizes, face, given, loose), MOST)
 
 
@@ -176,7 +187,7 @@ def choices_of(role: Role, sizes: Sizes, face: Face) -> list[Any]:
         Role.WEIGHTS: [False],
         Role.USE_CACHE: [False],
         Role.CACHE: [None, {}, (None, None)],
-        Role.LENGTHS: [None, _sized(sizes, lambda b, t, s: torch.full((b,), s), face), _lengths(sizes, face)],
+        Role.LENGTHS: [None, *_lengths(sizes, face)],
         Role.EDGES: [lambda n: torch.cartesian_prod(torch.arange(n), torch.arange(n)).T],
         Role.HEADS: [sizes.heads],
         Role.WIDTH: [sizes.width],
@@ -184,9 +195,18 @@ def choices_of(role: Role, sizes: Sizes, face: Face) -> list[Any]:
         Role.HEIGHT: [lambda n: grid(n)[0]],
         Role.BREADTH: [lambda n: grid(n)[1]],
         Role.SHAPE: [grid, lambda n: torch.tensor([grid(n)])],
+        Role.SCALE: [max(sizes.head, 1) ** -0.5],
+        Role.DROPPED: [0.0],
+        Role.VECTOR: [_vector(sizes, many) for many in (1, 2, 6)],
+        Role.OWNER: [Owner(sizes), None],
         Role.OTHER: [None, False],
     }
     return plain.get(role, [None])
+
+
+def _vector(sizes: Sizes, many: int) -> Sized:
+    """A vector that is the same in every row, once or as many times as wide. [B, D]"""
+    return _sized(sizes, lambda b, t, s: _drawn(1, 1, many * sizes.width)[0].expand(b, -1))
 
 
 def _coordinates(sizes: Sizes, axes: int) -> Sized:
@@ -198,8 +218,13 @@ def _run(rows: int, tokens: int) -> Tensor:
     return torch.arange(tokens).expand(rows, -1)
 
 
-def _lengths(sizes: Sizes, face: Face) -> Sized:
-    return _sized(sizes, lambda b, t, s: [s] * b, face)
+def _lengths(sizes: Sizes, face: Face) -> list[Any]:
+    """How many there are: of each row, or where each of several texts in one stream begins and ends; here it is one."""
+    return [
+        _sized(sizes, lambda b, t, s: torch.full((b,), s), face),
+        _sized(sizes, lambda b, t, s: [s] * b, face),
+        _sized(sizes, lambda b, t, s: torch.tensor([0, s], dtype=torch.int32), face),
+    ]
 
 
 def _sized(sizes: Sizes, make: Callable[[int, int, int], Any], face: Face = Face.SELF) -> Sized:

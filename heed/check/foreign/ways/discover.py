@@ -27,8 +27,8 @@ from .beside import beside
 from .hints import Tries, lengths_of, raised_by, resized
 from .settle import NoSense, hides_all, sample, sane, settled
 
-SECONDS = 1.5  # of computing, after which no other way is tried
-BRIEF = 0.4  # the same of a brief look
+WAYS, GLANCES = 400, 60  # ways that are tried, and in a brief look
+SECONDS = 10.0  # of computing, after which no other way is tried
 LEAST = 24  # ways that are tried however long that takes
 MOST = 40  # errors whose source is read
 HINTED = 6  # sizes that are tried because an error asked for them
@@ -53,7 +53,7 @@ def discover(
     A brief look tries only the plainest layout, and leaves the rest to a second one. What gives weights alone, or a few
     vectors for each row, is taken for that if nothing gives a stream.
     """
-    tries, budget = tries or Tries(), Budget(BRIEF if brief else SECONDS, LEAST)
+    tries, budget = tries or Tries(), Budget(GLANCES if brief else WAYS, SECONDS, LEAST)
     other, late = list[Call](), list[Call]()
     lazy = isinstance(target, nn.Module) and any(is_lazy(weight) for weight in target.parameters())
     for single in (False, True):
@@ -229,6 +229,8 @@ def _tried(call: Call, tries: Tries, other: list[Call], late: list[Call]) -> Cal
         return None
     except NoStream as error:
         tries.add(str(call.face), error)
+        if call.axes in (Axes.HEADS_FIRST, Axes.TOKENS_FIRST) and _runs(turned := call.with_(turned=True)):
+            return turned
         other += [found for found in _instead(call) if _runs(found)]
         return None
     except Exception as error:  # foreign code may raise anything

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import traceback
 from collections.abc import Iterator
@@ -104,6 +105,7 @@ def resized(error: BaseException, sizes: Sizes) -> Iterator[Sizes]:
         yield from _instead(int(match[1]), int(match[2]), sizes)
     if match := re.search(r"can't divide axis of length (\d+) in chunks of (\d+)", text):
         yield from _in_chunks(int(match[1]), int(match[2]), sizes)
+    yield from _of_pattern(text, sizes)
     if match := re.search(r"normalized_shape=\[(\d+)\]", text):
         yield from _instead(sizes.width, int(match[1]), sizes)
     if match := re.search(r"to have (\d+) channels, but got (\d+)", text):
@@ -116,6 +118,27 @@ def resized(error: BaseException, sizes: Sizes) -> Iterator[Sizes]:
         for number in [int(n) for n in re.findall(r"\b\d+\b", text)][:4]:
             if number not in (sizes.tokens, sizes.width, sizes.rows):
                 yield from _instead(sizes.tokens, number, sizes)
+
+
+def _of_pattern(text: str, sizes: Sizes) -> Iterator[Sizes]:
+    """Lengths that a pattern of einops wants: "b (h w) d" with h and w, "b c (x p) (y q)" with p and q."""
+    told = re.search(r'pattern "(.*?)->.*shape: torch\.Size\(\[(.*?)\]\).*info: (\{.*?\})', text, re.DOTALL)
+    if told is None:
+        return
+    known = {name: int(size) for name, size in re.findall(r"'(\w+)': (\d+)", told[3])}
+    axes, shape = re.findall(r"\([^)]*\)|\S+", told[1]), [int(size) for size in told[2].split(",")]
+    if len(axes) != len(shape):
+        return
+    found = list[tuple[int, int]]()  # of each axis that is put together: how long it is, how long it should be
+    for axis, size in zip(axes, shape, strict=True):
+        parts = axis.strip("()").split()
+        unit = math.prod(known[part] for part in parts if part in known)
+        if axis.startswith("(") and unit > 1 and size != sizes.width:
+            found.append((size, unit * (2 if any(part not in known for part in parts) else 1)))
+    if len(found) == 1:
+        yield from _instead(*found[0], sizes)
+    elif len(found) == 2:  # the sides of an image
+        yield from _instead(sizes.tokens, found[0][1] * found[1][1], sizes)
 
 
 def _in_chunks(length: int, chunk: int, sizes: Sizes) -> Iterator[Sizes]:
