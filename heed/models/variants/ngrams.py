@@ -24,10 +24,10 @@ class NGramEncoder(Encoder):
         x_w = G[w] + 1/√m · Σ_{g in w} G[g] + 1/√|w| · Σ_{t in w} E[t],   y_t = stack(x)_w for every token t of w
 
     Bojanowski et al. 2017, whose sums here are not the end but the input, as in Ling et al. 2015. Tokens are bytes or
-    characters, `between` those that no word has; no word is unknown. Each token gets what the stack made of its word, so
-    that any head reads it. Without `between` each token is a word of its own, and its n-grams are those that end with
-    it: for scripts without spaces. Costs what the stack costs over words. Words end where white space begins, so it
-    has no state.
+    characters, `between` those that no word has; no word is unknown. Each token gets what the stack made of its word,
+    and any head reads it. Without `between` each token is a word of its own, and its n-grams are those that end with
+    it: for scripts without spaces. Costs what the stack costs over words. A word is known when it has ended, so there
+    is no state.
     """
 
     class Config(Encoder.Config):
@@ -35,12 +35,14 @@ class NGramEncoder(Encoder):
         sizes: tuple[Size, ...] = (2, 3, 4, 5)  # tokens of an n-gram; the edge of a word counts as one
         buckets: Size = 2**16  # rows of the table that n-grams and words are hashed into
         between: tuple[Count, ...] = (*FRAME, *BLANK)  # tokens between words, by default of the byte tokenizer; or none
-        unread: Share = 0.2  # share of words read by their n-grams alone, others in every step of a training
+        unread: Share = 0.2  # share of n-grams and words not read, others in every step of a training
 
         @model_validator(mode="after")
         def _several(self) -> Self:
             if not self.sizes or min(self.sizes) < 2 or len(set(self.sizes)) < len(self.sizes):
-                raise ValueError(f"sizes are different numbers of 2 or more, at least one, not {self.sizes}; 1 is the table")
+                raise ValueError(
+                    f"sizes are different numbers of 2 or more, at least one, not {self.sizes}; 1 is the table"
+                )
             return self
 
         def build(self) -> NGramEncoder:
@@ -50,8 +52,8 @@ class NGramEncoder(Encoder):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        whole = config.unread if config.between else None
-        self.ngrams = NGrams(config.sizes, config.buckets, config.embedded, whole)
+        whole = bool(config.between)
+        self.ngrams = NGrams(config.sizes, config.buckets, config.embedded, whole=whole, unread=config.unread)
         self.reach = Reach(None, None)
 
     def spec(self) -> Spec:

@@ -49,29 +49,33 @@ class NGrams(nn.Module):
 
         x_w = G[hash(w)] + 1/√m · Σ_{g in n-grams of w} G[hash(g)]
 
-    An n-gram may begin or end with an edge of the word, so that beginnings and endings are told from what is within. With
-    `whole` = p a word itself is not read with probability p in training (word dropout); None: it is never read.
+    An n-gram may begin or end with an edge of the word: so beginnings and endings are told from what is within. In
+    training a share of all n-grams and words is not read, `unread`, each by itself (word dropout): so none is relied
+    upon alone. Only with `whole` is a word itself read at all.
     """
 
-    def __init__(self, sizes: Sequence[int], buckets: int, width: int, whole: float | None) -> None:
+    def __init__(self, sizes: Sequence[int], buckets: int, width: int, *, whole: bool, unread: float) -> None:
         super().__init__()
         self.sizes, self.table = tuple(sizes), embedding(buckets, width)
-        self.read = None if whole is None else Dropout(whole)
+        self.whole, self.unread = whole, Dropout(unread)
 
     def forward(self, tokens: Tensor, words: Words) -> Tensor:
         """[B, T] ids -> [B, W, D]"""
         index, there = self.hashed(tokens, words)
-        final = words.where.order.amax(1, keepdim=True).clamp(min=0)  # what ends at the edge behind a row is of its last
+        there = there & (self.unread(torch.ones_like(there, dtype=self.table.weight.dtype)) > 0)
+        final = words.where.order.amax(1, keepdim=True).clamp(
+            min=0
+        )  # what ends at the edge behind a row is of its last
         owner = torch.cat((words.number, final), 1)
         owner = owner + torch.arange(len(tokens), device=tokens.device)[:, None] * words.where.shape[1]
         count = torch.zeros(words.where.order.numel(), dtype=torch.long, device=tokens.device)
         count.index_add_(0, owner.flatten(), there.sum(-1).flatten())
         found = nn.functional.embedding_bag(index[there], self.table.weight, count.cumsum(0) - count, mode="sum")
-        x = (found / count.clamp(min=1).sqrt()[:, None].to(found)).view(*words.where.shape, -1)
-        if self.read is None:
+        x = (found / count.clamp(min=1).to(found).sqrt()[:, None]).view(*words.where.shape, -1)
+        if not self.whole:
             return x
-        whole: Tensor = self.table(self.of_words(tokens, words))
-        return x + whole * self.read(torch.ones_like(whole[..., :1])) * words.where.real[..., None].to(whole)
+        read = self.unread(words.where.real[..., None].to(x))
+        return x + self.table(self.of_words(tokens, words)) * read
 
     def hashed(self, tokens: Tensor, words: Words) -> tuple[Tensor, Tensor]:
         """The rows of the n-grams that end at each token or at the edge behind it, and which of them there are.
@@ -84,7 +88,9 @@ class NGrams(nn.Module):
         rows, there = list[Tensor](), list[Tensor]()
         for size in self.sizes:
             parts = [slice(longest - size + place, longest - size + place + end) for place in range(size)]
-            rows.append(sum((_code(ids[:, part], place) for place, part in enumerate(parts)), _salt(ids[:, :end], size)))
+            rows.append(
+                sum((_code(ids[:, part], place) for place, part in enumerate(parts)), _salt(ids[:, :end], size))
+            )
             found = torch.stack([within[:, part] for part in parts])
             there.append(found[1:-1].all(0) if size > 2 else found.any(0))  # either end may be an edge
         return self._row(torch.stack(rows, -1)), torch.stack(there, -1)
