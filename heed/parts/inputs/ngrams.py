@@ -63,19 +63,18 @@ class NGrams(nn.Module):
         """[B, T] ids -> [B, W, D]"""
         index, there = self.hashed(tokens, words)
         there = there & (self.unread(torch.ones_like(there, dtype=self.table.weight.dtype)) > 0)
-        final = words.where.order.amax(1, keepdim=True).clamp(
-            min=0
-        )  # what ends at the edge behind a row is of its last
-        owner = torch.cat((words.number, final), 1)
+        last = words.where.order.amax(1, keepdim=True).clamp(min=0)
+        owner = torch.cat((words.number, last), 1)  # what ends at the edge behind a row is of its last word
         owner = owner + torch.arange(len(tokens), device=tokens.device)[:, None] * words.where.shape[1]
         count = torch.zeros(words.where.order.numel(), dtype=torch.long, device=tokens.device)
         count.index_add_(0, owner.flatten(), there.sum(-1).flatten())
         found = nn.functional.embedding_bag(index[there], self.table.weight, count.cumsum(0) - count, mode="sum")
-        x = (found / count.clamp(min=1).to(found).sqrt()[:, None]).view(*words.where.shape, -1)
+        x: Tensor = (found / count.clamp(min=1).to(found).sqrt()[:, None]).view(*words.where.shape, -1)
         if not self.whole:
             return x
-        read = self.unread(words.where.real[..., None].to(x))
-        return x + self.table(self.of_words(tokens, words)) * read
+        read: Tensor = self.unread(words.where.real[..., None].to(x))
+        whole: Tensor = self.table(self.of_words(tokens, words))
+        return x + whole * read
 
     def hashed(self, tokens: Tensor, words: Words) -> tuple[Tensor, Tensor]:
         """The rows of the n-grams that end at each token or at the edge behind it, and which of them there are.
