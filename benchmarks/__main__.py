@@ -64,6 +64,7 @@ LONG = {
     "translation": quality.translation,
     "sounds": sounds.rows,
     "text": text.rows,
+    **text.EACH,
     "pretrained": text.pretrained,
     "images": images.rows,
 }

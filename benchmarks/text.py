@@ -1,6 +1,7 @@
 """Tasks on text, from scratch: what shipped recipes reach beside their floors; what masked pre-training is worth.
 
-text         the recipes question-type, sentiment and tags on TREC-6, SST-2, ChnSentiCorp and UD-EWT, official tests
+text         the recipes question-type, sentiment and tags on TREC-6, SST-2, ChnSentiCorp and UD-EWT, official tests;
+             one of them alone: text-trec, text-sst2, text-chnsenticorp, text-ewt
 pretrained   the error on TREC-6 after 500 labelled questions, with and without masked pre-training on 17,000
              questions without labels (TREC's, SQuAD's, Natural Questions'); one pre-training, five seeds of the rest;
              Student-t intervals of the means and of the difference, seed by seed
@@ -13,7 +14,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import sqrt
 from pathlib import Path
 from statistics import mean, stdev
@@ -34,6 +36,7 @@ class Subject(NamedTuple):
     """One set of data, what it is learnt by, and what is to be reached."""
 
     name: str
+    short: str
     recipe: str
     files: str
     splits: tuple[str, ...]
@@ -43,10 +46,11 @@ class Subject(NamedTuple):
 
 
 SUBJECTS = (
-    Subject("TREC-6", "question-type", "cls/trec", ("train", "test"), [2, 0], 91.5, {}),
-    Subject("SST-2", "sentiment", "cls/sst2", ("train", "valid", "test"), [1, 0], 83.5, {}),
+    Subject("TREC-6", "trec", "question-type", "cls/trec", ("train", "test"), [2, 0], 91.5, {}),
+    Subject("SST-2", "sst2", "sentiment", "cls/sst2", ("train", "valid", "test"), [1, 0], 83.5, {}),
     Subject(
         "ChnSentiCorp",
+        "chnsenticorp",
         "sentiment",
         "cls/chnsenticorp_hotel",
         ("train", "valid", "test"),
@@ -54,14 +58,14 @@ SUBJECTS = (
         90.0,
         {"tokenizer": {"kind": "char"}, "task.longest": 256},
     ),
-    Subject("UD-EWT, UPOS", "tags", "tag/ud_ewt", ("train", "valid", "test"), [0, 1], 95.0, {}),
+    Subject("UD-EWT, UPOS", "ewt", "tags", "tag/ud_ewt", ("train", "valid", "test"), [0, 1], 95.0, {}),
 )
 
 
-def rows(rounds: int | None) -> Iterator[Row]:
+def rows(rounds: int | None, subjects: Sequence[Subject] = SUBJECTS) -> Iterator[Row]:
     """Each recipe, trained once; the peer is the best of its floors."""
     with run_folder() as folder:
-        for number, subject in enumerate(SUBJECTS):
+        for number, subject in enumerate(subjects):
             files = {split: data_file(f"{subject.files}.{split}.tsv.gz") for split in subject.splits}
             settings = {"data.columns": subject.columns, **subject.settings}
             out = folder / str(number)
@@ -73,6 +77,11 @@ def rows(rounds: int | None) -> Iterator[Row]:
             yield Row(f"{subject.name}: accuracy; peer: its floor", accuracy, Figure.exact(floor, ""), target=target)
             minutes = Figure.exact(outcome.progress.seconds / 60, "")
             yield Row(f"{subject.name}: minutes of training", minutes, target=Target(MINUTES, of="heed"))
+
+
+EACH: dict[str, Callable[[int | None], Iterator[Row]]] = {
+    f"text-{subject.short}": partial(rows, subjects=(subject,)) for subject in SUBJECTS
+}
 
 
 def pretrained(rounds: int | None) -> Iterator[Row]:

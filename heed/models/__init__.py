@@ -32,6 +32,7 @@ MODELS: Table[type[Shape]] = Table(
         "funnel": "variants.funnel:Funnel.Config",
         "elmo": "variants.elmo:Elmo.Config",
         "elmo_encoder": "variants.elmo:ElmoEncoder.Config",
+        "ngram_encoder": "variants.ngrams:NGramEncoder.Config",
         "yoco": "variants.yoco:Yoco.Config",
     },
     renamed={"overlapped": "sled_encoder", "xlnet_reader": "xlnet_encoder", "elmo_reader": "elmo_encoder"},
@@ -117,6 +118,7 @@ if TYPE_CHECKING:
     from .variants.elmo import Elmo as Elmo
     from .variants.elmo import ElmoEncoder as ElmoEncoder
     from .variants.funnel import Funnel as Funnel
+    from .variants.ngrams import NGramEncoder as NGramEncoder
     from .variants.retro import Retro as Retro
     from .variants.rmt import RMT as RMT
     from .variants.sled import SledEncoder as SledEncoder

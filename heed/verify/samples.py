@@ -11,11 +11,13 @@ from ..core.contract import MixerConfig
 from ..mixers import (
     S4,
     Attention,
+    Bidirectional,
     ChunkedCross,
     Cross,
     FunnelAttention,
     Infini,
     KnnCross,
+    Lstm,
     Mamba,
     Retention,
     Rwkv,
@@ -33,6 +35,7 @@ from ..models import (
     Encoder,
     Funnel,
     LiteTransformer,
+    NGramEncoder,
     Retro,
     Seq2seq,
     SledEncoder,
@@ -163,11 +166,18 @@ def _elmo_encoders() -> tuple[Config, ...]:
     return plain, *(plain.model_copy(update=change) for change in ({"mixer": near, "depth": 3}, {"mixer": windows}))
 
 
+def _ngram_encoders() -> tuple[Config, ...]:
+    plain = NGramEncoder.Config(vocabulary=VOCABULARY, width=WIDTH, depth=DEPTH, between=(1, 2, 3), buckets=64)
+    alone = {"between": (), "sizes": (2, 4), "mixer": (Bidirectional.Config(mixer=Lstm.Config(hidden=10)),)}
+    return plain, plain.model_copy(update=alone)
+
+
 OWN: Makers = {
     Retro.Config: _retros,
     DeepDecoder.Config: _deeps,
     Elmo.Config: _elmos,
     ElmoEncoder.Config: _elmo_encoders,
+    NGramEncoder.Config: _ngram_encoders,
 }
 
 

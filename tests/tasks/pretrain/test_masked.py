@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from heed.core.errors import ConfigError, InputError
-from heed.models import Bert, Decoder, ElmoEncoder, Encoder, Funnel, Seq2seq, XLNetEncoder, transformer
+from heed.models import Bert, Decoder, ElmoEncoder, Encoder, Funnel, NGramEncoder, Seq2seq, XLNetEncoder, transformer
 from heed.parts.outputs.loss import NO_LABEL
 from heed.pipelines import GenerationConfig
 from heed.runs import Recipe, find
@@ -229,6 +229,7 @@ PLANS = {
     "funnel": Funnel.Config(width=16),
     "xlnet_encoder": XLNetEncoder.Config(width=16, depth=1),
     "elmo_encoder": ElmoEncoder.Config(width=16, depth=1),
+    "ngram_encoder": NGramEncoder.Config(width=16, depth=1, buckets=32),
 }
 
 
