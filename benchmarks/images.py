@@ -1,4 +1,4 @@
-"""Images, from scratch: what a shipped recipe reaches beside their floors, on 28 × 28 digits and clothes and on CIFAR-10.
+"""Images, from scratch: what a shipped recipe reaches beside its floors, on digits, clothes and CIFAR-10.
 
 mnist     12,000 digits, tested on 5,000
 fashion   20,000 pieces of clothing, tested on 5,000; smaller crops, and mirror images
