@@ -56,7 +56,8 @@ SUBJECTS = (
             "task.augment": [{"kind": "crop"}, {"kind": "flip"}],
             "model.image": [32, 32],
             "model.channels": 3,
-            "training.steps": 1600,
+            "training.precision": "bfloat16",
+            "training.steps": 1200,
         },
     ),
 )
