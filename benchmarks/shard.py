@@ -25,7 +25,7 @@ from heed.train import train
 
 WAYS = {"one process": (1, ""), "two, replicate": (2, "replicate"), "two, shard": (2, "shard")}
 SETTINGS = (
-    *("model.width=768", "model.depth=12", "model.mixer.0.heads=12", "model.feedforward.0.hidden=3072"),
+    *("model.width=768", "model.depth=12", "model.mixer.0.heads=12", "model.feedforward.hidden=3072"),
     *("task.context=64", "training.batch=128", "training.steps=3", "training.evaluate=3", "training.save=3"),
     *("training.log=1", "training.optimizer.lr=1e-4", "training.schedule.warmup=1", "training.keep=last"),
 )

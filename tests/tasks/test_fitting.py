@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +11,12 @@ import torch
 
 from heed.core.errors import ConfigError
 from heed.models import ARCHITECTURES, MODELS, Plan
+from heed.runs import Recipe, find
+from heed.show.progress import Silent
 from heed.tasks import TASKS, Causal, Denoise, MaskedTokens, Permute, ReplacedTokens, Task
-from heed.tasks.base import proposed
+from heed.tasks.base import must_learn, proposed
 from heed.text import Byte
+from heed.train import train
 from heed.verify.samples import samples
 from tests.tasks.test_tasks import Some
 
@@ -84,3 +88,17 @@ def test_what_is_proposed_fits(kind: str) -> None:
     (told,) = re.findall(r"task\.kind=(.*)", proposed(model))
     assert set(told.split(" or ")) <= set(TASKS.named)
     assert task.dump()["kind"] in told.split(" or ")
+
+
+def test_what_looks_at_neighbours_is_refused_in_training(tmp_path: Path) -> None:
+    """No task retrieves any, so that most of its weights would stay as they are."""
+    (tmp_path / "some.txt").write_text("the quick brown fox jumps over the lazy dog. " * 20)
+    plan = plan_of("retro")
+    task = Causal(context=15)
+    model = built(task, plan, task.equip(Byte().train(["x"])).size)
+    with pytest.raises(ConfigError, match=r"no task retrieves any.*train model\.kind=decoder"):
+        must_learn(task, model)
+    settings = ("model={kind='retro',width=16,depth=1}", f"data.train={tmp_path / 'some.txt'}", "training.steps=1")
+    with pytest.raises(ConfigError, match="Retro learns to look at neighbours"):
+        train(Recipe.read(find("characters"), settings), tmp_path / "run", Silent())
+    assert not (tmp_path / "run").exists()

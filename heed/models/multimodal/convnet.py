@@ -14,7 +14,7 @@ from ...core.errors import InputError
 from ...core.interfaces import Asked, Encodes, Sees
 from ...core.spec import Spec
 from ...core.state import Seen
-from ...parts.convolution.images import AnyConvolution, ImageConvolution, Plain2d
+from ...parts.convolution.images import AnyConvolution, ImageConvolution, Plain2d, Transposed2d
 from ...parts.inputs.patches import Grid
 from ...parts.outputs.heads import SomeHeads, Wanted, headed, heads_of
 from ..block import States
@@ -56,6 +56,12 @@ class ConvNet(Mixer[States], Encodes, Sees, Asked):
         def _fits(self) -> Self:
             if not self.widths or any(width % self.groups for width in self.widths):
                 raise ValueError(f"widths {self.widths} do not divide into {self.groups} groups")
+            stride = self.convolution.stride if isinstance(self.convolution, Plain2d | Transposed2d) else 1
+            if stride != 1:
+                raise ValueError(
+                    f"a block adds its convolution to what it takes, so its stride must be 1, not {stride}; stages "
+                    "halve height and width by themselves"
+                )
             return self
 
         def sized(self, vocabulary: int) -> Self:

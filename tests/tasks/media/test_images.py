@@ -160,7 +160,7 @@ def test_sizes_and_models_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("name", ["images", "vit", "crate-digits", "swin-small", "clip-small"])
+@pytest.mark.parametrize("name", ["images", "convnet", "vit", "crate-digits", "swin-small", "clip-small"])
 def test_shipped_recipes_build_and_know_their_images(name: str) -> None:
     given = Recipe.load(override(read_data(find(name)), {}))
     if isinstance(given.task, Images):
