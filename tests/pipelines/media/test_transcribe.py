@@ -157,7 +157,12 @@ def test_segments_are_what_is_transcribed(
     ours = SpeechRecognition(model, tokenizer, SpeechSettings.of(FEATURES, GENERATION, tokenizer))
     waves = torch.cat([sound(0.8, seed) for seed in range(3)])
     asked, detected = list[str | None](), ours._detected
-    monkeypatch.setattr(ours, "_detected", lambda logits: asked.append(detected(logits)) or asked[-1])
+
+    def noted(logits: Tensor) -> str | None:
+        asked.append(detected(logits))
+        return asked[-1]
+
+    monkeypatch.setattr(ours, "_detected", noted)
     found = list(ours.segments(ours.samples(waves)))
     assert len(asked) == 1
     assert len(found) == len(list(windows(waves, 16_000, 16_000))) > 2
