@@ -149,12 +149,22 @@ def test_files_long_sounds_and_beams(tmp_path: Path, tokenizer: Tokenizer) -> No
         ours.translate(["a"])
 
 
-def test_segments_are_what_is_transcribed(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_segments_are_what_is_transcribed(
+    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One by one, in the language of the first; each with its time."""
     _, model = whisper(tmp_path / "a")
     ours = SpeechRecognition(model, tokenizer, SpeechSettings.of(FEATURES, GENERATION, tokenizer))
     waves = torch.cat([sound(0.8, seed) for seed in range(3)])
+    asked, detected = list[str | None](), ours._detected
+
+    def noted(logits: Tensor) -> str | None:
+        asked.append(detected(logits))
+        return asked[-1]
+
+    monkeypatch.setattr(ours, "_detected", noted)
     found = list(ours.segments(ours.samples(waves)))
+    assert len(asked) == 1
     assert len(found) == len(list(windows(waves, 16_000, 16_000))) > 2
     assert "".join(one.text for one in found).strip() == ours.transcribe(waves)
     assert [one.begin for one in found] == [0.0, *(one.end for one in found[:-1])]
