@@ -39,7 +39,6 @@ def learnt() -> Encoder:
         loss = F.cross_entropy(head(model.encode(tokens[some]).parts[0][:, IT]), meant[some])
         loss.backward()
         optimizer.step()
-    print(f"a small model has learnt it, loss {loss.item():.3f}")
     return model.eval()
 
 
@@ -49,6 +48,7 @@ try:
 except heed.HeedError:
     texts = (tuple(text.split()) for text in (tired, wide))
     first, second = (Inspected(torch.tensor([[WORDS.index(name) for name in text]]), text) for text in texts)
+    print("no all-MiniLM here: a small model learns it")
     found = heed.see(learnt(), first, pair=second, of="it")
 moves: list[tuple[float, int, int]] = []
 for before, after in zip(found.layers, found.others, strict=True):
