@@ -137,6 +137,9 @@ def replay(lanes: Lanes, paths: Sequence[Path]) -> Iterator[tuple[Path, Result]]
     """Cases of a corpus once more."""
     cases = [read_case(path) for path in paths]
     found: dict[int, Path] = {id(case): path for case, path in zip(cases, paths, strict=True)}
-    batches = [(TARGETS[name], [case for case in cases if case.target == name]) for name in TARGETS]
-    for result in lanes.run(iter([(target, held) for target, held in batches if held])):
+    every = [(TARGETS[name], [case for case in cases if case.target == name]) for name in TARGETS]
+    batches = [(target, held) for target, held in every if held]
+    if not all(target.materials for target, _ in batches):  # made here: the processes of cases have limits
+        raise RuntimeError("a target of the corpus has no healthy files")
+    for result in lanes.run(iter(batches)):
         yield found[id(result.case)], result

@@ -102,7 +102,7 @@ def test_scores_need_not_begin_at_zero(tokenizer: Tokenizer) -> None:
     task = Match().informed(rows)
     assert [int(label) / FINE for *_, (label,) in task.corpus(rows, tokenizer).once()] == [0, 1]
     assert task._scores(list(rows), np.array([1.2, 1.8]))["accuracy"] == 100, "1.5 lies between"
-    model, pairs = built(task, tokenizer), [row[:2] for row in rows]
+    model, pairs = built(task, tokenizer), [(row[0], row[1]) for row in rows]
     one, other = (vectors(model, tokenizer, [row[side] for row in rows]) for side in (0, 1))
     found = task.pipeline(model, tokenizer).similarity(pairs)
     assert found == pytest.approx([1 + cos(u, v) for u, v in zip(one, other, strict=True)], rel=1e-9)
