@@ -14,9 +14,8 @@ from heed.models import Decoder
 from heed.serve import Engine, Limits, Request
 from heed.serve.answer import Answer
 from heed.serve.batch import ROWS
-from heed.serve.drafts.ahead import Ahead, Guesser, Wish
+from heed.serve.drafts.ahead import Ahead, Guesser, Lookup, Wish
 from heed.serve.drafts.gain import Gain, Rate
-from heed.serve.drafts.lookup import Lookup
 from heed.serve.drafts.small import Small
 from heed.serve.served import Served
 from heed.serve.worker import Worker
