@@ -195,15 +195,15 @@ def least_loaded() -> Router:
 
 def prefix_affinity() -> Router:
     """Who knows the prompt: the first by a hash of prompt and replica that is not much busier than others."""
-    orders: dict[tuple[int, int], list[Replica]] = {}
+    orders, anybody = dict[tuple[int, int], list[Replica]](), least_loaded()
 
     def route(one: Asked, alive: Sequence[Replica]) -> Replica:
         key = one.group, len(alive)
         if key not in orders:
             orders[key] = sorted(alive, key=lambda replica: _rank(one.group, replica.number))[:8]
         mean = sum(len(replica.held) for replica in alive[:64]) / min(64, len(alive))
-        able = [replica for replica in orders[key] if not replica.down] or list(alive)
-        return next((replica for replica in able if len(replica.held) <= CROWD * mean + 2), able[-1])
+        able = (each for each in orders[key] if not each.down and len(each.held) <= CROWD * mean + 2)
+        return next(able, None) or anybody(one, alive)
 
     return route
 

@@ -28,7 +28,7 @@ from heed.parts.positions import Rope
 from heed.serve import Engine
 from heed.serve import worker as working
 from heed.serve.answer import Answer
-from heed.serve.drafts.lookup import Lookup
+from heed.serve.guesses.ahead import Lookup
 from heed.serve.request import Request
 from heed.serve.served import Limits, Served
 from heed.serve.worker import Worker

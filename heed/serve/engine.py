@@ -41,17 +41,17 @@ class Engine:
         self,
         models: Pipeline | Mixer[Any] | Mapping[str, Pipeline | Mixer[Any]],
         limits: Limits | None = None,
-        drafts: Pipeline | Mixer[Any] | Mapping[str, Pipeline | Mixer[Any]] | None = None,
+        draft: Pipeline | Mixer[Any] | Mapping[str, Pipeline | Mixer[Any]] | None = None,
     ) -> None:
-        """`drafts`: a small model for each of some models, which guesses what it writes; answers stay the same."""
+        """`draft`: a small model for each of some models, which guesses what it writes; answers stay the same."""
         self.limits = limits or Limits()
-        named, small = _named(models), _named({} if drafts is None else drafts)
+        named, small = _named(models), _named({} if draft is None else draft)
         if not named:
             raise InputError("an engine without models answers nothing; give at least one")
         strange = sorted(small.keys() - named.keys())
         if strange:
             raise InputError(
-                f"drafts are for models that are not served: {', '.join(strange)}; there are: {', '.join(named)}"
+                f"`draft` names models that are not served: {', '.join(strange)}; there are: {', '.join(named)}"
             )
         share = self.limits.memory // len(named)
         self._workers = {

@@ -19,9 +19,9 @@ from ..core.contract import Mixer
 from ..pipelines.base import Pipeline
 from .answer import Answer, Event, Reason, Top, Usage
 from .batch import ROWS, Batch, Seat, batch_of
-from .drafts.ahead import Ahead, Guesser, Turn, Wish
-from .drafts.small import Small
 from .executor import Row
+from .guesses.ahead import Ahead, Guesser, Turn, Wish
+from .guesses.small import Small
 from .plan import Job, chunk_after
 from .pool import Pool, Prices
 from .prefix import Node, PrefixTree

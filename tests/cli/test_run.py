@@ -93,7 +93,7 @@ def test_a_file_of_prompts_is_answered_by_a_file(heed: Shell, llama: Path, tmp_p
     assert second["response"]["body"]["choices"][0]["message"]["role"] == "assistant"
     assert second["response"]["body"]["usage"]["completion_tokens"] <= 3
     assert "prompt is 3" in third["error"]
-    assert heed("run", llama, "--batch", source, "--out", target, "--quiet").err == ""  # all is done: it goes on nowhere
+    assert heed("run", llama, "--batch", source, "--out", target, "--quiet").err == ""  # all is done
 
 
 @pytest.mark.parametrize(

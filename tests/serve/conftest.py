@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from heed.serve.drafts.gain import Gain
+from heed.serve.guesses.gain import Gain
 from heed.serve.writer import Writer
 from tests.serve.support import Noted
 

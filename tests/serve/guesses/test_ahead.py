@@ -14,10 +14,9 @@ from heed.models import Decoder
 from heed.serve import Engine, Limits, Request
 from heed.serve.answer import Answer
 from heed.serve.batch import ROWS
-from heed.serve.drafts.ahead import Ahead, Guesser, Wish
-from heed.serve.drafts.gain import Gain, Rate
-from heed.serve.drafts.lookup import Lookup
-from heed.serve.drafts.small import Small
+from heed.serve.guesses.ahead import Ahead, Guesser, Lookup, Wish
+from heed.serve.guesses.gain import Gain, Rate
+from heed.serve.guesses.small import Small
 from heed.serve.served import Served
 from heed.serve.worker import Worker
 from tests.serve.support import SIZES, VOCABULARY, built
@@ -182,11 +181,11 @@ def test_what_cannot_guess_is_refused() -> None:
     model = built("gqa")
     other = Decoder.Config(**{**SIZES, "vocabulary": VOCABULARY + 1}).build().eval()
     with pytest.raises(InputError, match="same vocabulary"):
-        Engine(model, Limits(memory=1 << 20), drafts=other)
+        Engine(model, Limits(memory=1 << 20), draft=other)
     with pytest.raises(InputError, match="cannot guess ahead"):
-        Engine(model, Limits(memory=1 << 20), drafts=built("linear"))
+        Engine(model, Limits(memory=1 << 20), draft=built("linear"))
     with pytest.raises(InputError, match="not served: small"):
-        Engine(model, Limits(memory=1 << 20), drafts={"small": model})
+        Engine(model, Limits(memory=1 << 20), draft={"small": model})
     with pytest.raises(InputError, match="ahead is -1"):
         Limits(ahead=-1)
 
@@ -208,5 +207,5 @@ def test_guesses_go_with_an_engine_and_its_answers() -> None:
     model = built("retention")
     with Engine(model, Limits(memory=1 << 22, rows=4)) as engine:
         expected = engine.submit(asked()).result(10)
-    with Engine(model, Limits(memory=1 << 22, rows=4), drafts=model) as engine:
+    with Engine(model, Limits(memory=1 << 22, rows=4), draft=model) as engine:
         assert engine.submit(asked()).result(10).top == expected.top
