@@ -46,7 +46,12 @@ SUBJECTS = (
         "Fashion-MNIST, 20,000",
         {"train": "img/fashion.train20k.images.idx.gz", "test": "img/fashion.test.images.idx.gz"},
         90.5,
-        {"task.augment": [{"kind": "crop", "pad": 0.08}, {"kind": "flip"}], "training.steps": 1700},
+        {
+            "task.augment": [{"kind": "crop", "pad": 0.08}, {"kind": "flip"}],
+            "model.widths": [32, 64, 128],
+            "training.precision": "bfloat16",
+            "training.steps": 1700,
+        },
     ),
     Subject(
         "CIFAR-10, 5,000",
