@@ -205,7 +205,7 @@ class StridedKeys(nn.Module):
 
 
 def test_an_image_has_no_later_tokens() -> None:
-    assert not {"future-leak", "position-sliced", "mask-inverted"} & set(check(StridedKeys).slugs)
+    assert check(StridedKeys).ok
 
 
 class DropsLayers(nn.Module):
@@ -327,7 +327,7 @@ class Packed(Heads):
     def forward(self, hidden_states: Tensor, cu_seqlens: Tensor) -> Tensor:
         parts = list(zip(cu_seqlens[:-1].tolist(), cu_seqlens[1:].tolist(), strict=True))
         streams = [self.cut(hidden_states[None, start:end]) for start, end in parts]
-        y = torch.cat([self.merged(F.scaled_dot_product_attention(*three))[0] for three in streams])
+        y = torch.cat([self.merged(F.scaled_dot_product_attention(q, k, v))[0] for q, k, v in streams])
         assert len(y) == len(hidden_states)
         return y
 
