@@ -280,7 +280,6 @@ def eager_and_turned(
     return (weights @ value).transpose(1, 2).contiguous(), weights
 
 
-# type: ignore[operator]
 def test_numbers_beside_the_streams() -> None:
     assert check(eager).ok
     assert check(eager_and_turned).ok
