@@ -16,9 +16,9 @@ import torch
 
 from .bugs import asked_by
 from .foreign.adapt import Beside, Ours
-from .foreign.budget import Budget
 from .foreign.build import Recipe
 from .foreign.calls import Face, OtherLength
+from .foreign.contain.budget import Budget
 from .foreign.guess.arguments import parameters_of
 from .foreign.sizes import cut
 from .foreign.words import Role

@@ -20,8 +20,8 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from .budget import Budget
 from .calls import default_type
+from .contain.budget import Budget
 from .guess.arguments import CONFIGS, MISSING, Guesser, options, parameters_of
 from .guess.configs import UNKNOWN, GuessedConfig, Unknown
 from .sizes import TRIALS, Sizes, is_dropout, size_word

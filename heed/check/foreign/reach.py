@@ -14,9 +14,9 @@ from torch.nn.parameter import is_lazy
 
 from ...core.contract import Mixer
 from .adapt import Adapted, Ours, measured, sized
-from .budget import Budget
 from .build import Recipe, applied, copied, lively, plans, rotations_of, unbuilt
 from .calls import Call, Face
+from .contain.budget import Budget
 from .guess.weights import held
 from .layouts import Layout
 from .returned import Gives

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..equal import equal, places
+from ..foreign.layouts import Layout
 from ..foreign.words import Role
 from ..outcome import Clue, Outcome, Sure
 from ..reference import distance
@@ -138,7 +139,9 @@ def past(subject: Subject) -> Outcome:
             words += ": attention to all others, as some mean it"
             return Outcome.held("past", words, 0.0, 0.0, Clue("excludes-self", Sure.CONVENTION, words))
         if bool(moves.any()):
-            sure = Sure.LIKELY if len(blind) >= max(int(numbers.sum()) - 1, 1) else Sure.HINT
+            image = subject.call.layout in (Layout.IMAGE, Layout.GRID)  # of which a stride leaves places out
+            every = len(blind) >= max(int(numbers.sum()) - 1, 1) and not image
+            sure = Sure.LIKELY if every else Sure.HINT
             return Outcome.broken("past", words, Clue("excludes-self", sure, words))
         return Outcome.broken("past", "no output depends on any input", Clue("parameter-unused", Sure.HINT, words))
     if subject.meant_causal and subject.declared.window is None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ..bugs import BUGS
 from ..diagnose import Diagnosis
-from ..foreign.budget import Budget
+from ..foreign.contain.budget import Budget
 from ..outcome import Status
 from ..reports.report import Fix, Line, Report
 from ..subject import Subject

@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from ...core.errors import HeedError
-from ..foreign.limits import limited
+from ..foreign.contain.limits import limited
 from ..foreign.target import locate
 from ..reports.report import Report
 from ..reports.survey import Result

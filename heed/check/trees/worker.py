@@ -16,7 +16,7 @@ import sys
 from time import monotonic
 from typing import IO, Any, NoReturn
 
-from ..foreign.clock import Clock
+from ..foreign.contain.clock import Clock
 from ..reports.survey import Result
 from .job import Options, as_line, checked
 

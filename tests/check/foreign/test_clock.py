@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from heed.check.foreign import budget, clock
-from heed.check.foreign.budget import Budget
-from heed.check.foreign.clock import Clock
-from heed.check.foreign.limits import within
+from heed.check.foreign.contain import budget, clock
+from heed.check.foreign.contain.budget import Budget
+from heed.check.foreign.contain.clock import Clock
+from heed.check.foreign.contain.limits import within
 from tests.check.strangers import KNOWN, ask, problem, strangers
 
 FASTER = 20

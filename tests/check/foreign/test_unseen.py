@@ -205,7 +205,7 @@ class StridedKeys(nn.Module):
 
 
 def test_an_image_has_no_later_tokens() -> None:
-    assert not {"future-leak", "position-sliced", "mask-inverted"} & set(check(StridedKeys).slugs)
+    assert check(StridedKeys).ok
 
 
 class DropsLayers(nn.Module):
@@ -289,7 +289,7 @@ def test_numbers_beside_the_streams() -> None:
 
 def told_none(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None) -> Tensor:
     """A scale that may be left out by its signature, though not by its code."""
-    return (q @ k.mT * scale).softmax(-1) @ v
+    return (q @ k.mT * scale).softmax(-1) @ v  # type: ignore[operator]
 
 
 def told_by_a_function(q: Tensor, k: Tensor, v: Tensor, mask_fn: Callable[..., Tensor] | None = None) -> Tensor:
@@ -327,7 +327,7 @@ class Packed(Heads):
     def forward(self, hidden_states: Tensor, cu_seqlens: Tensor) -> Tensor:
         parts = list(zip(cu_seqlens[:-1].tolist(), cu_seqlens[1:].tolist(), strict=True))
         streams = [self.cut(hidden_states[None, start:end]) for start, end in parts]
-        y = torch.cat([self.merged(F.scaled_dot_product_attention(*three))[0] for three in streams])
+        y = torch.cat([self.merged(F.scaled_dot_product_attention(q, k, v))[0] for q, k, v in streams])
         assert len(y) == len(hidden_states)
         return y
 

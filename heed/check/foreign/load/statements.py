@@ -18,8 +18,8 @@ from functools import cached_property
 from types import CodeType, FrameType
 from typing import Any
 
-from ..clock import Clock
-from ..limits import within
+from ..contain.clock import Clock
+from ..contain.limits import within
 from .absent import Stub, importing
 from .text import Source, last_place, one_line, shown
 

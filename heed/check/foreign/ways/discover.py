@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from ..budget import Budget
 from ..build import called
 from ..calls import Axes, Call, Face, OtherLength
+from ..contain.budget import Budget
 from ..layouts import Layout, Query, grid
 from ..returned import WEIGHTED, NoStream, few, gives_weights
 from ..said import rows_first

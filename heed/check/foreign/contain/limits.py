@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
+from ..errors import CannotCheck
 from .clock import Clock
-from .errors import CannotCheck
 
 AGAIN = 1.0  # seconds: code that catches everything is told again
 
