@@ -29,6 +29,7 @@ def see(
     path: Model,
     text: Annotated[str, typer.Argument(help="A text, or the file of an image or a sound.")],
     loading: LoadOptions,
+    *,
     pair: Annotated[str | None, typer.Option(help="Another text: which heads change?")] = None,
     of: Annotated[str | None, typer.Option(help="With --pair: a token; only what it looks at counts.")] = None,
     source: Annotated[

@@ -139,9 +139,9 @@ def see(
 ) -> Maps:
     """The attention maps of a model on a text: self, encoder, decoder and cross, of all layers and heads or of one.
 
-    `model` is a pipeline, a model of heed's or what `heed.load` takes. `text` is a text, ids, the file of an image or a sound, or for a
-    model without a tokenizer an `Inspected` of tensors. With
-    `source` it is the target that belongs to that source; without one, an encoder-decoder writes its own. `pair` is a
+    `model` is a pipeline, a model of heed's or what `heed.load` takes. `text` is a text, ids, the file of an image or a
+    sound, or for a model without a tokenizer an `Inspected` of tensors. With `source` it is the target that belongs to
+    that source; without one, an encoder-decoder writes its own. `pair` is a
     second text, to be compared with it; `of` names the token whose changes count. Mixers that have no matrix of weights
     (LSTM, RWKV, Mamba) show their influence, which `influence` asks of all: "probes" is quick, "exact" is exact.
     """

@@ -114,7 +114,12 @@ def opened(chromium: Any, path: Path, panels: list[Panel], **context: Any) -> tu
     at, wrong = chromium.new_context(**context).new_page(), list[str]()
     at.on("console", lambda told: wrong.append(told.text) if told.type == "error" else None)
     at.on("pageerror", lambda error: wrong.append(str(error)))
-    at.on("dialog", lambda dialog: (wrong.append(dialog.message), dialog.dismiss()))
+
+    def asked(dialog: Any) -> None:
+        wrong.append(dialog.message)
+        dialog.dismiss()
+
+    at.on("dialog", asked)
     at.set_default_timeout(PATIENCE)
     at.goto(path.as_uri())
     at.wait_for_selector("body[data-ready=yes]")

@@ -38,8 +38,8 @@ def test_shapes_are_those_of_a_call_with_numbers() -> None:
 
         return hook
 
-    model.stack.blocks[0].mixer.query.register_forward_hook(keep("query"))
-    model.stack.blocks[0].register_forward_hook(keep("0 … 2"))
+    model.get_submodule("stack.blocks.0.mixer.query").register_forward_hook(keep("query"))
+    model.get_submodule("stack.blocks.0").register_forward_hook(keep("0 … 2"))
     model(torch.zeros(2, 5, dtype=torch.long))
     found = {node.name: node for node in summary(SHAPE, tokens=5, rows=2).nodes}
     for name, shape in shapes.items():
