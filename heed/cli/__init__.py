@@ -11,7 +11,7 @@ import typer
 
 from .. import HeedError
 from ..installed import warn_of_namesake
-from . import bench, catalogue, check, convert, demo, info, run, see, serve, settings, studio, training
+from . import bench, catalogue, check, convert, demo, info, run, see, serve, settings, training
 
 warn_of_namesake()  # nothing new, unless the `__init__.py` of another heed took the place of ours
 WRONG, STOPPED = 2, 130  # exit codes: what was asked for cannot be done; Ctrl-C
@@ -47,7 +47,7 @@ app.command("train")(training.train)
 app.command("eval")(training.evaluate)
 app.command("run")(run.run)
 app.command("serve")(serve.serve)
-app.command("studio")(studio.studio)
+app.command("studio")(serve.studio)
 app.command("info")(info.info)
 app.command("see")(see.see)
 app.command("cost")(see.cost)

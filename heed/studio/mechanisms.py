@@ -1,14 +1,17 @@
-"""Masks and position codes by name, drawn with settings of one's own: the pictures of `heed plot`."""
+"""What a mechanism is, in the words of its own documentation; masks and position codes drawn as `heed plot` does."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Literal
 
+from .. import mixers
 from ..core.config import Config, kind_of, nearest
 from ..core.errors import InputError
 from ..parts.masks import MASKS, And, Or, Without
 from ..parts.positions import POSITIONS
 from ..views.plotting import plot
+from .reading import Layer
 
 MOST = 128  # tokens of a picture; a position code has one map for each of four heads
 # Mixers with patterns of their own.
@@ -62,3 +65,19 @@ def drawn(asked: Drawn) -> dict[str, Any]:
     token = asked.token or None
     found = plot(asked.what, asked.kind, changes=asked.changes.split(), tokens=asked.tokens, token=token)
     return found.plain()
+
+
+def about(layer: Layer) -> dict[str, Any]:
+    """Of the mixer of a layer."""
+    kind: Any = type(layer.mixer)
+    text = inspect.getdoc(kind)
+    if not text:
+        raise InputError(f"{kind.__name__} does not say what it is")
+    config = vars(kind).get("Config")
+    ours = config is not None and kind.__module__.startswith(f"{mixers.__name__}.")
+    return {
+        "kind": layer.kind,
+        "text": text,
+        "paper": "" if config is None else config.paper,
+        "page": f"docs/mechanisms/{config.model_fields['kind'].default}.md" if ours else "",
+    }

@@ -17,12 +17,12 @@ from ..core.errors import HeedError, InputError
 from ..core.interfaces import LanguageModel
 from ..mixers import Attention, Cross
 from ..pipelines import Pipeline
-from .about import about
 from .expense import expense
 from .following import following
 from .influence import MOST as ASKED
 from .influence import Influence, influence
 from .maps import Floats, alike, comma_separated, message, of_heads, packed, tile
+from .mechanisms import about
 from .reading import Layer, Reading
 from .scenes import CROSS, DECODER, ENCODER, Given, scene, takes
 from .steps import attention_steps, state_steps

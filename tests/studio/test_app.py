@@ -14,6 +14,7 @@ from heed.studio import Studio, studio_of
 from heed.studio import studio as studio_module
 from heed.studio.page import page
 from tests.studio.serving import TOKEN, Live, running, studio_of_recorded
+from tests.test_architecture import ROOT
 from tests.weights.support import GOLDEN
 
 GIVEN = {"model": "recorded", "text": "1 2 3"}
@@ -147,3 +148,12 @@ def test_only_what_was_opened_can_be_opened(tmp_path: Path) -> None:
     assert isinstance(studio, Studio)
     with running(studio) as live:
         assert "no model '../one'" in refused(live, "api/model", 400, model="../one")
+
+
+def test_a_mechanism_says_what_it_is(gpt2: Live) -> None:
+    key = gpt2.json("api/read", GIVEN)["id"]
+    told = gpt2.json("api/about", id=key, part="self", layer=0)
+    assert told["kind"] == "Attention"
+    assert "softmax" in told["text"]
+    assert "Vaswani" in told["paper"]
+    assert (ROOT / told["page"]).is_file()
