@@ -53,8 +53,8 @@ MAY_IMPORT = {
         "catalogue": "core show text data media parts mixers models engine weights decode tasks",
         "demo": f"{BELOW} train verify",
         "bench": f"__init__ {BELOW} train",
-        "cli": "__init__ core show kernels models engine weights decode pipelines tasks runs train serve views check compare "
-        "verify studio catalogue demo bench installed",
+        "cli": "__init__ core show kernels models engine weights decode pipelines tasks runs train serve views check "
+        "compare verify studio catalogue demo bench installed",
     }.items()
 }
 FREE = frozenset({"__init__", "__main__"})  # heed/__init__.py and heed/__main__.py may import anything
