@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,8 @@ def test_news_are_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         await source.aclose()
         return found
 
-    first, second, third = asyncio.run(read())
+    with ThreadPoolExecutor(1) as worker:  # where playwright runs, this thread has a loop already
+        first, second, third = worker.submit(lambda: asyncio.run(read())).result()
     assert first == {"name": "a", "lines": [{"step": 1, "loss": 2.0}], "anew": False}
     assert second["lines"] == [{"step": 2, "loss": 1.5}]
     assert third == {"name": "a", "lines": [{"step": 0, "loss": 9.0}], "anew": True}
