@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,7 @@ from tests import children
 
 SLOW = 1800  # seconds that a test marked slow may take; pyproject.toml has the limit of all others
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is imported; tests of the hub ask from other processes
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it, and so would its children
 children.inherit()
 children.watch()
 

@@ -28,7 +28,10 @@ static inline Int quarters(const Int* x) {
   }
   return y;
 }
-static inline void store_apart(int16_t* even, int16_t* odd, Int x) { EACH(LANES) (i % 2 ? odd : even)[i / 2] = (int16_t)x.v[i]; }
+static inline void store_apart(int16_t* even, int16_t* odd, Int x) {  // a loop for each: GCC 12 with UBSan miscompiles (c ? a : b)[i]
+  EACH(LANES / 2) even[i] = (int16_t)x.v[2 * i];
+  EACH(LANES / 2) odd[i] = (int16_t)x.v[2 * i + 1];
+}
 static inline void sum_of_quarters(Float x, float* to) { EACH(4) to[i] = x.v[i] + x.v[i + 4]; }
 #undef EACH
 #elif defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__)

@@ -174,7 +174,7 @@ class _Whole(CallReader):
 
 
 class Mistral(ToolFormat):
-    """Mistral: after some text or none [TOOL_CALLS] [{"name": ..., "arguments": {...}}, ...], and then nothing."""
+    """Mistral: after some text or none `[TOOL_CALLS] [{"name": ..., "arguments": {...}}, ...]`, and then nothing."""
 
     marks: ClassVar[tuple[str, ...]] = (CALLS,)
 
