@@ -134,7 +134,7 @@ class Training(Config):
     """How a model is trained."""
 
     steps: Size = 1000  # how often the weights are updated
-    batch: Size = 4096  # tokens per step, padding included; of a pair the longer side counts
+    batch: Size = 4096  # tokens per step, padding included; on average, where a text has one label
     accumulate: Size = 1  # pieces that a step's batch is computed in: less memory, the same result
     optimizer: AdamW = AdamW()
     freeze: Patterns = ()  # weights that stay as they are, by name: "embeddings.*", "stack.blocks.0.*"

@@ -132,6 +132,7 @@ class Task(Config):
     loads: ClassVar[bool] = False  # whether its items must be loaded from files before they make a batch
     unit: ClassVar[str] = "token"  # what losses count
     costs: ClassVar[str] = "token"  # what `cost` counts
+    even: ClassVar[bool] = False  # whether every batch holds as many items: each has one label, whatever its length
 
     @property
     @abstractmethod

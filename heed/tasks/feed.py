@@ -13,6 +13,8 @@ import numpy as np
 
 from .base import Corpus, Item
 
+MOST = 8  # budgets that one batch may take, where batches hold as many items each
+
 
 @dataclass(frozen=True)
 class Place:
@@ -26,9 +28,17 @@ class Feed:
     """Batches without end."""
 
     def __init__(
-        self, corpus: Corpus, cost: Callable[[Item], int], budget: int, seed: int, place: Place | None = None
+        self,
+        corpus: Corpus,
+        cost: Callable[[Item], int],
+        budget: int,
+        seed: int,
+        place: Place | None = None,
+        *,
+        even: bool = False,  # as many items in every batch
     ) -> None:
         self._corpus, self._cost, self._budget, self._seed = corpus, cost, budget, seed
+        self._cut = evenly if even else bucketed
         self.place = place or Place()
         self._round = self._plan(self.place.round)
 
@@ -49,21 +59,39 @@ class Feed:
         return batch
 
     def _plan(self, number: int) -> list[list[Item]]:
-        batches = bucketed(self._corpus.round(number, self._seed), self._cost, self._budget)
+        batches = self._cut(self._corpus.round(number, self._seed), self._cost, self._budget)
         order = np.random.default_rng((self._seed, number, 1)).permutation(len(batches))
         return [batches[place] for place in order]
 
 
 def bucketed(items: Sequence[Item], cost: Callable[[Item], int], budget: int) -> list[list[Item]]:
     """Items of similar lengths together, as many as fit the budget when padded to the longest of them."""
-    lengths = {id(item): (cost(item), *_sizes(item)) for item in items}
     batches, batch = list[list[Item]](), list[Item]()
-    for item in sorted(items, key=lambda item: lengths[id(item)]):  # ascending, so the last one is the longest
-        if batch and (len(batch) + 1) * lengths[id(item)][0] > budget:
+    for item in _by_length(items, cost):  # ascending, so the last one is the longest
+        if batch and (len(batch) + 1) * cost(item) > budget:
             batches.append(batch)
             batch = []
         batch.append(item)
     return [*batches, batch] if batch else batches
+
+
+def evenly(items: Sequence[Item], cost: Callable[[Item], int], budget: int) -> list[list[Item]]:
+    """Items of similar lengths together, in each batch as many as fit the budget on average.
+
+    Where an item has one label whatever its length, this is fair: a loss is a mean over labels, so that in batches of
+    as many tokens a long text would count several times what a short one does. A batch takes at most `MOST` budgets.
+    """
+    if not items:
+        return []
+    count = max(1, round(budget * len(items) / sum(map(cost, items))))
+    batches, ordered = list[list[Item]](), _by_length(items, cost)
+    for start in range(0, len(ordered), count):
+        batches += bucketed(ordered[start : start + count], cost, MOST * budget)
+    return batches
+
+
+def _by_length(items: Sequence[Item], cost: Callable[[Item], int]) -> list[Item]:
+    return sorted(items, key=lambda item: (cost(item), *_sizes(item)))
 
 
 def _sizes(item: Item) -> Iterator[int]:

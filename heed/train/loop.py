@@ -380,7 +380,8 @@ class Trainer:
             self._metrics.write(self.progress.step, numbers)
 
     def _fed(self, place: Place) -> Feed:
-        return Feed(self._train, self.task.cost, self.settings.batch, self.settings.seed, place)
+        settings = self.settings
+        return Feed(self._train, self.task.cost, settings.batch, settings.seed, place, even=self.task.even)
 
     def _wrapped(self) -> nn.Module:
         objective = Objective(self.task, self.model, compiled=self._spread.compiled)

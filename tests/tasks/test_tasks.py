@@ -18,6 +18,11 @@ from heed.pipelines import GenerationConfig
 from heed.pipelines.base import AnyModel
 from heed.tasks import Batch, Causal, Corpus, Feed, Place, Translate, bucketed
 from heed.tasks.base import Item
+from heed.tasks.feed import evenly
+from heed.tasks.labels.classify import Classify
+from heed.tasks.labels.match import Match
+from heed.tasks.labels.span import SpanTask
+from heed.tasks.labels.tag import Tag
 from heed.tasks.metrics import agreement, corpus_cross_entropy
 from heed.text import Byte, Char, Tokenizer
 
@@ -145,6 +150,29 @@ def test_batches_keep_the_budget_and_every_item(tokenizer: Tokenizer) -> None:
     assert Counter(id(item) for batch in batches for item in batch) == Counter(map(id, items))
     assert all(len(batch) * max(map(task.cost, batch)) <= 40 for batch in batches)
     assert len(bucketed(items, task.cost, 1)) == len(items)  # an item beyond the budget goes alone
+
+
+def test_even_batches_hold_as_many_items_each() -> None:
+    """So a short text counts as a long one does; a batch that would be far too large is cut."""
+    draw = np.random.default_rng(0)
+    items: list[Item] = [(np.zeros(size, np.int32),) for size in draw.integers(1, 40, 200)]
+    batches = evenly(items, lambda item: len(item[0]), 160)
+    count = round(160 * 200 / sum(len(item[0]) for item in items))
+    assert count > 5
+    assert Counter(id(item) for batch in batches for item in batch) == Counter(map(id, items))
+    assert {len(batch) for batch in batches[:-1]} == {count}
+    lengths = [len(item[0]) for batch in batches for item in batch]
+    assert lengths == sorted(lengths)
+    long: list[Item] = [(np.zeros(1, np.int32),)] * 90 + [(np.zeros(600, np.int32),)] * 10
+    assert max(sum(len(item[0]) for item in batch) for batch in evenly(long, lambda item: len(item[0]), 100)) <= 800
+    assert evenly([], lambda item: 1, 10) == []
+
+
+def test_where_a_text_has_one_label_batches_are_even() -> None:
+    assert [kind.even for kind in (Classify, Match, SpanTask)] == [True] * 3
+    assert [kind.even for kind in (Causal, Translate, Tag)] == [False] * 3
+    feed = Feed(Same(), lambda item: len(item[0]), 13, 0, even=True)
+    assert {len(next(feed)) for _ in range(feed.batches)} == {2}
 
 
 class Same(Corpus):

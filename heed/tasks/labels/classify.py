@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -37,6 +37,8 @@ class Classify(LabelTask):
 
     With `pair` a text comes with a second one (premise and hypothesis, question and answer), both in one frame.
     """
+
+    even: ClassVar[bool] = True
 
     kind: Literal["classify"] = "classify"
     labels: tuple[Text, ...] | None = None  # names of the classes; None: those of the training data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -44,6 +44,8 @@ class Match(LabelTask):
     `classify` with `pair`. In `contrast` the other pairs of a piece of a batch are what a text is told apart from, so
     that the loss depends on what stands together (training.accumulate, processes).
     """
+
+    even: ClassVar[bool] = True
 
     kind: Literal["match"] = "match"
     how: How = "apart"  # learnt are scores of two texts apart, or together in one frame, or who belongs to whom

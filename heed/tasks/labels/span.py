@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -39,6 +39,8 @@ class SpanTask(LabelTask):
     Question and context stand in one frame. A long context falls into windows that overlap; in those without the
     answer, and where there is none at all (SQuAD 2), the first token is to be found.
     """
+
+    even: ClassVar[bool] = True
 
     kind: Literal["span"] = "span"
     longest: Size = 384  # tokens of a window, question and frame included
